@@ -20,7 +20,7 @@ static const struct cli_command *const commands[] = {
     &cli_command_bench,   &cli_command_simulate, &cli_command_device,   &cli_command_inspect,
     &cli_command_verify,  &cli_command_export,   &cli_command_strip,    &cli_command_doctor,
     &cli_command_chat,    &cli_command_serve,    &cli_command_sparsify, &cli_command_predict,
-    &cli_command_tune,
+    &cli_command_tune,    &cli_command_fit,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The main job on the embedded sample: compile, run, profile, check. Usage: MOEC=build/moec datasets/demo.sh FOLDER
+# The main job on the embedded sample: compile, run, profile, check, and a bundle for a small device. Usage: MOEC=build/moec datasets/demo.sh FOLDER
 set -eu
 moec=${MOEC:-build/moec}
 out=${1:?name an output folder}
@@ -47,3 +47,9 @@ printf '%-34s %s\n' "loss measured, certificate part" "$(percent "$(number "$out
 printf '%-34s %s\n' "loss measured, test text" "$(percent "$(number "$out/eval.json" loss)")"
 printf '%-34s %s\n' "tokens per second, decoding" "$(sed -n 's/^decode.*, \([0-9.]*\) tokens\/s$/\1/p' "$out/stats.txt")"
 printf '\nlook at: %s\n         %s\ntry:     %s run %s -p "Once"\n' "$out/heatmap.png" "$out/report.html" "$moec" "$out/model.moec"
+
+step "Fit: the fastest bundle for a device with little memory and an SD card"
+begin=$(date +%s)
+"$moec" fit "$model" --data datasets/sample/calibration.txt --max-loss 3% --samples 96 --seq-len 128 --ctx 256 \
+    --memory 10.2MiB --storage sd -o "$out/small.moec" --force
+printf 'this fit took %s s\n' $(($(date +%s) - begin))

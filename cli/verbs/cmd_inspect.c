@@ -7,6 +7,7 @@
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 #include "formats/bundle/bundle_evict.h"
+#include "formats/bundle/bundle_fit.h"
 #include "formats/bundle/bundle_predictor.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
@@ -260,6 +261,7 @@ struct additions {
     struct moec_record_parts parts;
     struct moec_expert_predictor predictor;
     struct moec_bundle_evict evict;
+    struct moec_bundle_fit fit;
 };
 
 static void print_sparsity(const struct moec_bundle *bundle, const struct additions *additions)
@@ -309,6 +311,43 @@ static void print_evict(const struct moec_bundle_evict *evict)
         (double)evict->weights[0], (double)evict->weights[1], (double)evict->weights[2],
         (double)evict->weights[3], cli_memory_text(size, evict->buffer_bytes), 1e-6 * evict->lost_ns,
         1e-6 * evict->lost_by_lru_ns);
+}
+
+/* All settings of a fitted bundle in one block; its decisions have their certificate below. */
+static void print_fit(const struct additions *additions)
+{
+    const struct moec_bundle_fit *fit = &additions->fit;
+    const struct moec_decision_settings *settings = &additions->decisions.settings;
+    char memory[24], buffer[24];
+    if (!moec_bundle_fit_is_there(fit))
+        return;
+    cli_print(stdout,
+              "\nFit (moec fit)\n"
+              "  for        --memory %s, of which %s hold experts; a context of %" PRIu32 " tokens\n"
+              "  storage    %.4g MB/s, %.4g us a request\n"
+              "  token      %.3f ms expected, %.3f ms as moec compile alone would write it,\n"
+              "             %.3f ms with all experts in memory\n"
+              "  run as     --evict %s --predict %s%s%s\n",
+              cli_memory_text(memory, fit->memory_bytes), cli_memory_text(buffer, fit->buffer_bytes),
+              fit->n_context, 1e-6 * (double)fit->bytes_per_second, 1e-3 * (double)fit->latency_ns,
+              1e-6 * fit->token_ns, 1e-6 * fit->compiled_ns, 1e-6 * fit->resident_ns, fit->evict,
+              fit->predict, settings->route[0] != '\0' ? " --route " : "", settings->route);
+}
+
+static struct moec_json_out *json_fit(const struct moec_bundle_fit *fit)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "memory_bytes", fit->memory_bytes);
+    moec_json_out_u64(node, "buffer_bytes", fit->buffer_bytes);
+    moec_json_out_u64(node, "context_tokens", fit->n_context);
+    moec_json_out_u64(node, "storage_bytes_per_second", fit->bytes_per_second);
+    moec_json_out_u64(node, "storage_latency_ns", fit->latency_ns);
+    moec_json_out_double(node, "token_ms", 1e-6 * fit->token_ns);
+    moec_json_out_double(node, "compiled_token_ms", 1e-6 * fit->compiled_ns);
+    moec_json_out_double(node, "resident_token_ms", 1e-6 * fit->resident_ns);
+    moec_json_out_string(node, "evict", fit->evict);
+    moec_json_out_string(node, "predict", fit->predict);
+    return node;
 }
 
 static struct moec_json_out *json_evict(const struct moec_bundle_evict *evict)
@@ -445,6 +484,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
                       additions->plan.certificate.present || additions->decisions.certificate.present);
     print_sparsity(bundle, additions);
     print_decisions(&additions->decisions);
+    print_fit(additions);
     print_predictor(&additions->predictor);
     print_evict(&additions->evict);
     print_scores(bundle);
@@ -580,6 +620,10 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
         moec_json_out_node(root, "evict", json_evict(&additions->evict));
     else
         moec_json_out_null(root, "evict");
+    if (moec_bundle_fit_is_there(&additions->fit))
+        moec_json_out_node(root, "fit", json_fit(&additions->fit));
+    else
+        moec_json_out_null(root, "fit");
     if (bundle->paths.scores != NULL)
         moec_json_out_node(root, "expert_scores", json_scores(bundle->paths.scores));
     else
@@ -606,6 +650,8 @@ static int run_inspect(const struct cli_args *args)
         status = moec_bundle_load_parts(bundle, &additions.parts, &err);
     if (status == MOEC_OK)
         status = moec_bundle_load_evict(bundle, &additions.evict, &err);
+    if (status == MOEC_OK)
+        status = moec_bundle_load_fit(bundle, &additions.fit, &err);
     if (status == MOEC_OK)
         status = moec_bundle_load_predictor(bundle, &additions.predictor, &err);
     if (status == MOEC_OK && cli_has(args, "json")) {

@@ -17,6 +17,7 @@ extern const struct cli_command cli_command_export;
 extern const struct cli_command cli_command_strip;
 extern const struct cli_command cli_command_sparsify;
 extern const struct cli_command cli_command_tune;
+extern const struct cli_command cli_command_fit;
 extern const struct cli_command cli_command_predict;
 extern const struct cli_command cli_command_simulate;
 extern const struct cli_command cli_command_device;

@@ -17,9 +17,13 @@
  * leave. */
 static const struct share {
     double loss, pairs;
-} decided[] = {{0.25, 1}, {0.5, 1}, {0.75, 1}}, left_out[] = {{0.25, 0.4}, {0.45, 0.5}, {0.65, 0.6}};
-#define N_SHARE (sizeof decided / sizeof *decided)
-_Static_assert(sizeof decided == sizeof left_out && N_SHARE <= CLI_MAX_DRAFTS, "there are as many drafts");
+} decided[] = {{0.25, 1}, {0.5, 1}, {0.75, 1}}, left_out[] = {{0.25, 0.4}, {0.45, 0.5}, {0.65, 0.6}},
+  /* The last one is what compile would write. */
+    fitted[] = {{0.1, 1}, {0.25, 1}, {0.5, 1}, {0.75, 1}, {1, 1}};
+#define N_SHARE  (sizeof decided / sizeof *decided)
+#define N_FITTED (sizeof fitted / sizeof *fitted)
+_Static_assert(sizeof decided == sizeof left_out && N_SHARE <= N_FITTED && N_FITTED <= CLI_MAX_DRAFTS,
+               "there is room for all drafts");
 
 /* ---- what compile says ---- */
 
@@ -111,17 +115,18 @@ static enum moec_status compile(struct cli_tune_drafts *drafts, struct moec_chec
                                 const struct moec_profile *profile,
                                 const uint8_t digest[static MOEC_SHA256_BYTES], struct moec_error *err)
 {
-    const struct share *shares = drafts->leaves_out ? left_out : decided;
+    const struct share *shares = drafts->is_fit ? fitted : drafts->leaves_out ? left_out : decided;
+    const uint32_t n_share = drafts->is_fit ? N_FITTED : N_SHARE;
     const struct moec_compile_hooks hooks = {.log = show_log,
                                              .note = show_note,
                                              .progress = show_progress,
                                              .expect = expect_passes,
                                              .cancelled = is_cancelled,
                                              .context = drafts};
-    struct moec_compile_draft made[N_SHARE] = {0};
+    struct moec_compile_draft made[N_FITTED] = {0};
     struct moec_compile_options options;
     struct moec_compile_report report = {0};
-    char source_name[256], options_text[128], *paths[N_SHARE] = {NULL};
+    char source_name[256], options_text[128], *paths[N_FITTED] = {NULL};
     enum moec_status status = MOEC_OK;
     cli_base_name(moec_checkpoint_folder(checkpoint), source_name, sizeof source_name);
     (void)snprintf(options_text, sizeof options_text, "max-loss=%.9g in all confidence=%g copies=%" PRIu32,
@@ -129,7 +134,7 @@ static enum moec_status compile(struct cli_tune_drafts *drafts, struct moec_chec
     fill_options(drafts, profile, &options);
     options.options_text = options_text;
     options.source_name = source_name;
-    for (uint32_t i = 0; i < N_SHARE; i++) {
+    for (uint32_t i = 0; i < n_share; i++) {
         char suffix[16];
         (void)snprintf(suffix, sizeof suffix, "draft-%" PRIu32, i + 1);
         MOEC_TRY_OUT(name_file(drafts->output, suffix, &paths[i], err));
@@ -137,9 +142,9 @@ static enum moec_status compile(struct cli_tune_drafts *drafts, struct moec_chec
         made[i].pair_share = shares[i].pairs;
         made[i].path = paths[i];
     }
-    status = moec_compile_drafts(checkpoint, profile, digest, &options, &hooks, made, N_SHARE, &report, err);
+    status = moec_compile_drafts(checkpoint, profile, digest, &options, &hooks, made, n_share, &report, err);
 out:
-    for (uint32_t i = 0; i < N_SHARE; i++) {
+    for (uint32_t i = 0; i < n_share; i++) {
         if (made[i].is_written)
             drafts->paths[drafts->n++] = paths[i];
         else

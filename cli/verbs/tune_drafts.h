@@ -1,4 +1,4 @@
-/* The drafts of `moec tune CHECKPOINT`: bundles beside the output whose bits lose several shares of what may
+/* The drafts of `moec tune CHECKPOINT` and of `moec fit`: bundles beside the output whose bits lose several shares of what may
  * be lost in all, for a search that gives the rest to decisions. Nothing of them stays. Thread rule: main
  * thread. */
 #ifndef MOEC_CLI_TUNE_DRAFTS_H
@@ -10,7 +10,7 @@
 #include "formats/base/claim.h"
 #include "profiler/evaluate/windows.h"
 
-#define CLI_MAX_DRAFTS 4
+#define CLI_MAX_DRAFTS 5
 
 struct cli_tune_drafts {
     const char *output;                  /* borrowed */
@@ -19,6 +19,7 @@ struct cli_tune_drafts {
     double max_loss;                     /* in all */
     double confidence;                   /* of the search's intervals */
     bool leaves_out;                     /* a sparsity plan will be searched */
+    bool is_fit;                         /* of moec fit: from few bits lost to all that may be */
     uint32_t low_bits;                   /* of a copy; 0 = none */
     const char *profile;                 /* --profile, or NULL: made of measure->data */
     bool trusts_profile;

@@ -90,8 +90,9 @@ enum moec_status moec_tune_measure(struct tune *tune, struct moec_tune_candidate
 
 uint64_t moec_tune_bytes(const struct moec_tune_candidate *candidate)
 {
-    const double n_bytes = moec_tune_token_bytes(candidate);
-    return n_bytes > 1 ? (uint64_t)llround(n_bytes) : 1;
+    const double foretold = candidate->foretold.token_ns;
+    const double amount = foretold > 0 ? foretold : moec_tune_token_bytes(candidate);
+    return amount > 1 ? (uint64_t)llround(amount) : 1;
 }
 
 /* ---- refusals ---- */
@@ -309,7 +310,7 @@ enum moec_status moec_tune(const struct moec_trial_inputs *inputs, const struct 
     if (options->policy != NULL) {
         MOEC_TRY_OUT(moec_tune_policy(&tune, err));
     } else {
-        MOEC_TRY_OUT(moec_tune_search(&tune, err));
+        MOEC_TRY_OUT(options->fit != NULL ? moec_tune_fit_search(&tune, err) : moec_tune_search(&tune, err));
         MOEC_TRY_OUT(moec_tune_sequence_make(&tune, err));
     }
     if (report->n_sequence == 0)

@@ -22,6 +22,7 @@
 #define MOEC_COMPILER_TUNE_H
 
 #include "compiler/certify/trial.h"
+#include "compiler/tune/foretell.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/sparsity_plan.h"
 #include "formats/trace/device_description.h"
@@ -29,6 +30,20 @@
 #define MOEC_TUNE_MAX_CANDIDATES 256
 #define MOEC_TUNE_MAX_DRAFTS     8
 #define MOEC_TUNE_SAME           1.01 /* a plan changes what later routers choose by as little */
+
+/* What candidates are compared by in place of bytes: the time of a token on a device, foretold of each one's
+ * own choices. Drafts are then searched with the slots that the device's memory leaves them, and their bits
+ * alone are candidates too. */
+struct moec_tune_fit {
+    /* Of a draft with these settings. Errors end the search. */
+    enum moec_status (*foretell)(void *context, uint32_t draft, const struct moec_decision_settings *settings,
+                                 struct moec_foretold *out, struct moec_error *err);
+    void *context;
+    /* Of a layer, for decisions; 0: the draft does not run in the memory and is left out. */
+    uint32_t n_slots[MOEC_TUNE_MAX_DRAFTS];
+    bool holds_all[MOEC_TUNE_MAX_DRAFTS]; /* memory has room for every expert */
+    uint32_t n_measured;                  /* candidates that are measured at most */
+};
 
 struct moec_tune_options {
     /* A policy of decisions that searches in place of moec tune: built-in name or path. NULL = none. */
@@ -49,6 +64,7 @@ struct moec_tune_options {
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
      * keep-top of those with a route, the start of the cache, whether prompts are left out. */
     struct moec_decision_settings shared;
+    const struct moec_tune_fit *fit; /* with drafts, route and skip alone; NULL: by bytes. Borrowed. */
 };
 
 /* Whether candidates differ in which experts tokens take. */
@@ -72,9 +88,10 @@ struct moec_tune_candidate {
     struct moec_loss search; /* against the original */
     struct moec_loss chosen; /* what the sequence goes by: the same, or on the selection part */
     struct moec_decision_traffic traffic;
-    double token_misses; /* missed experts of a token, over all MoE layers */
-    double kept_share;   /* of the bytes of experts: what the plan leaves; 1 without one */
-    bool is_on_front;    /* within the target, and no other one loses less and reads no more */
+    double token_misses;           /* missed experts of a token, over all MoE layers */
+    double kept_share;             /* of the bytes of experts: what the plan leaves; 1 without one */
+    struct moec_foretold foretold; /* with a fit */
+    bool is_on_front;              /* within the target, and no other one loses less and reads no more */
 };
 
 /* Bytes of missed records that the plan leaves: what candidates are compared by. */

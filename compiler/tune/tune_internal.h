@@ -2,6 +2,7 @@
  *
  *   tune_search.c   candidates, measured on the search part, and which of them are tested
  *   tune_policy.c   the same, asked for by a policy
+ *   tune_fit.c      the same, by the time that tokens take on a device
  *   tune.c          measuring one, and the tests
  *
  * Thread rule: one thread, parallel inside. */
@@ -46,7 +47,7 @@ moec_tune_set_up(struct tune *tune, const struct moec_tune_candidate *candidate,
 /* The loss on the open part, of which `candidate` receives traffic and kept_share. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_measure(struct tune *tune, struct moec_tune_candidate *candidate,
                                                     struct moec_loss *loss, struct moec_error *err);
-/* Whole bytes a token, at least one: sizes of a sequence are compared by ratio. */
+/* Whole bytes a token, with a fit whole nanoseconds; at least one: what a sequence has is compared by ratio. */
 uint64_t moec_tune_bytes(const struct moec_tune_candidate *candidate);
 
 /* ---- tune_search.c ---- */
@@ -74,5 +75,12 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_select(struct tune *tune, struct moe
 /* Candidates and sequence as a policy has them. Errors: those of moec_decision_policy_run; MOEC_ERR_TARGET.
  */
 MOEC_WARN_UNUSED enum moec_status moec_tune_policy(struct tune *tune, struct moec_error *err);
+
+/* ---- tune_fit.c ---- */
+
+/* Fills the report's plain and candidates: bits alone, and beside them routes and skips whose strength
+ * follows the loss that is left. Where memory holds every expert of a draft, the fastest candidate is the
+ * one of these that loses least, and nothing decides. Errors: those of measuring and foretelling. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 #include "formats/bundle/bundle_chat.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_evict.h"
+#include "formats/bundle/bundle_fit.h"
 #include "formats/bundle/bundle_format.h"
 #include "formats/bundle/bundle_predictor.h"
 #include "formats/bundle/bundle_sparsity.h"
@@ -363,6 +364,27 @@ static enum moec_status check_decisions(const struct moec_bundle *bundle, struct
     return moec_bundle_load_evict(bundle, &evict, err);
 }
 
+enum moec_status moec_bundle_load_fit(const struct moec_bundle *bundle, struct moec_bundle_fit *fit,
+                                      struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    memset(fit, 0, sizeof *fit);
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_FIT, false, &bytes, &n, err));
+    const enum moec_status status = bytes == NULL ? MOEC_OK : moec_bundle_fit_decode(bytes, n, fit, err);
+    free(bytes);
+    return status;
+}
+
+static enum moec_status take_fit(struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_bundle_fit fit;
+    MOEC_TRY(moec_bundle_load_fit(bundle, &fit, err));
+    (void)snprintf(bundle->fitted_evict, sizeof bundle->fitted_evict, "%s", fit.evict);
+    (void)snprintf(bundle->fitted_predict, sizeof bundle->fitted_predict, "%s", fit.predict);
+    return MOEC_OK;
+}
+
 enum moec_status moec_bundle_load_evict(const struct moec_bundle *bundle, struct moec_bundle_evict *evict,
                                         struct moec_error *err)
 {
@@ -619,6 +641,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(check_chat(bundle, err));
     MOEC_TRY_OUT(check_sparsity(bundle, err));
     MOEC_TRY_OUT(check_decisions(bundle, err));
+    MOEC_TRY_OUT(take_fit(bundle, err));
     MOEC_TRY_OUT(check_predictor(bundle, err));
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));

@@ -121,9 +121,10 @@ struct moec_bundle {
     uint32_t direct_unit; /* moec_file_direct_unit where the alignment is less than 4096 */
     struct moec_config config;
     struct moec_generation generation;
-    struct moec_tokenizer_model *tokenizer; /* owned; NULL when the checkpoint had none */
-    struct moec_path_table paths;           /* n_layer 0 when absent */
-    bool has_predictor;                     /* formats/bundle/bundle_predictor.h */
+    struct moec_tokenizer_model *tokenizer;    /* owned; NULL when the checkpoint had none */
+    struct moec_path_table paths;              /* n_layer 0 when absent */
+    bool has_predictor;                        /* formats/bundle/bundle_predictor.h */
+    char fitted_evict[16], fitted_predict[16]; /* formats/bundle/bundle_fit.h; "" = it was not fitted */
     struct moec_routing_summary routing;
     struct moec_certificate certificate;
     struct moec_provenance provenance;

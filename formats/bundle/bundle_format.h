@@ -61,6 +61,7 @@ enum moec_section_kind {
 #define MOEC_SECTION_EXPERT_SCORES (MOEC_SECTION_ANCILLARY + 9)
 #define MOEC_SECTION_EVICT_WEIGHTS (MOEC_SECTION_ANCILLARY + 10)
 #define MOEC_SECTION_DENSE_SUMS    (MOEC_SECTION_ANCILLARY + 11)
+#define MOEC_SECTION_FIT           (MOEC_SECTION_ANCILLARY + 12)
 
 #define MOEC_SECTION_FLAG_COMPRESSED 1u
 #define MOEC_SECTION_FLAG_CUT        2u /* of dense weights, compressed ones: pieces may be shorter */

@@ -28,7 +28,8 @@ void moec_section_set_name(struct moec_section *section)
     /* Those that may be skipped, from MOEC_SECTION_ANCILLARY on. */
     static const char *const skipped[] = {
         NULL,           "sequence",  "chat",          "sparsity",      "decisions",     "sparsity plan",
-        "record parts", "predictor", "router ranges", "expert scores", "evict weights", "dense sums"};
+        "record parts", "predictor", "router ranges", "expert scores", "evict weights", "dense sums",
+        "fit"};
     const uint32_t kind = section->kind, beyond = kind - MOEC_SECTION_ANCILLARY;
     const size_t capacity = sizeof section->name;
     if (kind == MOEC_SECTION_RECORD_INDEX)

@@ -70,6 +70,8 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
 
 const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bundle *bundle)
 {
+    if (mode->takes_any && bundle->fitted_evict[0] != '\0')
+        return bundle->fitted_evict;
     const bool is_fate = mode->evict != NULL && strcmp(mode->evict, moec_evict_fate.name) == 0;
     return is_fate && bundle->paths.n_shallow == 0 ? moec_evict_arc.name : mode->evict;
 }
@@ -104,6 +106,8 @@ const char *moec_mode_predict(const struct moec_mode *mode, struct moec_mode_fac
         return moec_predict_token.name;
     if (facts.has_device)
         return moec_predict_none.name;
+    if (facts.fitted != NULL)
+        return facts.fitted;
     return facts.is_taught && !facts.decides ? moec_predict_learned.name : mode->predict;
 }
 
@@ -111,6 +115,8 @@ struct moec_mode_facts moec_mode_facts_of(const struct moec_bundle *bundle, bool
 {
     return (struct moec_mode_facts){.routes_by_token = moec_config_routes_by_token(&bundle->config),
                                     .is_taught = bundle->has_predictor,
+                                    .fitted =
+                                        bundle->fitted_predict[0] != '\0' ? bundle->fitted_predict : NULL,
                                     .has_device = has_device};
 }
 

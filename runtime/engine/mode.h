@@ -79,15 +79,17 @@ MOEC_WARN_UNUSED enum moec_status moec_mode_choose(const struct moec_bundle *bun
                                                    const struct moec_mode_request *request,
                                                    struct moec_mode_choice *out, struct moec_error *err);
 
-/* The policy by which the mode evicts where nobody names one; NULL where it evicts nothing. */
+/* The policy by which the mode evicts where nobody names one, as the bundle was fitted; NULL where it evicts
+ * nothing. */
 const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bundle *bundle);
 
 /* What a mode's own predictor goes by. */
 struct moec_mode_facts {
     bool routes_by_token; /* some layers do */
-    bool is_taught;  /* the bundle has a predictor of moec predict, written because it was proven better */
-    bool has_device; /* as in the request */
-    bool decides;    /* likewise */
+    bool is_taught;     /* the bundle has a predictor of moec predict, written because it was proven better */
+    bool has_device;    /* as in the request */
+    bool decides;       /* likewise */
+    const char *fitted; /* what moec fit found the fastest; NULL = the bundle was not fitted. Borrowed. */
 };
 
 struct moec_mode_facts moec_mode_facts_of(const struct moec_bundle *bundle, bool has_device);

@@ -47,7 +47,7 @@ narrow stdout "inspect has 80 columns of them too"
 try 0 "uniform" "$moec" compile $model --policy uniform --bits 4 -q -o "$work/u.moec"
 try 0 "predict" "$moec" predict "$work/u.moec" --data datasets/sample/test.txt --seq-len 64 --samples 32 -q -o "$work/q.moec"
 narrow stdout "a predictor has 80 columns"
-for command in profile compile run chat serve eval bench simulate device inspect verify export strip sparsify predict tune doctor; do
+for command in profile compile run chat serve eval bench simulate device inspect verify export strip sparsify predict tune fit doctor; do
     try 0 "help of $command" "$moec" "$command" --help-all
     narrow stdout "has 80 columns"
 done

@@ -3,7 +3,7 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
-verbs="profile compile run eval bench simulate device inspect verify export strip doctor chat serve sparsify predict tune"
+verbs="profile compile run eval bench simulate device inspect verify export strip doctor chat serve sparsify predict tune fit"
 
 try 0 "moec help" "$moec" help
 says stdout '^Verbs:' "the overview lists verbs"

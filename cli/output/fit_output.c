@@ -1,0 +1,114 @@
+#include "cli/output/fit_output.h"
+
+#include "cli/output/json_output.h"
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static double milliseconds(double ns)
+{
+    return 1e-6 * ns;
+}
+
+/* What most of a token's time goes to. */
+static const char *bound_by(const struct cli_fit_result *result)
+{
+    return result->foretold.stall_ns > result->foretold.token_ns / 2 ? "storage" : "computing";
+}
+
+/* Plans and settings that were tested, from the safest to the fastest. */
+static void print_front(const struct moec_tune_report *report)
+{
+    char name[MOEC_TUNE_NAME_BYTES];
+    cli_print(stdout, "  tested       loss, at most   ms a token\n");
+    for (uint32_t i = 0; i < report->n_sequence; i++) {
+        const struct moec_tune_candidate *candidate = &report->candidates[report->sequence[i]];
+        const struct moec_sequence_step *step = &report->certificate.sequence[i];
+        const bool is_tested = i < report->certificate.n_sequence && !isnan(step->high);
+        char high[24] = "-";
+        if (is_tested)
+            (void)snprintf(high, sizeof high, "%.3f%%", 100 * step->high);
+        cli_print(stdout, "  %s plan %" PRIu32 "  %14s %12.3f   %s\n",
+                  is_tested && step->is_chosen ? "*" : " ", candidate->draft + 1, high,
+                  milliseconds(candidate->foretold.token_ns), moec_tune_name(&candidate->settings, 0, name));
+    }
+}
+
+void cli_print_fit(const struct cli_fit_result *result)
+{
+    const struct moec_tune_report *report = result->report;
+    const struct moec_bundle_fit *fit = &result->fit;
+    const struct moec_decision_settings *settings = &report->winner.settings;
+    char size[24], buffer[24], all[24], name[MOEC_TUNE_NAME_BYTES];
+    cli_print(stdout, "wrote '%s', %s\n", result->file, cli_size_text(size, result->file_bytes));
+    cli_print(stdout, "  loss       at most %.3f%%, with %g%% confidence (measured: %.3f%%)\n",
+              100 * report->certificate.loss_high, 100 * report->certificate.confidence,
+              100 * report->certificate.loss);
+    cli_print(stdout, "  memory     %s, of which experts have %s of %s\n", result->memory,
+              cli_memory_text(buffer, fit->buffer_bytes), cli_memory_text(all, result->all_bytes));
+    cli_print(stdout, "  token      %.3f ms expected, %.0f a second: %s binds; %.1f KiB read\n",
+              milliseconds(fit->token_ns), fit->token_ns > 0 ? 1e9 / fit->token_ns : 0, bound_by(result),
+              result->foretold.read_bytes / 1024);
+    cli_print(stdout, "  beside     %.3f ms as moec compile alone would write it, %.2f times as long\n",
+              milliseconds(fit->compiled_ns), fit->token_ns > 0 ? fit->compiled_ns / fit->token_ns : 0);
+    cli_print(stdout, "             %.3f ms with every expert in memory\n", milliseconds(fit->resident_ns));
+    cli_print(stdout, "  settings   %s", moec_tune_name(settings, 0, name));
+    if (moec_decision_settings_are_on(settings))
+        cli_print(stdout, " by %" PRIu32 " experts a layer", settings->n_slots);
+    cli_print(stdout, "; --evict %s --predict %s\n", fit->evict, fit->predict);
+    print_front(report);
+    for (uint32_t i = 0; i < result->n_look; i++)
+        if (isnan(result->looks[i].token_ns))
+            cli_print(stdout, "  %-26s does not run\n", result->looks[i].name);
+        else
+            cli_print(stdout, "  %-26s %.3f ms\n", result->looks[i].name,
+                      milliseconds(result->looks[i].token_ns));
+    cli_print(stdout, "next: moec-run %s -p \"...\" --memory %s\n", result->file, result->memory);
+}
+
+static struct moec_json_out *json_candidate(const struct moec_tune_candidate *candidate)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "plan", candidate->draft);
+    moec_json_out_string(node, "route", candidate->settings.route);
+    moec_json_out_u64(node, "slots", candidate->settings.n_slots);
+    moec_json_out_double(node, "loss", candidate->search.loss);
+    moec_json_out_double(node, "chosen_loss", candidate->chosen.loss);
+    moec_json_out_double(node, "token_ms", milliseconds(candidate->foretold.token_ns));
+    moec_json_out_double(node, "read_bytes", candidate->foretold.read_bytes);
+    moec_json_out_string(node, "evict", candidate->foretold.evict);
+    moec_json_out_string(node, "predict", candidate->foretold.predict);
+    return node;
+}
+
+enum moec_status cli_print_fit_json(const struct cli_fit_result *result, struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array(),
+                         *tests = moec_json_out_array(), *looks = moec_json_out_object();
+    const struct moec_tune_report *report = result->report;
+    moec_json_out_string(root, "file", result->file);
+    moec_json_out_u64(root, "file_bytes", result->file_bytes);
+    moec_json_out_u64(root, "memory_bytes", result->fit.memory_bytes);
+    moec_json_out_u64(root, "buffer_bytes", result->fit.buffer_bytes);
+    moec_json_out_double(root, "loss", report->certificate.loss);
+    moec_json_out_double(root, "loss_high", report->certificate.loss_high);
+    moec_json_out_double(root, "token_ms", milliseconds(result->fit.token_ns));
+    moec_json_out_double(root, "compiled_token_ms", milliseconds(result->fit.compiled_ns));
+    moec_json_out_double(root, "resident_token_ms", milliseconds(result->fit.resident_ns));
+    moec_json_out_double(root, "stall_ms", milliseconds(result->foretold.stall_ns));
+    moec_json_out_double(root, "read_bytes_per_token", result->foretold.read_bytes);
+    moec_json_out_node(root, "winner", json_candidate(&report->winner));
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        moec_json_out_node(list, NULL, json_candidate(&report->candidates[i]));
+    moec_json_out_node(root, "candidates", list);
+    for (uint32_t i = 0; i < report->n_sequence; i++)
+        moec_json_out_u64(tests, NULL, report->sequence[i]);
+    moec_json_out_node(root, "sequence", tests);
+    for (uint32_t i = 0; i < result->n_look; i++)
+        moec_json_out_double(looks, result->looks[i].name, milliseconds(result->looks[i].token_ns));
+    moec_json_out_node(root, "looks", looks);
+    return cli_print_json(root, err);
+}

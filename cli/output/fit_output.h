@@ -1,0 +1,31 @@
+/* What moec fit found, on one screen or as JSON. Thread rule: main thread. */
+#ifndef MOEC_CLI_FIT_OUTPUT_H
+#define MOEC_CLI_FIT_OUTPUT_H
+
+#include "compiler/tune/tune.h"
+#include "formats/bundle/bundle_fit.h"
+
+#define CLI_FIT_MAX_LOOKS 8
+
+/* The same bundle elsewhere, or without one of its decisions: what it would take, which nobody promises. */
+struct cli_fit_look {
+    char name[64];
+    double token_ns; /* NaN: it does not run there */
+};
+
+struct cli_fit_result {
+    const char *file, *program; /* borrowed: the bundle, and what the command line calls its memory */
+    const char *memory;
+    uint64_t file_bytes, all_bytes; /* of the bundle, and of its experts in memory */
+    const struct moec_tune_report *report;
+    struct moec_bundle_fit fit;
+    struct moec_foretold foretold; /* of the bundle on the device */
+    uint32_t n_look;
+    struct cli_fit_look looks[CLI_FIT_MAX_LOOKS];
+};
+
+void cli_print_fit(const struct cli_fit_result *result);
+MOEC_WARN_UNUSED enum moec_status cli_print_fit_json(const struct cli_fit_result *result,
+                                                     struct moec_error *err);
+
+#endif

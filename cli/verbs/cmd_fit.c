@@ -1,0 +1,455 @@
+/* `moec fit`: the fastest bundle of a checkpoint for a device's memory and storage, within a loss. */
+#include "cli/options/inputs.h"
+#include "cli/options/measure_options.h"
+#include "cli/options/outputs.h"
+#include "cli/output/checkpoint_note.h"
+#include "cli/output/fit_output.h"
+#include "cli/output/interrupt.h"
+#include "cli/output/progress_line.h"
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
+#include "cli/verbs/commands.h"
+#include "cli/verbs/fit_device.h"
+#include "cli/verbs/tune_drafts.h"
+#include "formats/base/file.h"
+#include "runtime/policy/route.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Generated tokens that a candidate is run for, and times as many for what is said in the end. */
+#define FORETOLD_TOKENS 2048u
+#define SAID_TIMES      4u
+#define MOST_MEASURED   24
+
+static const struct cli_option options[] = {
+    CLI_DATA_OPTIONS,
+    {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", 0},
+    {"memory", 0, "SIZE", NULL, "The limit that moec-run will be given on the device, such as 600MiB.", 0},
+    {"storage", 0, "STORAGE", NULL,
+     "The device's storage: sd, emmc, sata, ufs or nvme for a usual one of its kind, or bandwidth and latency, "
+     "such as 100MB/s,200us. Computing is then measured here, on this machine.",
+     0},
+    {"device-file", 0, "DEVICE.json", NULL,
+     "A description that moec device or moec-run --describe-device made on the device, in place of --storage.",
+     CLI_INPUT},
+    {"ctx", 0, "TOKENS", NULL, "Tokens of the KV cache (default 2048, or the model's limit if that is less).",
+     0},
+    {"tokens", 'n', "N", NULL, "Count memory for a text of N tokens after a short prompt.", 0},
+    {"profile", 0, "PROFILE.h5", NULL, "Measurements of the checkpoint, in place of --data.",
+     CLI_INPUT | CLI_RARE},
+    {"confidence", 0, "C", NULL,
+     "Confidence of the interval whose upper end must meet --max-loss (default 0.95).", CLI_RARE},
+    CLI_SAMPLES_OPTIONS,
+    {"trust-profile", 0, NULL, NULL,
+     "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
+    {"output", 'o', "OUT.moec", NULL, "The bundle.", CLI_OUTPUT},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    CLI_ANYWAY_OPTION,
+    CLI_MACHINE_OPTIONS,
+    {0},
+};
+
+struct fit_job {
+    const struct cli_args *args;
+    const char *output;
+    struct cli_measure_options measure;
+    struct fit_memory memory;
+    struct cli_tune_drafts drafts;
+    struct moec_checkpoint *checkpoint; /* while the drafts are made */
+    struct moec_source bundle, original;
+    struct fit_device device;
+    struct fit_room rooms[CLI_MAX_DRAFTS]; /* of the drafts */
+    char *trace;                           /* owned: path of recordings */
+    struct moec_foretell_setup foretell;
+    struct moec_tune_fit fit;
+    struct moec_tune_options tune;
+    struct moec_tune_report report;
+    struct cli_fit_result result;
+    struct cli_progress progress;
+};
+
+/* ---- progress ---- */
+
+static enum moec_status show_progress(void *context, const char *phase, double done, double total)
+{
+    struct fit_job *job = context;
+    cli_progress_show(&job->progress, phase, done, total);
+    return cli_interrupt_status();
+}
+
+static void expect_work(void *context, double work)
+{
+    struct fit_job *job = context;
+    cli_progress_expect(&job->progress, work);
+}
+
+static void show_note(void *context, const char *line)
+{
+    struct fit_job *job = context;
+    if (job->progress.is_verbose)
+        cli_progress_note(&job->progress, line);
+}
+
+static bool is_stopped(void)
+{
+    return cli_interrupt_signal() != 0;
+}
+
+/* ---- what is asked ---- */
+
+static enum moec_status need(const struct cli_args *args, const char *option, const char *what,
+                             struct moec_error *err)
+{
+    if (cli_has(args, option))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE, "%s", what);
+}
+
+static enum moec_status read_options(struct fit_job *job, struct moec_error *err)
+{
+    const struct cli_args *args = job->args;
+    MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
+    if (cli_has(args, "profile") == (job->measure.data != NULL))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the loss is measured on your text: give either --data FILE or --profile");
+    MOEC_TRY(
+        need(args, "max-loss", "no loss target: say how much may be lost with --max-loss, such as 2%", err));
+    MOEC_TRY(
+        need(args, "memory", "no memory: say what moec-run may take on the device with --memory SIZE", err));
+    MOEC_TRY(need(args, "output", "name the bundle with -o MODEL.moec", err));
+    if (cli_has(args, "storage") == cli_has(args, "device-file"))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "describe the device by one of two options: --device-file DEVICE.json, or --storage with "
+            "sd, emmc, sata, ufs, nvme or RATE,LATENCY");
+    job->output = cli_text(args, "output");
+    job->tune.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
+                                                  .goes_on_by_chance = job->measure.goes_on_by_chance,
+                                                  .n_threads = job->measure.n_threads,
+                                                  .reference_bytes = job->measure.work_bytes,
+                                                  .confidence = 0.95};
+    job->tune.seed = job->measure.seed;
+    MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.trial.max_loss, err));
+    MOEC_TRY(cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err));
+    return fit_read_memory(args, &job->memory, err);
+}
+
+/* ---- drafts, device and rooms ---- */
+
+static enum moec_status open_source(struct fit_job *job, const char *path, struct moec_source *source,
+                                    struct moec_error *err)
+{
+    const struct cli_measure_options *measure = &job->measure;
+    return moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens, source,
+                            err);
+}
+
+static enum moec_status open_draft(void *context, uint32_t draft, struct moec_error *err)
+{
+    struct fit_job *job = context;
+    moec_source_close(&job->bundle);
+    return open_source(job, job->drafts.paths[draft], &job->bundle, err);
+}
+
+static enum moec_status make_drafts(struct fit_job *job, struct moec_error *err)
+{
+    struct cli_tune_drafts *drafts = &job->drafts;
+    const char *path = job->args->positional[0];
+    drafts->output = job->output;
+    drafts->measure = &job->measure;
+    drafts->progress = &job->progress;
+    drafts->max_loss = job->tune.trial.max_loss;
+    drafts->confidence = job->tune.trial.confidence;
+    drafts->profile = cli_text(job->args, "profile");
+    drafts->trusts_profile = cli_has(job->args, "trust-profile");
+    drafts->is_fit = true;
+    MOEC_TRY(moec_checkpoint_open(path, &job->checkpoint, err));
+    cli_say_checkpoint(&job->progress, job->checkpoint);
+    moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
+    MOEC_TRY(fit_admit(&job->memory, job->checkpoint, path, err));
+    MOEC_TRY(fit_device_check(job->args, &job->device, moec_checkpoint_config(job->checkpoint), err));
+    MOEC_TRY(cli_tune_drafts_make(drafts, job->checkpoint, err));
+    moec_checkpoint_close(job->checkpoint);
+    job->checkpoint = NULL;
+    job->measure.seq_len_tokens = drafts->windows.seq_len_tokens;
+    cli_progress_end(&job->progress);
+    cli_progress_init(&job->progress, "fit", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
+    return open_source(job, path, &job->original, err);
+}
+
+static enum moec_status foretell(void *context, uint32_t draft, const struct moec_decision_settings *settings,
+                                 struct moec_foretold *out, struct moec_error *err)
+{
+    struct fit_job *job = context;
+    struct moec_foretell *recorded = NULL;
+    MOEC_TRY(
+        moec_foretell_record(&job->foretell, job->drafts.paths[draft], settings, is_stopped, &recorded, err));
+    const enum moec_status status = moec_foretell_time(recorded, job->rooms[draft].buffer_bytes, out, err);
+    moec_foretell_free(recorded);
+    return status;
+}
+
+/* Whether a plan that the loss allows runs in the memory. */
+static enum moec_status check_rooms(const struct fit_job *job, struct moec_error *err)
+{
+    uint64_t least_bytes = UINT64_MAX;
+    char asked[24], least[24];
+    for (uint32_t i = 0; i < job->drafts.n; i++) {
+        if (job->rooms[i].n_slots > 0)
+            return MOEC_OK;
+        least_bytes = job->rooms[i].least_bytes < least_bytes ? job->rooms[i].least_bytes : least_bytes;
+    }
+    return moec_fail(
+        err, MOEC_ERR_BUDGET,
+        "no bundle of '%s' that loses at most %g%% runs in a memory of %s: give --memory %s, or a "
+        "larger --max-loss",
+        job->args->positional[0], 100 * job->tune.trial.max_loss,
+        cli_memory_text(asked, job->memory.request.budget_bytes), cli_budget_text(least, least_bytes));
+}
+
+static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
+{
+    const struct cli_tune_drafts *drafts = &job->drafts;
+    const struct moec_progress progress = {
+        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    MOEC_TRY(fit_device_open(job->args, drafts->paths[0], job->output, job->measure.n_threads, &progress,
+                             &job->device, err));
+    for (uint32_t i = 0; i < drafts->n; i++) {
+        MOEC_TRY(fit_room_find(&job->memory, drafts->paths[i], &job->rooms[i], err));
+        job->fit.n_slots[i] = job->rooms[i].n_slots;
+        job->fit.holds_all[i] = job->rooms[i].holds_all;
+    }
+    MOEC_TRY(check_rooms(job, err));
+    if (asprintf(&job->trace, "%s.recording", job->output) < 0) {
+        job->trace = NULL;
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
+    }
+    job->tune.trial.n_prompt = job->measure.seq_len_tokens / 2;
+    const uint32_t n_decoded = job->measure.seq_len_tokens - job->tune.trial.n_prompt;
+    job->foretell = (struct moec_foretell_setup){.device = &job->device.described,
+                                                 .trace = job->trace,
+                                                 .n_threads = job->measure.n_threads,
+                                                 .windows = &drafts->windows,
+                                                 .n_prompt = job->tune.trial.n_prompt,
+                                                 .n_window = (FORETOLD_TOKENS + n_decoded - 1) / n_decoded};
+    job->fit.foretell = foretell;
+    job->fit.context = job;
+    job->fit.n_measured = MOST_MEASURED;
+    job->tune.with_route = job->tune.with_skip = true;
+    job->tune.shared.decode_only = true;
+    job->tune.shared.n_slots = job->rooms[0].n_slots;
+    job->tune.fit = &job->fit;
+    return MOEC_OK;
+}
+
+/* ---- the result ---- */
+
+static void add_look(struct cli_fit_result *result, const char *name, double token_ns)
+{
+    struct cli_fit_look *look = &result->looks[result->n_look++];
+    (void)snprintf(look->name, sizeof look->name, "%s", name);
+    look->token_ns = token_ns;
+}
+
+/* What a token would take with half and twice the memory, and from half and twice the storage. */
+static enum moec_status look_around(struct fit_job *job, struct moec_foretell *recorded,
+                                    struct moec_error *err)
+{
+    static const struct {
+        const char *memory, *storage;
+        double factor;
+    } around[] = {{"with half the memory", "from half the storage", 0.5},
+                  {"with twice the memory", "from twice the storage", 2}};
+    const char *path = job->drafts.paths[job->report.winner.draft];
+    const uint64_t buffer_bytes = job->rooms[job->report.winner.draft].buffer_bytes;
+    struct moec_foretold foretold;
+    for (size_t i = 0; i < 2; i++) {
+        struct fit_memory memory = job->memory;
+        struct fit_room room;
+        memory.request.budget_bytes = (uint64_t)((double)memory.request.budget_bytes * around[i].factor);
+        MOEC_TRY(fit_room_find(&memory, path, &room, err));
+        if (room.buffer_bytes > 0)
+            MOEC_TRY(moec_foretell_time(recorded, room.buffer_bytes, &foretold, err));
+        add_look(&job->result, around[i].memory, room.buffer_bytes > 0 ? foretold.token_ns : NAN);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        fit_device_scale(&job->device, around[i].factor);
+        enum moec_status status = moec_foretell_move(recorded, &job->device.described, err);
+        fit_device_scale(&job->device, 1 / around[i].factor);
+        MOEC_TRY(status);
+        MOEC_TRY(moec_foretell_time(recorded, buffer_bytes, &foretold, err));
+        add_look(&job->result, around[i].storage, foretold.token_ns);
+    }
+    return MOEC_OK;
+}
+
+/* What a token takes without one of the decisions. */
+static enum moec_status look_without(struct fit_job *job, struct moec_error *err)
+{
+    const struct moec_tune_candidate *winner = &job->report.winner;
+    struct moec_route route = {0};
+    struct moec_foretold foretold;
+    if (!moec_decision_settings_are_on(&winner->settings))
+        return MOEC_OK;
+    MOEC_TRY(moec_route_read(winner->settings.route, &route, err));
+    for (int i = 0; i < 2; i++) {
+        struct moec_decision_settings settings = winner->settings;
+        if ((i == 0 ? route.share : route.skip) <= 0)
+            continue;
+        if (i == 0)
+            (void)snprintf(settings.route, sizeof settings.route, "top-k:skip:%g", (double)route.skip);
+        else
+            (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", (double)route.share);
+        MOEC_TRY(foretell(job, winner->draft, &settings, &foretold, err));
+        add_look(&job->result, i == 0 ? "without the prior" : "without the skip", foretold.token_ns);
+    }
+    return MOEC_OK;
+}
+
+/* What moec compile would write: the last plan, which spends the whole loss on bits, or where the search part
+ * does not expect its proof, the one before. */
+static uint32_t compiled_draft(const struct fit_job *job)
+{
+    uint32_t draft = job->drafts.n - 1;
+    while (draft > 0 && job->report.plain[draft].search.high > job->tune.trial.max_loss)
+        draft--;
+    return job->rooms[draft].n_slots > 0 ? draft : job->report.winner.draft;
+}
+
+static void fill_fit(const struct fit_job *job, const struct moec_foretold *resident,
+                     const struct moec_foretold *plain, struct moec_bundle_fit *fit)
+{
+    const struct moec_foretold *foretold = &job->result.foretold;
+    *fit = (struct moec_bundle_fit){.memory_bytes = job->memory.request.budget_bytes,
+                                    .buffer_bytes = job->rooms[job->report.winner.draft].buffer_bytes,
+                                    .n_context = job->memory.n_context,
+                                    .token_ns = foretold->token_ns,
+                                    .compiled_ns = plain->token_ns,
+                                    .resident_ns = resident->token_ns};
+    fit_device_speed(&job->device, &fit->bytes_per_second, &fit->latency_ns);
+    (void)snprintf(fit->evict, sizeof fit->evict, "%s", foretold->evict);
+    (void)snprintf(fit->predict, sizeof fit->predict, "%s", foretold->predict);
+}
+
+/* All that is said of the winner, on more text than the search ran. */
+static enum moec_status fill_result(struct fit_job *job, struct moec_error *err)
+{
+    const struct moec_tune_candidate *winner = &job->report.winner;
+    const uint64_t buffer_bytes = job->rooms[winner->draft].buffer_bytes;
+    const bool decides = moec_decision_settings_are_on(&winner->settings);
+    struct moec_foretell *recorded = NULL;
+    struct moec_foretold resident, plain;
+    enum moec_status status = MOEC_OK;
+    job->foretell.n_window *= SAID_TIMES;
+    MOEC_TRY(moec_foretell_record(&job->foretell, job->drafts.paths[winner->draft],
+                                  decides ? &winner->settings : NULL, is_stopped, &recorded, err));
+    job->result.all_bytes = moec_foretell_all_bytes(recorded);
+    MOEC_TRY_OUT(moec_foretell_time(recorded, buffer_bytes, &job->result.foretold, err));
+    MOEC_TRY_OUT(moec_foretell_time(recorded, job->result.all_bytes, &resident, err));
+    plain = job->result.foretold;
+    if (decides || compiled_draft(job) != winner->draft)
+        MOEC_TRY_OUT(foretell(job, compiled_draft(job), NULL, &plain, err));
+    fill_fit(job, &resident, &plain, &job->result.fit);
+    MOEC_TRY_OUT(look_around(job, recorded, err));
+    status = look_without(job, err);
+out:
+    moec_foretell_free(recorded);
+    return status;
+}
+
+static enum moec_status write_winner(struct fit_job *job, struct moec_error *err)
+{
+    const struct moec_tune_report *report = &job->report;
+    const bool decides = moec_decision_settings_are_on(&report->decisions.settings);
+    struct moec_file file;
+    MOEC_TRY(moec_bundle_put_fit(job->drafts.paths[report->winner.draft], &job->result.fit,
+                                 decides ? &report->decisions : NULL, &report->certificate, job->output,
+                                 err));
+    MOEC_TRY(moec_file_open(&file, job->output, err));
+    job->result.file_bytes = file.n_bytes;
+    moec_file_close(&file);
+    return MOEC_OK;
+}
+
+static enum moec_status fit(struct fit_job *job, struct moec_error *err)
+{
+    MOEC_TRY(read_options(job, err));
+    cli_progress_init(&job->progress, "fit", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
+    MOEC_TRY(make_drafts(job, err));
+    MOEC_TRY(prepare(job, err));
+    const struct moec_trial_inputs inputs = {.bundle = &job->bundle,
+                                             .original = &job->original,
+                                             .windows = &job->drafts.windows,
+                                             .data_digest = job->drafts.data_digest,
+                                             .data_name = job->drafts.data_name};
+    const struct moec_progress progress = {
+        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
+    MOEC_TRY(moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err));
+    moec_source_close(&job->bundle);
+    job->result.file = job->output;
+    job->result.memory = cli_text(job->args, "memory");
+    job->result.report = &job->report;
+    MOEC_TRY(fill_result(job, err));
+    MOEC_TRY(write_winner(job, err));
+    cli_progress_end(&job->progress);
+    if (cli_has(job->args, "json"))
+        return cli_print_fit_json(&job->result, err);
+    cli_print_fit(&job->result);
+    return MOEC_OK;
+}
+
+static int run_fit(const struct cli_args *args)
+{
+    struct fit_job job = {.args = args};
+    struct moec_error err = {0};
+    const enum moec_status status = fit(&job, &err);
+    cli_progress_end(&job.progress);
+    moec_tune_report_release(&job.report);
+    moec_source_close(&job.original);
+    moec_source_close(&job.bundle);
+    moec_checkpoint_close(job.checkpoint);
+    fit_device_release(&job.device, status == MOEC_OK);
+    cli_tune_drafts_release(&job.drafts, status == MOEC_OK);
+    free(job.trace);
+    return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
+}
+
+const struct cli_command cli_command_fit = {
+    .name = "fit",
+    .model = CLI_CHECKPOINT,
+    .summary = "compile the fastest bundle for a device, within a loss",
+    .usage = "MODEL --data FILE",
+    .about =
+        "Chooses bits, routes, skipped experts, eviction and prediction together, so that a token takes the "
+        "least time in the device's memory and from its storage, and proves that all of it loses no more than "
+        "--max-loss. moec run, chat, bench and moec-run take the settings from the bundle.",
+    .details =
+        "A memory that no bundle of the model fits into is refused at once. Five plans of bits spend a tenth to "
+        "all of the loss. If all experts of a plan fit into memory, the plan of the least loss is taken, and "
+        "nothing decides. Else each plan is tried with routes that prefer what is in memory and skip what is "
+        "not, in as many slots as memory leaves: at most 24 combinations. Each one runs text here, and what its "
+        "routers choose is replayed on the described device. The plans and settings of the front are then "
+        "tested on text that nothing before has looked at, from the safest to the fastest, until one fails; the "
+        "last that passed is written.\n"
+        "What moec compile would write is always a candidate, and nothing slower is written. After Ctrl-C the "
+        "same command continues the work. docs/fit.md describes it.",
+    .examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 600MiB --storage sd -o model.moec\n"
+                "moec-run model.moec -p \"Once upon a time\" --memory 600MiB",
+    .more_examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 64MiB --storage 100MB/s,200us "
+                     "-o model.moec\n"
+                     "moec-run --describe-device first.moec -o card.json    # on the device\n"
+                     "moec fit MODEL --data mytext.txt --max-loss 2% --memory 600MiB --device-file card.json "
+                     "-o model.moec",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_fit,
+    .is_offline = true,
+};

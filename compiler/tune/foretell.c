@@ -1,0 +1,265 @@
+#include "compiler/tune/foretell.h"
+
+#include "formats/base/memory.h"
+#include "formats/bundle/dense_loading.h"
+#include "formats/trace/trace_json.h"
+#include "profiler/simulate/simulated_decisions.h"
+#include "profiler/simulate/simulated_run.h"
+#include "runtime/experts/low_copy.h"
+#include "runtime/moert.h"
+#include "runtime/policy/route_settings.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What every bundle has or can be given; the first of equals is taken. */
+static const struct moec_evict_ops *const policies[] = {&moec_evict_hobbit, &moec_evict_lru, &moec_evict_lfu};
+static const struct moec_predict_ops *const predictors[] = {&moec_predict_none, &moec_predict_gate};
+#define N_POLICY    (sizeof policies / sizeof *policies)
+#define N_PREDICTOR (sizeof predictors / sizeof *predictors)
+
+struct moec_foretell {
+    struct moec_bundle *bundle;
+    struct moec_replay replay;
+    struct moec_recording plain, recording; /* as it was recorded, and with what logical caches hold */
+    struct moec_route route;
+    struct moec_simulated_decisions decided;
+    struct moec_simulated_model model;
+    struct moec_simulated_device clock;
+    uint32_t low;
+};
+
+static enum moec_status from_runtime(enum moert_status status, const struct moert_error *theirs,
+                                     struct moec_error *err)
+{
+    return status == MOERT_OK ? MOEC_OK : moec_fail(err, (enum moec_status)status, "%s", theirs->message);
+}
+
+/* ---- the run ---- */
+
+static void set_decisions(const struct moec_decision_settings *settings, char slots[static 24],
+                          char low_slots[static 24], struct moert_decisions *out)
+{
+    *out = (struct moert_decisions){.none = true};
+    if (settings == NULL || !moec_decision_settings_are_on(settings))
+        return;
+    (void)snprintf(slots, 24, "%" PRIu32, settings->n_slots);
+    (void)snprintf(low_slots, 24, "%" PRIu32, settings->n_low_slots);
+    *out = (struct moert_decisions){.route = settings->route[0] != '\0' ? settings->route : NULL,
+                                    .precision = settings->precision[0] != '\0' ? settings->precision : NULL,
+                                    .slots = slots,
+                                    .keep_top = settings->keep_top,
+                                    .starts_frequent = settings->starts_frequent,
+                                    .decode_only = settings->decode_only};
+    if (!moec_decision_settings_take_low(settings))
+        return;
+    out->low_slots = low_slots;
+    out->low_bits = settings->low_bits;
+}
+
+/* A prompt, then one token after the other. */
+static enum moec_status run_window(const struct moec_foretell_setup *setup, uint32_t w,
+                                   struct moert_session *session, float *logits, struct moec_error *err)
+{
+    const uint32_t *tokens = moec_windows_tokens(setup->windows, w), n = setup->windows->length[w];
+    const uint32_t n_prompt = setup->n_prompt < n ? setup->n_prompt : n - 1;
+    struct moert_error theirs = {0};
+    moert_session_truncate(session, 0);
+    moert_session_set_prompt(session, n_prompt);
+    MOEC_TRY(from_runtime(moert_session_step(session, tokens, n_prompt, logits, &theirs), &theirs, err));
+    for (uint32_t i = n_prompt; i < n; i++)
+        MOEC_TRY(from_runtime(moert_session_step(session, &tokens[i], 1, logits, &theirs), &theirs, err));
+    return MOEC_OK;
+}
+
+static enum moec_status run_windows(const struct moec_foretell_setup *setup, struct moert_engine *engine,
+                                    bool (*is_cancelled)(void), struct moec_error *err)
+{
+    struct moert_session *session = NULL;
+    struct moert_error theirs = {0};
+    enum moec_status status = MOEC_OK;
+    void *logits = NULL;
+    uint32_t n_run = 0;
+    MOEC_TRY(from_runtime(moert_session_create(engine, &session, &theirs), &theirs, err));
+    MOEC_TRY_OUT(moec_alloc(&logits, moert_engine_info(engine).n_vocab, sizeof(float), "logits", err));
+    for (uint32_t w = 0; w < setup->windows->n_window && n_run <= setup->n_window; w++) {
+        const uint8_t *parts = setup->windows->part;
+        if ((parts != NULL && parts[w] != MOEC_PART_SEARCH) || setup->windows->length[w] < 2)
+            continue;
+        if (is_cancelled != NULL && is_cancelled()) {
+            status = moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
+            goto out;
+        }
+        MOEC_TRY_OUT(run_window(setup, w, session, logits, err));
+        n_run++;
+    }
+out:
+    free(logits);
+    moert_session_free(session);
+    return status;
+}
+
+static enum moec_status run(const struct moec_foretell_setup *setup, const char *path,
+                            const struct moec_decision_settings *settings, bool (*is_cancelled)(void),
+                            struct moec_error *err)
+{
+    char slots[24], low_slots[24];
+    struct moert_options options = moert_options_default();
+    struct moert_engine *engine = NULL;
+    struct moert_error theirs = {0}, last = {0};
+    set_decisions(settings, slots, low_slots, &options.decisions);
+    options.n_threads = setup->n_threads;
+    options.n_context = setup->windows->seq_len_tokens;
+    options.evict = moec_evict_lru.name;
+    options.predict = moec_predict_gate.name; /* whose answers are recorded */
+    options.trace = setup->trace;
+    options.trace_scores = true;
+    MOEC_TRY(from_runtime(moert_engine_open(path, &options, &engine, &theirs), &theirs, err));
+    const enum moec_status status = run_windows(setup, engine, is_cancelled, err);
+    const enum moert_status ended = moert_engine_end(engine, &last);
+    return status != MOEC_OK ? status : from_runtime(ended, &last, err);
+}
+
+/* ---- what was chosen ---- */
+
+/* The decisions again, of the recorded scores: they come out the same, and so what logical caches hold does.
+ */
+static enum moec_status decide(struct moec_foretell *foretell, const struct moec_decision_settings *settings,
+                               const char *path, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = foretell->bundle;
+    enum moec_status status = MOEC_OK;
+    struct moec_dense dense = {0};
+    struct moec_model *model = NULL;
+    MOEC_TRY(moec_simulated_decisions_check(&foretell->replay, &bundle->config, path, err));
+    MOEC_TRY(
+        moec_route_from_settings(settings, &bundle->config, &bundle->paths, path, &foretell->route, err));
+    MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
+    MOEC_TRY(moec_model_create(&bundle->config, &dense, &model, err));
+    const struct moec_simulated_decisions_setup setup = {.replay = &foretell->replay,
+                                                         .recording = &foretell->plain,
+                                                         .model = model,
+                                                         .route = &foretell->route};
+    MOEC_TRY_OUT(moec_simulated_decisions_make(&setup, &foretell->decided, err));
+    MOEC_TRY_OUT(moec_recording_make(&foretell->decided.replay, NULL, 0, &foretell->recording, err));
+    foretell->recording.logical = &foretell->decided.logical;
+out:
+    moec_model_free(model);
+    return status;
+}
+
+/* The step with which the second sequence begins: the first one warms up. */
+static uint64_t second_sequence(const struct moec_recording *recording)
+{
+    uint64_t step = 1;
+    while (step < recording->n_step && !recording->steps[step].begins)
+        step++;
+    return step < recording->n_step ? step : 0;
+}
+
+static enum moec_status read_recording(const struct moec_foretell_setup *setup, const char *path,
+                                       const struct moec_decision_settings *settings,
+                                       struct moec_foretell *foretell, struct moec_error *err)
+{
+    MOEC_TRY(moec_bundle_open(path, &foretell->bundle, err));
+    MOEC_TRY(moec_replay_load(setup->trace, &foretell->replay, err));
+    foretell->low = foretell->replay.low_copy;
+    if (settings != NULL && moec_decision_settings_are_on(settings)) {
+        MOEC_TRY(moec_recording_make(&foretell->replay, NULL, 0, &foretell->plain, err));
+        MOEC_TRY(decide(foretell, settings, path, err));
+    } else {
+        MOEC_TRY(moec_recording_make(&foretell->replay, NULL, 0, &foretell->recording, err));
+    }
+    moec_recording_count_from(&foretell->recording, second_sequence(&foretell->recording));
+    MOEC_TRY(moec_simulated_model_of_bundle(foretell->bundle, 0, foretell->low, &foretell->recording,
+                                            &foretell->model, err));
+    return moec_foretell_move(foretell, setup->device, err);
+}
+
+enum moec_status moec_foretell_move(struct moec_foretell *foretell, const struct moec_device *device,
+                                    struct moec_error *err)
+{
+    struct moec_simulated_model described = {0};
+    MOEC_TRY(moec_simulated_model_of_bundle(foretell->bundle, 0, 0, &foretell->recording, &described, err));
+    moec_simulated_device_release(&foretell->clock);
+    const enum moec_status status = moec_simulated_device_make(
+        device, NULL, &foretell->recording, &foretell->model, &described, &foretell->clock, err);
+    moec_simulated_model_release(&described);
+    return status;
+}
+
+enum moec_status moec_foretell_record(const struct moec_foretell_setup *setup, const char *path,
+                                      const struct moec_decision_settings *settings,
+                                      bool (*is_cancelled)(void), struct moec_foretell **out,
+                                      struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_foretell), "a recording", err));
+    struct moec_foretell *foretell = memory;
+    *foretell = (struct moec_foretell){0};
+    enum moec_status status = run(setup, path, settings, is_cancelled, err);
+    if (status == MOEC_OK)
+        status = read_recording(setup, path, settings, foretell, err);
+    (void)unlink(setup->trace);
+    if (status != MOEC_OK) {
+        moec_foretell_free(foretell);
+        return status;
+    }
+    *out = foretell;
+    return MOEC_OK;
+}
+
+void moec_foretell_free(struct moec_foretell *foretell)
+{
+    if (foretell == NULL)
+        return;
+    moec_simulated_device_release(&foretell->clock);
+    moec_simulated_model_release(&foretell->model);
+    moec_recording_release(&foretell->recording);
+    moec_recording_release(&foretell->plain);
+    moec_simulated_decisions_release(&foretell->decided);
+    moec_replay_release(&foretell->replay);
+    moec_bundle_close(foretell->bundle);
+    free(foretell);
+}
+
+uint64_t moec_foretell_all_bytes(const struct moec_foretell *foretell)
+{
+    return foretell->model.all_bytes;
+}
+
+enum moec_status moec_foretell_time(const struct moec_foretell *foretell, uint64_t buffer_bytes,
+                                    struct moec_foretold *out, struct moec_error *err)
+{
+    const struct moec_recording *recording = &foretell->recording;
+    struct moec_simulated_setup setup = {.recording = recording,
+                                         .model = &foretell->model,
+                                         .device = &foretell->clock,
+                                         .capacity_bytes = buffer_bytes,
+                                         .precision = foretell->route.precision,
+                                         .reads_on = true};
+    if (setup.capacity_bytes > foretell->model.every_bytes)
+        setup.capacity_bytes = foretell->model.every_bytes;
+    *out = (struct moec_foretold){.token_ns = INFINITY};
+    for (size_t i = 0; i < N_POLICY * N_PREDICTOR; i++) {
+        struct moec_simulated_result result;
+        setup.policy = policies[i % N_POLICY];
+        setup.predictor = predictors[i / N_POLICY];
+        if (!moec_simulated_can_predict(recording, &foretell->model, setup.predictor))
+            continue;
+        MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
+        if (!(result.tpot_ns_mean < out->token_ns))
+            continue;
+        const double n_token = (double)recording->n_decoded;
+        *out = (struct moec_foretold){.token_ns = result.tpot_ns_mean,
+                                      .read_bytes = (double)result.decode.read_bytes / n_token,
+                                      .stall_ns = result.decode.stall_ns / n_token,
+                                      .reads = (double)result.decode.misses / n_token};
+        (void)snprintf(out->evict, sizeof out->evict, "%s", setup.policy->name);
+        (void)snprintf(out->predict, sizeof out->predict, "%s", setup.predictor->name);
+    }
+    return MOEC_OK;
+}

@@ -1,0 +1,62 @@
+/* What a generated token will take on a described device: a bundle with its decisions runs windows of text
+ * here, with everything in memory, and what its routers choose is replayed through the buffer that the device
+ * leaves, on the device's clock (profiler/simulate). So a candidate's own choices are counted, not those of
+ * a run that did not decide. Eviction policies and predictors are tried on the same recording, since they
+ * change no choice.
+ *
+ * Thread rule: one call at a time; it runs an engine of its own. */
+#ifndef MOEC_COMPILER_FORETELL_H
+#define MOEC_COMPILER_FORETELL_H
+
+#include "formats/bundle/bundle.h"
+#include "formats/model/decision_settings.h"
+#include "formats/trace/device_description.h"
+#include "profiler/evaluate/windows.h"
+
+#include <math.h>
+
+struct moec_foretell_setup {
+    const struct moec_device *device;   /* of a model with the same layers. Borrowed. */
+    const char *trace;                  /* path of a file that is written meanwhile, and removed */
+    int n_threads;                      /* as moec_pool_make */
+    const struct moec_windows *windows; /* of which the search part is run. Borrowed. */
+    uint32_t n_prompt;                  /* tokens of a window that are a prompt's */
+    uint32_t n_window;                  /* that are run at most, and one before them that only warms up */
+};
+
+/* Of a generated token, means. */
+struct moec_foretold {
+    double token_ns;
+    double read_bytes;           /* guesses included */
+    double stall_ns;             /* waiting for storage */
+    double reads;                /* records */
+    char evict[16], predict[16]; /* with which it takes this */
+};
+
+/* A recording of one bundle with its decisions. */
+struct moec_foretell;
+
+/* Runs the bundle at `path`; settings NULL or off: without decisions. Errors: those of an engine and of
+ * traces, MOEC_ERR_UNSUPPORTED for models whose decisions no trace has, MOEC_ERR_CANCELLED by `is_cancelled`
+ * (may be NULL). */
+MOEC_WARN_UNUSED enum moec_status moec_foretell_record(const struct moec_foretell_setup *setup,
+                                                       const char *path,
+                                                       const struct moec_decision_settings *settings,
+                                                       bool (*is_cancelled)(void), struct moec_foretell **out,
+                                                       struct moec_error *err);
+void moec_foretell_free(struct moec_foretell *foretell); /* NULL-safe */
+
+/* The fastest eviction and predictor for a buffer of so many bytes; of equals the first. Errors: those of
+ * moec_simulated_run. */
+MOEC_WARN_UNUSED enum moec_status moec_foretell_time(const struct moec_foretell *foretell,
+                                                     uint64_t buffer_bytes, struct moec_foretold *out,
+                                                     struct moec_error *err);
+
+/* Another device from here on, of the same layers. Errors: those of moec_simulated_device_make. */
+MOEC_WARN_UNUSED enum moec_status
+moec_foretell_move(struct moec_foretell *foretell, const struct moec_device *device, struct moec_error *err);
+
+/* Of a buffer that holds every record. */
+uint64_t moec_foretell_all_bytes(const struct moec_foretell *foretell);
+
+#endif

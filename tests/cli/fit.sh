@@ -1,0 +1,81 @@
+#!/bin/sh
+# A bundle for a device, by one command: what memory it is refused in, what it finds, that what is found is run, and
+# that an interrupted fit ends with the same bytes.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+sample=datasets/sample/model
+data=datasets/sample/calibration.txt
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+number() {
+    sed -n "s/^ *\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1
+}
+refused() {
+    words=$1
+    shift
+    try "$@"
+    says stderr "$words" "says why"
+}
+# shellcheck disable=SC2317 # called by try
+measure='--max-loss 5% --samples 32 --seq-len 32 --ctx 128 -q'
+fit() {
+    # shellcheck disable=SC2086 # words
+    "$moec" fit "$sample" --data "$data" $measure "$@"
+}
+
+# ---- what is refused ----
+refused 'no memory: say what' 2 "no memory" "$moec" fit "$sample" --data "$data" --max-loss 2% --storage sd -o "$work/x"
+refused 'one of two options' 2 "no device" "$moec" fit "$sample" --data "$data" --max-loss 2% --memory 64MiB -o "$work/x"
+refused "cannot read --storage 'tape'" 2 "an unknown storage" fit --memory 64MiB --storage tape -o "$work/x.moec"
+refused 'moec-run takes at least .*; give --memory [0-9.]*MiB' 1 "a memory below the floor" fit --memory 4MiB --storage sd -o "$work/x.moec"
+refused ', or --ctx ' 1 "a context that is too long for it" "$moec" fit "$sample" --data "$data" --max-loss 5% --ctx 1024 \
+    --memory 11MiB --storage sd -o "$work/x.moec"
+head -c 2000 "$data" >"$work/short.txt"
+refused 'short.txt' 1 "a text that is too short" "$moec" fit "$sample" --data "$work/short.txt" --max-loss 5% --memory 64MiB \
+    --storage sd -q -o "$work/x.moec"
+if [ -e "$work/x.moec" ]; then fail "nothing is written"; else pass "nothing is written"; fi
+
+# ---- everything fits into memory ----
+try 0 "a device that holds every expert" fit --memory 64MiB --storage 100MB/s,200us --json -o "$work/whole.moec"
+says stdout '"route": ""' "nothing decides"
+check "the loss is proven" "$(number loss_high) <= 0.05"
+try 0 "verify" "$moec" verify "$work/whole.moec"
+try 0 "inspect" "$moec" inspect "$work/whole.moec"
+says stdout '^Fit .moec fit.' "shows what it was fitted for"
+says stdout '^  for        --memory 64.0 MiB' "with the memory"
+
+# ---- less than that, by a description ----
+floor=$("$moec" doctor "$work/whole.moec" --ctx 128 --json | sed -n 's/.*"memory_least_bytes": *\([0-9]*\).*/\1/p' | head -n 1)
+memory=$((floor / 1024 + 200))KiB
+try 0 "a device as moec device describes it" "$moec" device "$work/whole.moec" --emulate-storage 50MB/s,200us \
+    --compute-time 0.2 -q -o "$work/card.json"
+try 0 "a device that holds some" fit --memory $memory --device-file "$work/card.json" -o "$work/some.moec"
+says stdout '^next: moec-run .* --memory' "names the next command"
+says stdout 'with half the memory' "and what other devices would take"
+check "on one screen" "$(wc -l <"$work/stdout") <= 26"
+evict=$(sed -n 's/.*--evict \([a-z]*\) --predict.*/\1/p' "$work/stdout")
+try 0 "moec-run takes the settings" "$build/moec-run" "$work/some.moec" -p "Once" -n 8 --ctx 128 --memory $memory --stats
+says stderr "eviction $evict" "the eviction of the fit"
+try 0 "bench takes them too" "$moec" bench "$work/some.moec" --memory 60% --modes cache --samples 2 --tokens 4 -q
+says stdout "^cache 60% $evict" "in its row"
+
+# ---- an interrupted fit ----
+# shellcheck disable=SC2086 # words
+"$moec" fit "$sample" --data "$data" $measure --memory $memory --device-file "$work/card.json" -o "$work/stopped.moec" \
+    >"$work/log" 2>&1 &
+pid=$!
+n=0
+while [ ! -e "$work/stopped.moec.draft-1" ] && [ $n -lt 600 ] && kill -0 $pid 2>/dev/null; do
+    sleep 0.1
+    n=$((n + 1))
+done
+kill -TERM $pid 2>/dev/null
+wait $pid
+check "an interruption ends it" "$? != 0"
+if [ -e "$work/stopped.moec" ]; then fail "nothing is written"; else pass "nothing is written"; fi
+try 0 "the same command goes on" fit --memory $memory --device-file "$work/card.json" -o "$work/stopped.moec"
+if cmp -s "$work/stopped.moec" "$work/some.moec"; then pass "to the same bytes"; else fail "to the same bytes"; fi
+set -- "$work"/stopped.moec.*
+if [ -e "$1" ]; then fail "nothing else is left: $*"; else pass "nothing else is left"; fi
+done_testing
