@@ -383,6 +383,7 @@ static void print_forecast(const struct compile_job *job)
 {
     if (cli_has(job->args, "dry-run") && !cli_has(job->args, "json") && !job->measure.is_quiet)
         cli_print_compile_forecast(&job->forecast, job->measure.n_threads);
+    (void)fflush(stdout); /* long before the rest */
 }
 
 /* Before data is measured. */
