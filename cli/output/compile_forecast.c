@@ -12,7 +12,7 @@
 #define LONG_SECONDS  3600.0
 #define LEAST_PACE    5e9 /* multiply-adds a second of one thread: no machine that matters is slower */
 #define FEWER_WINDOWS 256u
-#define MANY_THREADS  16u
+#define WORK_BYTES    ((uint64_t)1 << 30) /* of compile.h, where nobody says how many */
 
 void cli_default_parts(uint32_t n_window, uint32_t n_part[static MOEC_PART_COUNT])
 {
@@ -35,6 +35,10 @@ struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_reque
     struct cli_compile_forecast forecast = {.stages = moec_compile_foresee(request), .window = window};
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast.n_window += request->n_part[part];
+    forecast.work_bytes = request->options->work_bytes > 0 ? request->options->work_bytes : WORK_BYTES;
+    forecast.layer_bytes =
+        (uint64_t)request->config->n_expert * moec_cost_expert(request->config, 1) *
+        moec_codec_row_bytes((struct moec_codec){.dtype = request->config->expert_dtype}, 64) / 64;
     if (!has_profile)
         forecast.original = forecast.n_window - request->n_part[MOEC_PART_CERTIFICATE];
     forecast.windows = forecast.original + forecast.stages.windows;
@@ -62,13 +66,16 @@ static void print_stage(const char *name, double windows, double seconds)
 void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
 {
     const struct moec_compile_forecast *stages = &forecast->stages;
-    char size[24];
+    char size[24], work[24];
     if (forecast->original > 0)
         print_stage("routing, original", forecast->original,
                     forecast->original * forecast->window.core_seconds);
     for (uint32_t i = 0; i < stages->n_phase; i++)
         print_stage(stages->phases[i].name, stages->phases[i].windows, stage_seconds(forecast, i));
     print_stage("all", forecast->windows, forecast->core_seconds);
+    cli_print_wrapped(stdout, 4, "  memory: about %s, and the weights of a layer: %s\n",
+                      cli_memory_text(work, forecast->work_bytes),
+                      cli_size_text(size, forecast->layer_bytes));
     if (stages->fitted_bytes > 0)
         cli_print_wrapped(
             stdout, 4,
@@ -84,6 +91,7 @@ struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecas
     moec_json_out_double(node, "windows", forecast->windows);
     moec_json_out_double(node, "seconds", forecast->seconds);
     moec_json_out_double(node, "core_seconds", forecast->core_seconds);
+    moec_json_out_u64(node, "memory_bytes", forecast->work_bytes + forecast->layer_bytes);
     moec_json_out_u64(node, "fitted_bytes", stages->fitted_bytes);
     if (forecast->original > 0)
         moec_json_out_double(phases, "routing, original", forecast->original * forecast->window.core_seconds);
@@ -162,13 +170,19 @@ static enum moec_status refuse(const struct cli_compile_forecast *least, double 
         limit, needed);
 }
 
+const char *cli_many_cores_text(char text[static 24], double core_seconds)
+{
+    cli_duration_text(text, core_seconds / CLI_MANY_THREADS);
+    return text;
+}
+
 void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads)
 {
     char here[24], many[24];
     cli_duration_text(here, forecast->seconds);
-    cli_duration_text(many, forecast->core_seconds / MANY_THREADS);
     cli_print(stdout, "forecast: about %s on %" PRIu32 " threads here, %s on %u idle cores like these\n",
-              here, (uint32_t)moec_pool_make(n_threads).n_threads, many, MANY_THREADS);
+              here, (uint32_t)moec_pool_make(n_threads).n_threads,
+              cli_many_cores_text(many, forecast->core_seconds), CLI_MANY_THREADS);
     cli_print_compile_stages(forecast);
 }
 

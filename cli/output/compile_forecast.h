@@ -16,6 +16,7 @@ struct cli_compile_forecast {
     double original; /* windows that the original's routing and losses take; 0: a profile has them */
     double windows;  /* all that go through the model */
     double seconds, core_seconds;
+    uint64_t work_bytes, layer_bytes; /* memory: --work-memory, and experts of a layer beside it */
 };
 
 /* Windows of each part where nobody says how many; n_window 0: as many as are drawn at most. */
@@ -23,10 +24,13 @@ void cli_default_parts(uint32_t n_window, uint32_t n_part[static MOEC_PART_COUNT
 
 struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_request *request, bool has_profile,
                                                  struct moec_forecast_time window);
+/* What it takes on so many cores that have nothing else to do. */
+#define CLI_MANY_THREADS 16u
+const char *cli_many_cores_text(char text[static 24], double core_seconds);
 
-/* A row for each stage: windows, core-hours. And what is kept on disk. On stdout. */
+/* A row for each stage: windows, core-hours. And memory, and what is kept on disk. On stdout. */
 void cli_print_compile_stages(const struct cli_compile_forecast *forecast);
-/* "windows", "seconds", "core_seconds", "fitted_bytes", "phases"; the caller's. */
+/* "windows", "seconds", "core_seconds", "memory_bytes", "fitted_bytes", "phases"; the caller's. */
 struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast);
 
 /* The forecast at this machine's pace, which takes most of a second to measure. Errors: MOEC_ERR_MEMORY. */

@@ -1,5 +1,6 @@
 #include "cli/output/forecast_output.h"
 
+#include "cli/output/compile_forecast.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
@@ -15,7 +16,6 @@
 #define LEAST_PACE    5e9 /* multiply-adds a second of one thread: no machine that matters is slower */
 #define FAST_PASSES   4.0 /* no estimate takes more */
 #define FEWER_WINDOWS 256u
-#define MANY_THREADS  16u
 
 static double all_passes(const struct moec_profile_forecast *forecast)
 {
@@ -39,9 +39,9 @@ void cli_print_forecast(const struct moec_profile_forecast *forecast)
     cli_duration_text(size, passes * pace);
     cli_print(stdout, "about %s on this machine as it is now: %.1f passes over %" PRIu32 " windows\n", size,
               passes, forecast->n_window);
-    cli_duration_text(other, passes * forecast->core_seconds_per_pass / MANY_THREADS);
     cli_print(stdout, "%.3f core-hours: %s on %u idle cores like these\n",
-              passes * forecast->core_seconds_per_pass / 3600, other, MANY_THREADS);
+              passes * forecast->core_seconds_per_pass / 3600,
+              cli_many_cores_text(other, passes * forecast->core_seconds_per_pass), CLI_MANY_THREADS);
     for (uint32_t i = 0; i < forecast->n_phase; i++)
         print_row(forecast->phases[i].name, forecast->phases[i].passes, pace);
     if (forecast->exact_passes > 0) {

@@ -379,12 +379,15 @@ static void print_forecast(const struct examination *x)
         cli_print(stdout, "    profile, estimated    %7.0f passes, at least %s\n", f->fast_passes,
                   time_text(text, f->fast_seconds));
     const struct moec_forecast_time *window = &f->window;
-    char all[16], passes[16], fitting[16];
+    char all[16], passes[16], fitting[16], many[24];
     cli_print(
-        stdout, "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n",
+        stdout,
+        "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n"
+        "    about %s on %u idle cores like these\n",
         hours_text(all, x->compile.core_seconds / 3600),
         hours_text(passes, (x->compile.windows + x->compile.stages.others) * window->core_seconds / 3600),
-        hours_text(fitting, x->compile.stages.weights * window->product_core_seconds / 3600));
+        hours_text(fitting, x->compile.stages.weights * window->product_core_seconds / 3600),
+        cli_many_cores_text(many, x->compile.core_seconds), CLI_MANY_THREADS);
     cli_print_compile_stages(&x->compile);
     cli_print_wrapped(
         stdout, 4,

@@ -206,6 +206,8 @@ says stderr "hf download Nobody/Nothing-1B --include '\*.json' --local-dir Nothi
 try 0 "doctor of what a compile costs" "$moec" doctor $model
 says stdout 'compile +[0-9]+ passes and fitting, about ' "passes and time"
 says stdout 'compile: [0-9.]+ core-hours, of which passes [0-9.]+, fitting quantised weights [0-9.]+' "and core-hours"
+says stdout '^    about .* on 16 idle cores like these$' "and many cores"
+says stdout '^  memory: about 1.00 GiB, and the weights of a layer: ' "and memory"
 says stdout '^    certifying +1024 windows +[0-9.]+ core-hours' "by phase"
 all=$(sed -n 's/^    all *\([0-9]*\) windows.*/\1/p' "$work/stdout")
 if [ "$all" -le 2900 ]; then pass "in all at most 2,900 windows"; else fail "in all at most 2,900 windows: $all"; fi

@@ -28,7 +28,8 @@ static const struct {
                   {"/studies/routing/margin", "axes"},
                   {"/studies/routing/margin", "units"},
                   {"/studies/routing/margin", "source"},
-                  {"/studies/predict/recall.predictor", "labels"}};
+                  {"/studies/predict/recall.predictor", "labels"},
+                  {"/", "n_measured_window"}};
 static const char *const datasets[] = {"/axes/moe_layer",
                                        "/axes/bits",
                                        "/model/config",
