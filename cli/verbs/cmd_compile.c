@@ -61,8 +61,7 @@ static const struct cli_option options[] = {
      "part activates: moec sparsify --parts then reads fewer and longer ranges from storage. Sizes and speed "
      "in memory stay.",
      CLI_RARE},
-    {"report", 0, "FILE.html", NULL, "A page about the search; up to 4 more evaluations.",
-     CLI_OUTPUT},
+    {"report", 0, "FILE.html", NULL, "A page about the search; up to 4 more evaluations.", CLI_OUTPUT},
     {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTIONS,

@@ -39,7 +39,7 @@ static const struct cli_option options[] = {
      0},
     {"by-projection", 0, "NAME", "auto|up|gate",
      "With --max-loss, the product that a plan compares:\n"
-     "auto\twhichever loses less with 70% left out (default; with --parts up)\n"
+     "auto\twhichever loses less with 70% left out (default; with --parts or --device up)\n"
      "up\t|up . x|, as FloE; only up is read whole\n"
      "gate\tthe activated gate, as CATS (--by model) and CHESS; up and down are left out",
      CLI_RARE},
@@ -289,6 +289,19 @@ static enum moec_status measure(struct sparsify_job *job, const struct moec_prog
     return job->has_target ? moec_sparsify(&inputs, &job->sparsify, progress, &job->report, err) : MOEC_OK;
 }
 
+/* A device leaves out by up alone. */
+static enum moec_status keep_to_device(struct sparsify_job *job, struct moec_error *err)
+{
+    bool *tries = job->sparsify.tries;
+    if (job->measure.place == NULL || !tries[1])
+        return MOEC_OK;
+    if (!tries[0])
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--by-projection gate leaves out neurons on the CPU alone: leave out --device");
+    tries[1] = false;
+    return MOEC_OK;
+}
+
 static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *err)
 {
     const char *path = job->args->positional[0];
@@ -302,6 +315,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
+    MOEC_TRY(keep_to_device(job, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
     cli_note_data(&job->progress, &job->data.rows);

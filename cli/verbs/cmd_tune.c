@@ -44,8 +44,7 @@ static const struct cli_option options[] = {
     {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
      "What is searched (default: route,skip; of a bundle also precision where moec compile --copies made low "
      "copies):\nroute\tcache-prior: prefer "
-     "experts that are in the cache\nrank\tmax-rank instead: choose among the router's best experts those in "
-     "the cache\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
+     "experts that are in the cache\nrank\tmax-rank instead: of the best, the cached\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
      "a low copy; fate: those that the layer before did not predict\nprefill\tunpopular: "
      "run a prompt's rarest experts in a low copy\nsparsity\tleave out neurons; not with low copies",
      0},

@@ -90,7 +90,7 @@ written "an estimated one, with a study" fast.h5 profile "$tiny" "$@" --samples 
 written "a bundle" found.moec compile "$tiny" "$@" --samples 48 --max-loss 20%
 written "decisions" tuned.moec tune "$work/found.moec" "$@" --samples 48 --reference "$tiny" --max-loss 30% --slots 2 --with route
 
-written "a sparsity plan" sparse.moec sparsify "$work/found.moec" "$@" --samples 48 --reference "$tiny" --max-loss 40%
+written "a sparsity plan" sparse.moec sparsify "$work/found.moec" "$@" --samples 48 --reference "$tiny" --max-loss 40% --by-projection up
 both "a planned sparsity" eval "$work/sparse.moec" --data "$work/text.txt" --seq-len 12 --samples 4 --json
 both "a sparsity" eval "$work/sparse.moec" --data "$work/text.txt" --seq-len 12 --samples 4 --json --sparsity 0.5 --reference "$tiny"
 

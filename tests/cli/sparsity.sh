@@ -112,9 +112,9 @@ for how in "-t 1" "--cpu scalar" "--memory $(little_memory "$work/pg.moec")" "--
 done
 try 0 "eval follows it" "$moec" eval "$work/pg.moec" --data $text --samples 4 --seq-len 96 --json -q
 check "and leaves neurons out" "$(number value) != $with && $(number active_share) < 0.5"
-try 0 "CATS: one share, by the gate" plan 6% --by model --by-projection gate -q --json -o "$work/x.moec"
+try 0 "CATS: one share, by the gate" plan 6% --by model --by-projection gate -q --json -o "$work/pc.moec"
 says stdout '"projection": "gate"' "is named"
-try 2 "parts are read by up" plan 6% --by-projection gate --parts -q -o "$work/x.moec"
+try 2 "parts are read by up" plan 6% --by-projection gate --parts -q -o "$work/none.moec"
 says stderr "leave out one of the two" "says so"
 try 0 "with parts the plan goes by up" plan 6% --parts -q --json -o "$work/pp.moec"
 says stdout '"projection": "up"' "without asking the gate"

@@ -6,7 +6,8 @@
 Without pairs, rows of every task are made of the sample's test text. With pairs, DATA is a file of the task's data, in
 any form that moec reads. moec scores the file as it is; the harness scores the same rows in the form of the Hub, by its
 own task files and its `hf` model in float32, on models of three families. A log-likelihood may differ by 1e-4 of itself,
-or by 1e-3 where it is small. The choice must be the same wherever the harness's margin exceeds 1e-4; others are listed.
+or by 1e-3 where it is small. The choice must be the same wherever the harness's margin exceeds 1e-4; others are listed, as
+are texts in which two experts are so close for a router that rounding decides.
 Exits 1 when a comparison fails, 77 where lm_eval, torch or transformers is missing.
 """
 
@@ -184,6 +185,16 @@ def tiny(folder):
         yield name, folder / name
 
 
+def router_gap(model, text):
+    """The least gap between the last expert that a token takes and the next one, of the router's range."""
+    ids = torch.tensor([model.tok_encode(text)])
+    with torch.no_grad():
+        logits = model.model(ids, output_router_logits=True).router_logits
+    k = model.model.config.num_experts_per_tok
+    ranked = [layer.sort(-1, descending=True).values for layer in logits]
+    return min(((layer[:, k - 1] - layer[:, k]) / (layer[:, 0] - layer[:, -1])).min().item() for layer in ranked)
+
+
 # ---- both ----
 
 def can_ask(task, row):
@@ -222,8 +233,10 @@ def compare(moec, folder, checkpoint, model, task, path, n):
             n_scored += 1
             largest = max(largest, abs(a - b) / max(1, abs(b)))
             if abs(a - b) > max(1e-4 * abs(b), 1e-3):
-                bad += 1
-                print(f"# row {i + 1}: lm-eval {b}, moec {a}: {samples[i]['arguments']}")
+                gap = router_gap(model, "".join(samples[i]["arguments"][expected.index(b)][:2]))
+                n_close += gap < 1e-4
+                bad += gap >= 1e-4
+                print(f"# row {i + 1}: lm-eval {b}, moec {a}, least gap of a router {gap:.1e}")
         margin = sorted(expected)[-1] - sorted(expected)[-2]
         if mine.index(max(mine)) != expected.index(max(expected)):
             n_close += margin <= 1e-4
@@ -235,7 +248,7 @@ def compare(moec, folder, checkpoint, model, task, path, n):
         bad += 1
         print(f"# lm-eval's score is {score}, moec's {value}")
     print(f"{'ok' if bad == 0 else 'FAILED'} {task} on {path.name}, {len(rows)} rows: {n_scored} likelihoods, largest relative "
-          f"difference {largest:.1e}, score {score:.4f} and {value:.4f}, {n_close} choices within 1e-4", flush=True)
+          f"difference {largest:.1e}, score {score:.4f} and {value:.4f}, {n_close} too close to tell", flush=True)
     return bad == 0
 
 
