@@ -153,12 +153,16 @@ static void test_certify__sparsify_certifies_on_the_certificate_part(void **stat
     struct bench_of_parts b;
     struct moec_sparsify_report report;
     open_parts(&b, true);
-    const struct moec_sparsify_options options = {.trial = trial_options(5), .by = MOEC_SPARSITY_BY_NEURON};
+    const struct moec_sparsify_options options = {
+        .trial = trial_options(5), .by = MOEC_SPARSITY_BY_NEURON, .tries = {true, true}};
     MUST(moec_sparsify(&b.inputs, &options, NULL, &report, &err));
     assert_certified(&b, &report.plan.certificate);
     assert_true(report.plan.certificate.n_sequence > 0);
     assert_int_equal(report.candidates[0].search.n_window, N_SEARCH);
     assert_int_equal(report.plain.n_window, N_SEARCH);
+    /* Of up and the gate the one that loses less. */
+    assert_int_equal(report.tried[0].n_window, N_SEARCH);
+    assert_true(report.plan.is_at_gate == (report.tried[1].loss < report.tried[0].loss));
     moec_sparsify_report_release(&report);
     close_parts(&b);
 }
