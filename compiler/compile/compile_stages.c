@@ -16,17 +16,17 @@
 
 /* Evaluations. */
 #define TYPICAL_SEARCH   6
-#define TYPICAL_SEQUENCE 1      /* one plan of projections for all experts */
-#define TYPICAL_TESTS    3      /* beside that of the source's own weights, which takes none */
-#define TYPICAL_PROVEN   256    /* windows of the certificate part that are tested on */
-#define OTHER_MODELS     1      /* of harm, beside classes and roles: the original */
-#define N_DENSE_CODEC    5      /* that a dense matrix is fitted at */
-#define PAIR_PRICE       6.0    /* of a fit, for two weights of a row that one changes after the other */
-#define WEIGHT_PRICE     4450.0 /* of a fit and its error, for each weight */
-#define TRELLIS_PRICE    7000.0 /* the same of a trellis besides */
-#define FACTOR_PRICE     3.75   /* of factors, for the cube of the inputs */
-#define MOMENT_PRICE     2.8    /* of what inputs have in common, for two inputs of a token */
-#define PACKED_PRICE     40.0   /* multiply-adds for each weight that is encoded into the bundle */
+#define TYPICAL_SEQUENCE 1       /* one plan of projections for all experts */
+#define TYPICAL_TESTS    3       /* beside that of the source's own weights, which takes none */
+#define TYPICAL_PROVEN   256     /* windows of the certificate part that are tested on */
+#define OTHER_MODELS     1       /* of harm, beside classes and roles: the original */
+#define N_DENSE_CODEC    5       /* that a dense matrix is fitted at */
+#define PAIR_PRICE       6.0     /* of a fit, for two weights of a row that one changes after the other */
+#define WEIGHT_PRICE     4450.0  /* of a fit and its error, for each weight */
+#define PATHS_PRICE      60000.0 /* the same of codes that are paths besides */
+#define FACTOR_PRICE     3.75    /* of factors, for the cube of the inputs */
+#define MOMENT_PRICE     2.8     /* of what inputs have in common, for two inputs of a token */
+#define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
 
 static const char *const names[] = {"ordering neurons",   "fitting experts", "fitting dense weights",
                                     "weighing bitwidths", "searching",       "ordering plans",
@@ -92,7 +92,7 @@ static double expert_fit_cost(const struct basis *basis)
     const double n_token = fitted_windows(basis) * basis->seq_len_tokens;
     const double pairs = n_embd * n_ff * (inner + n_ff) / 2, weights = n_ff * (inner + n_embd);
     const double expert = basis->scope.n_expert_codec * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) +
-                          TRELLIS_PRICE * weights +
+                          PATHS_PRICE * weights +
                           FACTOR_PRICE * (n_embd * n_embd * n_embd + n_ff * n_ff * n_ff);
     const double moments = MOMENT_PRICE * n_token * config->top_k * (n_embd * n_embd + n_ff * n_ff) / 2;
     return n_layer * (config->n_expert * expert + moments);

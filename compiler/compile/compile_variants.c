@@ -8,17 +8,16 @@
 #include <string.h>
 
 #define FIRST     MOEC_CODEC_FIRST_OTHER
-#define N_FURTHER 7
+#define N_FURTHER 6
 
 /* 8 bits lose so little that GPTQ would change nothing. */
 static const struct {
     uint8_t bits, scheme, group, quantizer;
     bool is_for_experts, is_for_dense;
 } further[N_FURTHER] = {
-    {2, MOEC_SCHEME_TRELLIS, 0, MOEC_QUANTIZER_GPTQ, true, false},
-    {2, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_GPTQ, true, true},
-    {3, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_GPTQ, true, true},
-    {4, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_GPTQ, true, true},
+    {2, MOEC_SCHEME_SHIFT, 0, MOEC_QUANTIZER_GPTQ, true, true},
+    {3, MOEC_SCHEME_SHIFT, 0, MOEC_QUANTIZER_GPTQ, true, true},
+    {4, MOEC_SCHEME_SHIFT, 0, MOEC_QUANTIZER_GPTQ, true, true},
     {5, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_GPTQ, false, true},
     {6, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_GPTQ, false, true},
     {8, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_LINEAR, true, true},

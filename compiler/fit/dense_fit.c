@@ -257,9 +257,23 @@ static enum moec_status encode_chunk(struct moec_dense_fit *fit, const struct mo
     return MOEC_OK;
 }
 
-/* With the codecs that take the order in which `gptq` is factored. */
-static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct moec_gptq *gptq, bool fitted,
-                                      uint32_t role, uint32_t layer, struct moec_error *err)
+/* In which order of inputs a store's codec takes a tensor. */
+static enum moec_gptq_order order_of(const struct moec_dense_fit *fit, uint32_t s,
+                                     const struct moec_dense_entry *source)
+{
+    const struct moec_codec codec = fit->stores[s].table.entries[source - fit->original.entries].codec;
+    if (!is_fitted(fit, s))
+        return MOEC_GPTQ_BY_INPUT;
+    return moec_codec_traits(codec)->is_path && !moec_role_is_transposed((enum moec_role)source->role)
+               ? MOEC_GPTQ_BY_COLUMN
+               : MOEC_GPTQ_BY_GROUP;
+}
+
+/* With the codecs that take the order in which `gptq` is factored; `measures` what the tensor's weights give
+ * as well. */
+static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct moec_gptq *gptq,
+                                      enum moec_gptq_order order, bool measures, uint32_t role,
+                                      uint32_t layer, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const struct moec_dense_entry *source =
@@ -280,11 +294,11 @@ static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct m
         chunk.row = row;
         chunk.matrix.n_row = source->rows - row < n_chunk ? source->rows - row : n_chunk;
         MOEC_TRY_OUT(read_rows(fit, source, row, chunk.matrix.n_row, chunk.raw, chunk.weights, err));
-        if (fitted)
+        if (measures)
             MOEC_TRY_OUT(moec_gptq_error(gptq, &fit->pool, &chunk.matrix, NULL, &energy, err));
         fit->energies[at] += energy;
         for (uint32_t s = 0; s < fit->n_store; s++)
-            if (is_fitted(fit, s) == fitted)
+            if (order_of(fit, s, source) == order)
                 MOEC_TRY_OUT(encode_chunk(fit, gptq, s, at, &chunk, err));
     }
 out:
@@ -349,19 +363,34 @@ static float *make_room(void *context, uint32_t n_tok, size_t stride)
     return fit->room;
 }
 
+/* Whether a store takes one of the group's tensors in this order. */
+static bool is_taken(const struct moec_dense_fit *fit, const struct group *group, enum moec_gptq_order order)
+{
+    bool any = false;
+    for (uint32_t r = 0; r < group->n_role; r++) {
+        const struct moec_dense_entry *source =
+            moec_dense_entry_find(&fit->original, (enum moec_role)group->roles[r], group->layer);
+        for (uint32_t s = 0; s < fit->n_store; s++)
+            any = any || order_of(fit, s, source) == order;
+    }
+    return any;
+}
+
 static enum moec_status finish_group(struct moec_dense_fit *fit, const struct group *group,
                                      struct moec_error *err)
 {
-    uint32_t n_fitted = 0;
-    for (uint32_t s = 0; s < fit->n_store; s++)
-        n_fitted += is_fitted(fit, s);
-    for (int fitted = 0; fitted < 2; fitted++) {
-        if ((fitted ? n_fitted : fit->n_store - n_fitted) == 0)
+    static const enum moec_gptq_order orders[] = {MOEC_GPTQ_BY_INPUT, MOEC_GPTQ_BY_GROUP,
+                                                  MOEC_GPTQ_BY_COLUMN};
+    bool has_measured = false;
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        const bool measures = orders[i] != MOEC_GPTQ_BY_INPUT && !has_measured;
+        if (!is_taken(fit, group, orders[i]))
             continue;
-        MOEC_TRY(
-            moec_gptq_factor(group->gptq, fitted ? MOEC_GPTQ_BY_GROUP : MOEC_GPTQ_BY_INPUT, &fit->pool, err));
+        MOEC_TRY(moec_gptq_factor(group->gptq, orders[i], &fit->pool, err));
         for (uint32_t r = 0; r < group->n_role; r++)
-            MOEC_TRY(encode_tensor(fit, group->gptq, fitted != 0, group->roles[r], group->layer, err));
+            MOEC_TRY(
+                encode_tensor(fit, group->gptq, orders[i], measures, group->roles[r], group->layer, err));
+        has_measured = has_measured || measures;
     }
     fit->n_fitted += group->n_role;
     return MOEC_OK;

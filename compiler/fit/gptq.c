@@ -557,14 +557,18 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
     const bool is_sign = codec.dtype == MOEC_DTYPE_INT1; /* has no range to search */
     const bool is_fitted = codec.quantizer == MOEC_QUANTIZER_GPTQ && !is_sign,
                has_factor = gptq->unit != NULL;
-    const bool is_trellis = moec_codec_traits(codec)->is_path;
+    const bool is_path = moec_codec_traits(codec)->is_path;
+    if (is_path && codec.scheme != MOEC_SCHEME_SHIFT)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "codes of scheme %s are not fitted to data, expected scheme shift",
+                         moec_scheme_name((enum moec_scheme)codec.scheme));
     if (n_input != gptq->n)
         return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix has %" PRIu32 " inputs, expected %" PRIu32,
                          n_input, gptq->n);
-    if (is_trellis && has_factor && !e.by_input && gptq->factored != MOEC_GPTQ_BY_COLUMN)
+    if (is_path && has_factor && !e.by_input && gptq->factored != MOEC_GPTQ_BY_COLUMN)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the input products are not in column order, which trellis codes need");
-    if (is_fitted && !is_trellis && has_factor && gptq->square == NULL)
+                         "the input products are not in column order, which codes that are a path need");
+    if (is_fitted && !is_path && has_factor && gptq->square == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "the input products are in the order of single inputs, expected the order of groups");
@@ -573,12 +577,12 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
     MOEC_TRY_OUT(moec_alloc((void **)&e.errors, n_threads, sizeof *e.errors, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&e.scales, n_group, sizeof *e.scales, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&e.zeros, n_group, 1, what, err));
-    if (!has_factor || !is_trellis)
+    if (!has_factor || !is_path)
         MOEC_TRY_OUT(encode_rows(&e, pool, err));
     if (!has_factor)
         goto out;
     MOEC_TRY_OUT(moec_alloc((void **)&e.codes, (uint64_t)e.n_row * e.columns, 1, what, err));
-    MOEC_TRY_OUT(is_trellis  ? moec_gptq_encode_trellis(&e, pool, err)
+    MOEC_TRY_OUT(is_path     ? moec_gptq_encode_trellis(&e, pool, err)
                  : is_fitted ? moec_gptq_encode_fitted(&e, pool, err)
                              : encode_plain(&e, pool, err));
 out:

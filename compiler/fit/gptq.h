@@ -23,7 +23,7 @@
  *   inputs that were not fitted, experts at 2 bits in groups of 64 lose a quarter less for the sweeps, and a
  *   fortieth less with a share of 0.06 than with 0.01.
  *
- * - Codecs of the trellis scheme (formats/codec/trellis.h) take the path through the trellis that costs the
+ * - Codecs of the shift scheme (formats/codec/shift.h) take the path through the trellis that costs the
  *   outputs least, each path with its own corrections (gptq_trellis.c).
  *
  * Tokens may be weighted: those of an expert by what the router multiplies its output with, for that is how

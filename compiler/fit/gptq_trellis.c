@@ -1,4 +1,4 @@
-/* Codes of the trellis scheme (formats/codec/trellis.h) by GPTQ.
+/* Codes of the shift scheme (formats/codec/shift.h) by GPTQ.
  *
  * Where rows are outputs, Viterbi's algorithm walks along a row: each of the 64 states keeps the best path
  * that leads to it, and each path corrects the next weight by its own errors (per-survivor processing:
@@ -9,7 +9,8 @@
  * trellis's.
  *
  * Where rows are inputs, weights of a row do not correct each other: each row, corrected by the errors of
- * those before it, takes the path of least squared error. Rows may then be taken in any order.
+ * those before it, takes the path of least squared error. Rows may then be taken in any order. Taking each row's
+ * path again, for the errors that all others have by then, was found to gain 0.3 % of the error, and is left out.
  *
  * Sums of what a path's errors make of the weights to come go with it, 16 kB for all states: outputs are walked
  * one by one, a block of weights each, so that they stay in the first-level cache.
@@ -19,36 +20,39 @@
 #include "compiler/fit/gptq_internal.h"
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
-#include "formats/codec/trellis.h"
+#include "formats/codec/shift.h"
 
 #include <math.h>
 #include <string.h>
 
-#define STATES       MOEC_TRELLIS_STATES
+#define STATES       MOEC_SHIFT_STATES
 #define WINDOW       64u
 #define DECIDED      (WINDOW / 2)
 #define CHUNK        MOEC_SUM_CHUNK /* rows of the factor that are multiplied at once */
 #define WINDOW_PARTS (WINDOW / LANES)
 #define NO_PATH      1e30f /* cost of a state that nothing reaches */
+#define STRETCH      1.05f /* of the first scale: corrected weights are larger, and have longer tails */
 #define SEARCHES     2     /* of a row that is an input, with the scale fitted between them */
 
-#define PARTS (STATES / LANES) /* vectors that have one element for each state */
+#define PARTS  (STATES / LANES) /* vectors that have one element for each state */
+#define OLDEST 4u               /* states before that lead to a state, by the oldest of their bits */
+#define FREE   4u               /* levels at most that the same coded bits leave */
 
 /* The best path to each state, of one output. */
 struct paths {
     vec costs[PARTS];
-    vec targets[PARTS];             /* the next weight as the path corrects it */
-    vec lows[2][PARTS];             /* the lower level that a coded bit of 0 or 1 allows */
-    vec highs[2][PARTS];            /* and the upper one */
-    vec_bits origins[PARTS];        /* the state in which the path entered the block at work */
+    vec targets[PARTS];              /* the next weight as the path corrects it */
+    vec levels[FREE][OLDEST][PARTS]; /* of the step to a state, by its free bits */
+    vec_bits origins[PARTS];         /* the state in which the path entered the block at work */
     vec sums[STATES][WINDOW_PARTS]; /* what errors that are not decided make of weight i + 1, at i % WINDOW */
-    /* Of weight i at i % WINDOW, of state s in element s % LANES from bit 8 (s / LANES) on: 1 where the upper
-     * one of the two states before is the better, and 2 with the free bit. */
+    /* Of weight i at i % WINDOW, of state s in element s % LANES from bit 8 (s / LANES) on: the oldest bits of
+     * the state before, and from bit 2 of it on the free bits. */
     vec_bits steps[WINDOW];
 };
 
 struct tile {
     const struct encoding *e;
+    const struct moec_shift *shift;
     uint32_t output, n;           /* first, and how many there are */
     struct paths *paths;          /* (LANES) */
     vec (*others)[WINDOW_PARTS];  /* (STATES): sums as they change */
@@ -80,7 +84,8 @@ static uint64_t outputs_bytes(uint32_t n_input, uint32_t width)
 
 uint64_t moec_gptq_trellis_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
 {
-    const uint64_t path = sizeof(uint64_t) + sizeof(float), rooms = (uint64_t)n_threads * GPTQ_WIDTH;
+    const uint64_t path = sizeof(struct moec_shift_choices) + sizeof(float),
+                   rooms = (uint64_t)n_threads * GPTQ_WIDTH;
     return by_input
                ? padded(columns) * ((n_row + CHUNK) * sizeof(float) + path) + rooms * CHUNK * sizeof(float)
                : (uint64_t)n_threads * outputs_bytes(columns, moec_gptq_width(n_row, n_threads));
@@ -105,39 +110,14 @@ static void multiply(const struct tile *tile, uint32_t first, uint32_t n_row, co
 
 /* ---- rows that are outputs: one weight on ---- */
 
-#define EVEN_HALF 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define ODD_HALF  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-
-/* Elements of two vectors in turns, those of `zero` first. */
-#define INTERLEAVE(zero, one, out)                                                                           \
-    do {                                                                                                     \
-        (out)[0] = __builtin_shufflevector(zero, one, EVEN_HALF);                                            \
-        (out)[1] = __builtin_shufflevector(zero, one, ODD_HALF);                                             \
-    } while (0)
-
 #define CHOSEN_BITS(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
 
-/* Each state's path with a coded bit of 0 or 1 and the better of the two free bits. */
-struct branches {
-    vec costs[2][PARTS];
-    vec errors[2][PARTS];
-    vec_bits uppers[2][PARTS];
-};
-
-static inline __attribute__((always_inline)) void branch(const struct paths *paths, float w, float price,
-                                                         struct branches *branches)
-{
-    for (uint32_t x = 0; x < 2; x++)
-        for (uint32_t v = 0; v < PARTS; v++) {
-            const vec low = paths->targets[v] - paths->lows[x][v],
-                      high = paths->targets[v] - paths->highs[x][v];
-            const vec low_error = low * low, high_error = high * high;
-            const vec_bits upper = (vec_bits)(high_error < low_error);
-            branches->costs[x][v] = paths->costs[v] + price * CHOSEN(upper, low_error, high_error);
-            branches->errors[x][v] = w - CHOSEN(upper, paths->lows[x][v], paths->highs[x][v]);
-            branches->uppers[x][v] = upper & 2;
-        }
-}
+/* Elements 4 g .. 4 g + 3 of a vector, each four times. */
+#define FOUR_TIMES(g) 4 * (g), 4 * (g), 4 * (g), 4 * (g)
+#define SPREAD(v, g)                                                                                         \
+    __builtin_shufflevector(v, v, FOUR_TIMES(g), 4 * (g) + 1, 4 * (g) + 1, 4 * (g) + 1, 4 * (g) + 1,         \
+                            4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 3, 4 * (g) + 3,    \
+                            4 * (g) + 3, 4 * (g) + 3)
 
 /* What the step to each state is. */
 struct choices {
@@ -145,36 +125,76 @@ struct choices {
     vec_bits froms[PARTS];
 };
 
-/* State s is reached by bit s % 2 from states s / 2 and s / 2 + 32. */
-static inline __attribute__((always_inline)) void choose(struct paths *paths, const struct branches *branches,
-                                                         struct choices *choices, vec_bits *steps)
+/* The states before those of one vector, by the oldest of their bits. */
+struct before {
+    vec targets[OLDEST], costs[OLDEST];
+    vec_bits origins[OLDEST];
+};
+
+/* Of a vector of states, each with the best of the steps to it. */
+struct after {
+    vec cost, level;
+    vec_bits origin, code;
+};
+
+static inline __attribute__((always_inline)) struct after
+choose(const struct paths *paths, const struct before *before, const uint32_t n_free, uint32_t g, float price)
 {
-    vec costs[PARTS];
-    vec_bits origins[PARTS], packed = {0};
-    for (uint32_t v = 0; v < PARTS / 2; v++) {
-        const vec_bits first = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        vec cost[2], error[2];
-        vec_bits from[2], origin[2], step[2], both[2];
-        for (uint32_t x = 0; x < 2; x++) {
-            const vec one = branches->costs[x][v], other = branches->costs[x][v + PARTS / 2];
-            const vec_bits mask = (vec_bits)(other < one);
-            cost[x] = CHOSEN(mask, one, other);
-            error[x] = CHOSEN(mask, branches->errors[x][v], branches->errors[x][v + PARTS / 2]);
-            step[x] =
-                CHOSEN_BITS(mask, branches->uppers[x][v], branches->uppers[x][v + PARTS / 2]) | (mask & 1);
-            origin[x] = CHOSEN_BITS(mask, paths->origins[v], paths->origins[v + PARTS / 2]);
-            from[x] = first + LANES * v + (mask & STATES / 2);
+    struct after best = {0};
+    for (uint32_t o = 0; o < OLDEST; o++) {
+        vec level = paths->levels[0][o][g], off = before->targets[o] - level, error = off * off;
+        vec_bits code = {0};
+        code += o;
+        for (uint32_t f = 1; f < n_free; f++) {
+            const vec other = paths->levels[f][o][g];
+            off = before->targets[o] - other;
+            const vec_bits is_nearer = (vec_bits)(off * off < error);
+            error = CHOSEN(is_nearer, error, off * off);
+            level = CHOSEN(is_nearer, level, other);
+            code = CHOSEN_BITS(is_nearer, code, f << 2 | o);
         }
-        INTERLEAVE(cost[0], cost[1], costs + 2 * v);
-        INTERLEAVE(origin[0], origin[1], origins + 2 * v);
-        INTERLEAVE(error[0], error[1], choices->errors + 2 * v);
-        INTERLEAVE(from[0], from[1], choices->froms + 2 * v);
-        INTERLEAVE(step[0], step[1], both);
-        packed |= both[0] << 16 * v | both[1] << (16 * v + 8);
+        const vec cost = before->costs[o] + price * error;
+        const struct after next = {cost, level, before->origins[o], code};
+        if (o == 0) {
+            best = next;
+            continue;
+        }
+        const vec_bits is_less = (vec_bits)(cost < best.cost);
+        best.cost = CHOSEN(is_less, best.cost, cost);
+        best.level = CHOSEN(is_less, best.level, level);
+        best.origin = CHOSEN_BITS(is_less, best.origin, next.origin);
+        best.code = CHOSEN_BITS(is_less, best.code, code);
+    }
+    return best;
+}
+
+/* States 16 g .. 16 g + 15 are reached from the states 16 o + 4 g .. 16 o + 4 g + 3. */
+#define LIST_BEFORE(paths, g, before)                                                                        \
+    for (uint32_t o = 0; o < OLDEST; o++) {                                                                  \
+        (before)[g].targets[o] = SPREAD((paths)->targets[o], g);                                             \
+        (before)[g].costs[o] = SPREAD((paths)->costs[o], g);                                                 \
+        (before)[g].origins[o] = SPREAD((paths)->origins[o], g);                                             \
+    }
+
+static inline __attribute__((always_inline)) void step(struct paths *paths, const uint32_t n_free, float w,
+                                                       float price, struct choices *choices, vec_bits *steps)
+{
+    const vec_bits fourth = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+    struct before before[PARTS];
+    vec_bits packed = {0};
+    LIST_BEFORE(paths, 0, before)
+    LIST_BEFORE(paths, 1, before)
+    LIST_BEFORE(paths, 2, before)
+    LIST_BEFORE(paths, 3, before)
+    for (uint32_t g = 0; g < PARTS; g++) {
+        const struct after after = choose(paths, &before[g], n_free, g, price);
+        paths->costs[g] = after.cost;
+        paths->origins[g] = after.origin;
+        choices->errors[g] = w - after.level;
+        choices->froms[g] = (after.code & 3) * 16 + fourth + 4 * g;
+        packed |= after.code << 8 * g;
     }
     *steps = packed;
-    memcpy(paths->costs, costs, sizeof costs);
-    memcpy(paths->origins, origins, sizeof origins);
 }
 
 /* Sums of each state with the error of the step to it. */
@@ -192,7 +212,8 @@ static inline __attribute__((always_inline)) void extend(const struct choices *c
 }
 
 /* One output's paths by n weights on, from `begin`, where a block begins. */
-GPTQ_CLONES static void walk(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
+static inline __attribute__((always_inline)) void walk_any(const struct tile *tile, const uint32_t n_free,
+                                                           uint32_t lane, uint32_t begin, uint32_t n)
 {
     const struct encoding *e = tile->e;
     struct paths *paths = &tile->paths[lane];
@@ -205,16 +226,37 @@ GPTQ_CLONES static void walk(const struct tile *tile, uint32_t lane, uint32_t be
     for (uint32_t i = begin; i < begin + n; i++) {
         const float base = i + 1 < e->gptq->n ? tile->bases[i - begin][lane] : 0;
         vec(*const last)[WINDOW_PARTS] = sums;
-        struct branches branches;
         struct choices choices;
-        branch(paths, tile->weights[i][lane], (float)(e->gptq->costs[i] / tile->largest), &branches);
-        choose(paths, &branches, &choices, &paths->steps[i % WINDOW]);
+        step(paths, n_free, tile->weights[i][lane], (float)(e->gptq->costs[i] / tile->largest), &choices,
+             &paths->steps[i % WINDOW]);
         extend(&choices, tile->factors[i - begin], sums, next);
         for (uint32_t s = 0; s < STATES; s++)
             ((float *)paths->targets)[s] = base + ((const float *)next[s])[i % WINDOW];
         sums = next;
         next = last;
     }
+}
+
+GPTQ_CLONES static void walk_two(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
+{
+    walk_any(tile, 1, lane, begin, n);
+}
+
+GPTQ_CLONES static void walk_three(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
+{
+    walk_any(tile, 2, lane, begin, n);
+}
+
+GPTQ_CLONES static void walk_four(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
+{
+    walk_any(tile, 4, lane, begin, n);
+}
+
+static void walk(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
+{
+    static void (*const by_free[])(const struct tile *, uint32_t, uint32_t, uint32_t) = {walk_two, walk_three,
+                                                                                         walk_four};
+    by_free[tile->shift->free_bits](tile, lane, begin, n);
 }
 
 /* ---- rows that are outputs: deciding ---- */
@@ -225,12 +267,13 @@ static void take_codes(const struct tile *tile, uint32_t lane, uint32_t state, u
     const struct paths *paths = &tile->paths[lane];
     for (uint32_t i = end; i-- > tile->first;) {
         const uint32_t steps = ((const uint32_t *)&paths->steps[i % WINDOW])[state % LANES];
-        const uint32_t step = steps >> state / LANES * 8, x = state & 1;
-        const vec(*levels)[PARTS] = step & 2 ? paths->highs : paths->lows;
-        state = state / 2 + (step & 1) * (STATES / 2);
-        tile->errors[i][lane] = tile->weights[i][lane] - ((const float *)levels[x])[state];
+        const uint32_t step = steps >> state / LANES * 8, oldest = step & 3, above = step >> 2 & 3;
+        const vec *levels = &paths->levels[above][oldest][state / LANES];
+        tile->errors[i][lane] = tile->weights[i][lane] - ((const float *)levels)[state % LANES];
         if (lane < tile->n)
-            tile->e->codes[place_of(tile->e, i, tile->output + lane).weight] = (uint8_t)(x | (step & 2));
+            tile->e->codes[place_of(tile->e, i, tile->output + lane).weight] =
+                (uint8_t)((state & MOEC_SHIFT_CODED) | above << 2);
+        state = oldest * (STATES / OLDEST) + state / OLDEST;
     }
 }
 
@@ -278,16 +321,19 @@ static void list_factors(const struct tile *tile, uint32_t begin)
 static void start(const struct tile *tile, uint32_t lane)
 {
     const float scale = lane < tile->n ? tile->e->scales[tile->output + lane] : 0;
+    const struct moec_shift *shift = tile->shift;
     struct paths *paths = &tile->paths[lane];
     memset(paths, 0, sizeof *paths);
     for (uint32_t s = 0; s < STATES; s++) {
         ((float *)paths->costs)[s] = s == 0 ? 0 : NO_PATH;
         ((float *)paths->targets)[s] = tile->weights[0][lane];
-        for (uint32_t x = 0; x < 2; x++) {
-            const uint32_t z = moec_trellis_subset(s << 1 | x);
-            ((float *)paths->lows[x])[s] = moec_trellis_levels[z] * scale;
-            ((float *)paths->highs[x])[s] = moec_trellis_levels[z + 4] * scale;
-        }
+        for (uint32_t f = 0; f < 1u << shift->free_bits; f++)
+            for (uint32_t o = 0; o < OLDEST; o++) {
+                const uint32_t from = o * (STATES / OLDEST) + s / OLDEST;
+                const uint32_t place = moec_shift_place(shift, moec_shift_window(from, s & MOEC_SHIFT_CODED));
+                ((float *)paths->levels[f][o])[s] =
+                    (float)shift->levels[f << shift->coded_bits | place] * scale;
+            }
     }
 }
 
@@ -329,12 +375,19 @@ static double root_mean_square(const float *weights, size_t n)
     return sqrt(sum / (double)n);
 }
 
+/* F16 bits of the scale that a row begins with. */
+static uint16_t first_half(const struct encoding *e, const float *weights)
+{
+    const float unit = moec_shift_of(moec_codec_bits(e->codec))->unit;
+    return moec_f32_to_f16((float)root_mean_square(weights, e->columns) * unit * STRETCH);
+}
+
 /* Scales of all rows to begin with. What has none the codec refuses, with the weight that is to blame. */
 static enum moec_status first_scales(struct encoding *e, struct moec_error *err)
 {
     for (uint32_t r = 0; r < e->n_row; r++) {
         const float *weights = e->weights + (size_t)r * e->columns;
-        const uint16_t half = moec_f32_to_f16((float)root_mean_square(weights, e->columns));
+        const uint16_t half = first_half(e, weights);
         if (half >= 0x7c00)
             return moec_codec_encode_row(e->codec, weights, e->columns, e->rows, err);
         e->scales[r] = moec_f16_to_f32(half);
@@ -348,18 +401,20 @@ static void pack_row(const struct encoding *e, uint32_t row)
     const uint16_t half = moec_f32_to_f16(e->scales[row]);
     const uint8_t stored[2] = {(uint8_t)half, (uint8_t)(half >> 8)};
     if (half == 0)
-        memset(codes, MOEC_TRELLIS_FREE, e->columns); /* zeros without a sign */
+        memset(codes, 0, e->columns);
     moec_codec_pack_row(e->codec, codes, stored, NULL, e->columns, e->rows + (size_t)row * e->row_bytes);
 }
 
 /* The levels that an output's codes have, one value in `stride`. */
 static void list_levels(const struct encoding *e, uint32_t output, size_t stride, float *levels)
 {
-    uint32_t seven = 0;
+    const struct moec_shift *shift = moec_shift_of(moec_codec_bits(e->codec));
+    uint32_t state = 0;
     for (uint32_t i = 0; i < e->gptq->n; i++, levels += stride) {
-        const uint8_t code = e->codes[place_of(e, i, output).weight];
-        seven = (seven << 1 | (code & 1)) & 0x7f;
-        *levels = moec_trellis_levels[(code & MOEC_TRELLIS_FREE) << 1 | moec_trellis_subset(seven)];
+        const uint32_t code = e->codes[place_of(e, i, output).weight], coded = code & MOEC_SHIFT_CODED;
+        const uint32_t place = moec_shift_place(shift, moec_shift_window(state, coded));
+        *levels = (float)shift->levels[code >> 2 << shift->coded_bits | place];
+        state = moec_shift_next(state, coded);
     }
 }
 
@@ -434,6 +489,7 @@ static void encode_tile(void *context, size_t item, int thread)
     struct encoding *e = matrix->e;
     const uint32_t output = (uint32_t)item * LANES, left = e->n_output - output, n = e->gptq->n;
     struct tile tile = {.e = e, .output = output, .n = left < LANES ? left : LANES};
+    tile.shift = moec_shift_of(moec_codec_bits(e->codec));
     tile.paths =
         (struct paths *)(void *)((uint8_t *)e->scratch + (size_t)thread * outputs_bytes(n, matrix->width));
     tile.others = (vec(*)[WINDOW_PARTS])(tile.paths + LANES);
@@ -467,13 +523,13 @@ static enum moec_status encode_outputs(struct encoding *e, const struct moec_poo
 /* Rows in their order, corrected by errors of the chunks before theirs at once, then by those in theirs. */
 struct row {
     const struct encoding *e;
-    size_t stride;     /* of errors and corrected weights */
-    float *errors;     /* (K, stride), in order */
-    float *corrected;  /* (CHUNK, stride) weights of the chunk's rows */
-    float *rooms;      /* (threads, CHUNK, GPTQ_WIDTH) */
-    uint32_t i;        /* place in the order */
-    float *values;     /* (stride) levels */
-    uint64_t *choices; /* (stride) */
+    size_t stride;                      /* of errors and corrected weights */
+    float *errors;                      /* (K, stride), in order */
+    float *corrected;                   /* (CHUNK, stride) weights of the chunk's rows */
+    float *rooms;                       /* (threads, CHUNK, GPTQ_WIDTH) */
+    uint32_t i;                         /* place in the order */
+    float *values;                      /* (stride) levels */
+    struct moec_shift_choices *choices; /* (stride) */
 };
 
 /* Outputs of the chunk that begins with row i, as the rows before it correct them. */
@@ -533,10 +589,12 @@ static void encode_row(const struct row *row)
     const float *weights = e->weights + (size_t)r * e->columns;
     uint8_t *codes = e->codes + (size_t)r * e->columns;
     float *errors = row->errors + row->i * row->stride;
-    uint16_t half = half_of(root_mean_square(corrected_row(row), e->columns));
+    const uint32_t bits = moec_codec_bits(e->codec);
+    uint16_t half = first_half(e, corrected_row(row));
+    half = half < 0x7c00 ? half : 0;
     for (int search = 0; search < SEARCHES && half != 0; search++) {
-        moec_trellis_search(corrected_row(row), e->columns, moec_f16_to_f32(half), row->choices, codes);
-        moec_trellis_values(codes, e->columns, row->values);
+        moec_shift_search(bits, corrected_row(row), e->columns, moec_f16_to_f32(half), row->choices, codes);
+        moec_shift_values(bits, codes, e->columns, row->values);
         const uint16_t fitted = fitted_scale(row);
         half = fitted != 0 ? fitted : half;
     }

@@ -5,7 +5,7 @@
 
 #include "compiler/policy/policy_plan.h"
 
-/* "int2-g64", "int2-trellis", "int8-g64-linear", "source" for number 0: the usual codec, asymmetric with
+/* "int2-g64", "int2-shift", "int8-g64-linear", "source" for number 0: the usual codec, asymmetric with
  * nested scales by GPTQ, is not spelled out. */
 #define MOEC_VARIANT_NAME_BYTES 48
 const char *moec_variant_name(struct moec_codec codec, uint32_t number,

@@ -25,6 +25,8 @@ static const char *misfit_of(uint32_t bits, enum moec_scheme scheme, uint32_t gr
         return "dictionary levels at 5 or 6 bits, expected 2, 3, 4 or 8";
     if (scheme == MOEC_SCHEME_TRELLIS && (bits != 2 || group != 0))
         return "a trellis of an unsupported form, expected 2 bits with one scale a row";
+    if (scheme == MOEC_SCHEME_SHIFT && (bits < 2 || bits > 4 || group != 0))
+        return "shift codes of an unsupported form, expected 2, 3 or 4 bits with one scale a row";
     if (bits == 1 && scheme != MOEC_SCHEME_SYMMETRIC && scheme != MOEC_SCHEME_SYMMETRIC_NESTED)
         return "1 bit that is not symmetric, expected scheme symmetric or symmetric-nested";
     return NULL;
@@ -178,7 +180,7 @@ const char *moec_scheme_name(enum moec_scheme scheme)
 {
     static const char *const names[MOEC_SCHEME_COUNT] = {
         "symmetric",        "asymmetric",        "gaussian", "logarithmic",
-        "symmetric-nested", "asymmetric-nested", "trellis"};
+        "symmetric-nested", "asymmetric-nested", "trellis",  "shift"};
     return names[scheme];
 }
 
@@ -208,7 +210,7 @@ const char *moec_codec_name(struct moec_codec codec, char text[static 40])
         return "mxfp4";
     static const char *const schemes[MOEC_SCHEME_COUNT] = {
         "symmetric",        "asymmetric",        "gaussian", "logarithmic",
-        "symmetric nested", "asymmetric nested", "trellis"};
+        "symmetric nested", "asymmetric nested", "trellis",  "shift"};
     const char *scheme = schemes[codec.scheme];
     uint32_t bits = code_bits(codec.dtype);
     if (codec.group == 0)

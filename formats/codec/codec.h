@@ -25,7 +25,8 @@
  *           for every 128 one byte, its place among them
  *
  * Codes are unsigned; those of INT1 past n are 2. Trellis: a block of INT2 is two little-endian u32 instead,
- * bit i of the first the coded bit of weight i, of the second its free bit (formats/codec/trellis.h). MXFP4:
+ * bit i of the first the coded bit of weight i, of the second its free bit (formats/codec/trellis.h). Shift:
+ * blocks of INT2, INT3 and INT4 are free bits, then coded ones (formats/codec/shift.h). MXFP4:
  * codes as INT4, then one byte for each 32 weights (formats/codec/mxfp4.h). Symmetric: code = q + 2^(b-1),
  * zero = 2^(b-1) implied. Gaussian and logarithmic: codes stand for levels (formats/codec/dictionary.h),
  * codes past n are 0. There is no padding.
@@ -68,6 +69,7 @@ enum moec_scheme {
     MOEC_SCHEME_SYMMETRIC_NESTED = 4,
     MOEC_SCHEME_ASYMMETRIC_NESTED = 5,
     MOEC_SCHEME_TRELLIS = 6, /* formats/codec/trellis.h */
+    MOEC_SCHEME_SHIFT = 7,   /* formats/codec/shift.h */
     MOEC_SCHEME_COUNT
 };
 
@@ -89,7 +91,7 @@ enum moec_quantizer {
 
 /* group: weights that share a scale, 0 (the whole row), 16, 32, 64 or 128. scheme, group and quantizer are 0
  * for float dtypes. Nested schemes have groups; dictionaries have 2, 3, 4 or 8 bits and no groups of 16; the
- * trellis has 2 bits and no groups; 1 bit is symmetric, nested or not.
+ * trellis has 2 bits, shift codes 2, 3 or 4, and both no groups; 1 bit is symmetric, nested or not.
  * Files do not store the quantizer, for bytes do not tell it: a codec read from one has 0. */
 struct moec_codec {
     uint8_t dtype;  /* enum moec_dtype */
@@ -187,14 +189,14 @@ static inline bool moec_scheme_is_nested(enum moec_scheme scheme)
 }
 
 /* Whether the quantizer makes codes of this scheme at all its bitwidths: linear, hqq, gptq and trellis of
- * those of evenly spaced codes. The trellis scheme, which has one bitwidth, goes beside another. */
+ * those of evenly spaced codes. The trellis and shift schemes, which have few bitwidths, go beside another. */
 bool moec_quantizer_makes(enum moec_quantizer quantizer, enum moec_scheme scheme);
 
 /* Whether what the quantizer makes at this bitwidth is of the trellis scheme. */
 bool moec_quantizer_makes_path(enum moec_quantizer quantizer, uint32_t bits);
 
 /* "linear", "hqq", "auto", "outlier", "log", "gptq", "trellis"; "symmetric", "asymmetric", "gaussian",
- * "logarithmic", "symmetric-nested", "asymmetric-nested", "trellis". */
+ * "logarithmic", "symmetric-nested", "asymmetric-nested", "trellis", "shift". */
 const char *moec_quantizer_name(enum moec_quantizer quantizer);
 const char *moec_scheme_name(enum moec_scheme scheme);
 
@@ -245,7 +247,7 @@ void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const ui
 void moec_codec_replace_codes(struct moec_codec codec, const uint8_t *codes, size_t n, uint8_t *row);
 
 /* The scales of an encoded row as codes are multiplied with them, moec_codec_row_groups values, and its zeros
- * (not of dictionaries): what each group subtracts from its codes, 2^(b-1) when symmetric, 0 of a trellis. */
+ * (not of dictionaries): what each group subtracts from its codes, 2^(b-1) when symmetric, 0 of a path. */
 void moec_codec_row_scales(struct moec_codec codec, const uint8_t *row, size_t n, float *scales,
                            uint8_t *zeros);
 

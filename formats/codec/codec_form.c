@@ -3,7 +3,7 @@
 #include "formats/codec/codec_internal.h"
 #include "formats/codec/mxfp4.h"
 
-enum form { FLOATS, INTEGERS, GAUSSIAN, LOGARITHMIC, TRELLIS, MXFP4, MXFP4_DOWN };
+enum form { FLOATS, INTEGERS, GAUSSIAN, LOGARITHMIC, TRELLIS, SHIFT, MXFP4, MXFP4_DOWN };
 
 #define MXFP4_TRAITS(together, alone)                                                                        \
     {                                                                                                        \
@@ -44,6 +44,13 @@ static const struct moec_codec_form forms[] = {
                  .decode = moec_trellis_decode_span,
                  .pack = moec_trellis_pack_block,
                  .is_finite = moec_integers_row_is_finite},
+    [SHIFT] = {.traits = {.rows_together = 1, .stands_alone = true, .is_path = true},
+               .has_levels = true,
+               .scale_bytes = 2,
+               .encode = moec_shift_encode_row,
+               .decode = moec_shift_decode_span,
+               .pack = moec_shift_pack_block,
+               .is_finite = moec_integers_row_is_finite},
     [MXFP4] = {.traits = MXFP4_TRAITS(1, true),
                .has_levels = true,
                .group = MOEC_MXFP4_GROUP,
@@ -67,7 +74,7 @@ static enum form form_of(struct moec_codec codec)
         [MOEC_SCHEME_SYMMETRIC] = INTEGERS,        [MOEC_SCHEME_ASYMMETRIC] = INTEGERS,
         [MOEC_SCHEME_GAUSSIAN] = GAUSSIAN,         [MOEC_SCHEME_LOGARITHMIC] = LOGARITHMIC,
         [MOEC_SCHEME_SYMMETRIC_NESTED] = INTEGERS, [MOEC_SCHEME_ASYMMETRIC_NESTED] = INTEGERS,
-        [MOEC_SCHEME_TRELLIS] = TRELLIS,
+        [MOEC_SCHEME_TRELLIS] = TRELLIS,           [MOEC_SCHEME_SHIFT] = SHIFT,
     };
     if (dtype_is_float(codec.dtype))
         return FLOATS;

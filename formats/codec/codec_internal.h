@@ -84,6 +84,7 @@ MOEC_FORM_FUNCTIONS(floats)
 MOEC_FORM_FUNCTIONS(integers)
 MOEC_FORM_FUNCTIONS(dictionary)
 MOEC_FORM_FUNCTIONS(trellis)
+MOEC_FORM_FUNCTIONS(shift)
 MOEC_FORM_FUNCTIONS(mxfp4_form)
 enum moec_status moec_mxfp4_form_refuse_row(struct moec_codec codec, const float *weights, size_t n,
                                             uint8_t *row, struct moec_error *err);
@@ -91,6 +92,7 @@ bool moec_floats_row_is_finite(struct moec_codec codec, const uint8_t *row, size
 bool moec_integers_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);
 bool moec_mxfp4_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);
 void moec_trellis_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out);
+void moec_shift_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out);
 
 /* Puts the zeros of all groups, one byte each, where a row has them. */
 void moec_codec_store_zeros(struct moec_codec codec, const uint8_t *zeros, size_t n, uint8_t *row);

@@ -1,12 +1,8 @@
 /* Rows of the trellis scheme. */
 #include "formats/base/half.h"
-#include "formats/base/memory.h"
 #include "formats/codec/codec_internal.h"
+#include "formats/codec/path_row.h"
 #include "formats/codec/trellis.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Coded bits, then free bits. */
 void moec_trellis_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
@@ -16,61 +12,25 @@ void moec_trellis_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
     store_u32(out + 4, moec_codec_gather_bit(codes, 1));
 }
 
-#define TRELLIS_ROUNDS 3 /* searches, with a scale fitted between them: later ones change next to nothing */
-
-/* The scale of least squared error for the codes that there are; the old one where they say nothing. */
-static float fitted_scale(const float *weights, const float *values, size_t n, float old)
+static void search(struct moec_codec codec, const float *weights, size_t n, float scale, void *choices,
+                   uint8_t *codes)
 {
-    double product = 0, square = 0;
-    for (size_t i = 0; i < n; i++) {
-        product += (double)weights[i] * (double)values[i];
-        square += (double)values[i] * (double)values[i];
-    }
-    return product > 0 ? (float)(product / square) : old;
+    (void)codec;
+    moec_trellis_search(weights, n, scale, choices, codes);
 }
 
-static enum moec_status search_paths(const float *weights, size_t n, uint16_t *scale, float *values,
-                                     uint64_t *choices, uint8_t *codes, struct moec_error *err)
+static void values(struct moec_codec codec, const uint8_t *codes, size_t n, float *out)
 {
-    for (int round = 0;; round++) {
-        const float old = moec_f16_to_f32(*scale);
-        uint16_t next;
-        moec_trellis_search(weights, n, old, choices, codes);
-        moec_trellis_values(codes, n, values);
-        MOEC_TRY(moec_codec_to_half(fitted_scale(weights, values, n, old), "scale", &next, err));
-        if (round == TRELLIS_ROUNDS - 1 || next == *scale || next == 0)
-            return MOEC_OK;
-        *scale = next;
-    }
+    (void)codec;
+    moec_trellis_values(codes, n, out);
 }
 
+/* Rows of zeros have levels above 0, for zeros without a sign. */
 enum moec_status moec_trellis_encode_row(struct moec_codec codec, const float *weights, size_t n,
                                          uint8_t *row, struct moec_error *err)
 {
-    enum moec_status status = MOEC_OK;
-    double squares = 0;
-    uint16_t scale = 0;
-    uint8_t stored[2];
-    void *scratch = NULL;
-    if (n == 0)
-        return MOEC_OK;
-    if (moec_codec_range(weights, n).top_bits >= F32_INF)
-        return moec_codec_fail_not_finite(weights, n, err);
-    for (size_t i = 0; i < n; i++)
-        squares += (double)weights[i] * (double)weights[i];
-    MOEC_TRY(moec_codec_to_half((float)sqrt(squares / (double)n), "scale", &scale, err));
-    MOEC_TRY(moec_alloc(&scratch, n, sizeof(uint64_t) + sizeof(float) + 1, "the path of a row's codes", err));
-    uint64_t *choices = scratch;
-    float *values = (float *)(choices + n);
-    uint8_t *codes = (uint8_t *)(values + n);
-    memset(codes, MOEC_TRELLIS_FREE, n); /* levels above 0, for zeros without a sign */
-    if (scale != 0)
-        status = search_paths(weights, n, &scale, values, choices, codes, err);
-    store_u16(stored, scale);
-    if (status == MOEC_OK)
-        moec_codec_pack_row(codec, codes, stored, NULL, n, row);
-    free(scratch);
-    return status;
+    const struct moec_path path = {search, values, 1, sizeof(uint64_t), MOEC_TRELLIS_FREE};
+    return moec_path_encode_row(&path, codec, weights, n, row, err);
 }
 
 void moec_trellis_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,

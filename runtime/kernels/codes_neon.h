@@ -73,4 +73,54 @@ INLINE void codes_of(const int dtype, const uint8_t *bytes, uint8x16_t codes[2])
     }
 }
 
+/* ---- shift codes (formats/codec/shift.h) ---- */
+
+INLINE uint8x16_t shift_places(const uint32_t bits, uint16x8_t windows)
+{
+    static const uint8_t low[3][16] = {{MOEC_SHIFT_2_LOW}, {MOEC_SHIFT_3_LOW}, {MOEC_SHIFT_4_LOW}};
+    static const uint8_t high[3][16] = {{MOEC_SHIFT_2_HIGH}, {MOEC_SHIFT_3_HIGH}, {MOEC_SHIFT_4_HIGH}};
+    const uint8x16_t bytes = vreinterpretq_u8_u16(windows);
+    return veorq_u8(vqtbl1q_u8(vld1q_u8(low[bits - 2]), vandq_u8(bytes, vdupq_n_u8(15))),
+                    vqtbl1q_u8(vld1q_u8(high[bits - 2]), vshrq_n_u8(bytes, 4)));
+}
+
+INLINE uint8x16x4_t shift_table(const int8_t *levels)
+{
+    uint8x16x4_t table;
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        table.val[i] = vreinterpretq_u8_s8(vld1q_s8(levels + 16 * i));
+    return table;
+}
+
+INLINE uint8x16_t shift_levels(const uint32_t bits, uint8x16_t places)
+{
+    static const int8_t two[64] = {MOEC_SHIFT_2_LEVELS}, three[64] = {MOEC_SHIFT_3_LEVELS},
+                        four[128] = {MOEC_SHIFT_4_LEVELS};
+    const uint8x16_t found = vqtbl4q_u8(shift_table(bits == 2 ? two : bits == 3 ? three : four), places);
+    return bits == 4 ? vqtbx4q_u8(found, shift_table(four + 64), vsubq_u8(places, vdupq_n_u8(64))) : found;
+}
+
+/* The 32 levels of the block at `at`, behind the byte `before`, as bytes with a sign. */
+INLINE void shift_block_levels(const uint32_t bits, const uint8_t *at, uint32_t before, uint8x16_t out[2])
+{
+    const uint8x8_t coded = vld1_u8(at + moec_shift_free_bytes(bits));
+    const uint8x8_t earlier = vext_u8(vdup_n_u8((uint8_t)before), coded, 7);
+    const uint16x8_t pairs =
+        vreinterpretq_u16_u8(vcombine_u8(vzip1_u8(earlier, coded), vzip2_u8(earlier, coded)));
+    const uint16x8_t low = vdupq_n_u16(0x00ff), high = vdupq_n_u16(0xff00);
+    const uint16x8_t first = vbslq_u16(low, vshrq_n_u16(pairs, 2), vshlq_n_u16(pairs, 4));
+    const uint16x8_t second = vbslq_u16(high, pairs, vshrq_n_u16(pairs, 6));
+    uint8x16_t above[2] = {vdupq_n_u8(0), vdupq_n_u8(0)};
+    if (bits == 3)
+        add_bit(at, 32, above);
+    if (bits == 4) {
+        two_bit_codes(at, above);
+        above[0] = vshlq_n_u8(above[0], 5);
+        above[1] = vshlq_n_u8(above[1], 5);
+    }
+    out[0] = shift_levels(bits, vorrq_u8(shift_places(bits, vzip1q_u16(first, second)), above[0]));
+    out[1] = shift_levels(bits, vorrq_u8(shift_places(bits, vzip2q_u16(first, second)), above[1]));
+}
+
 #endif

@@ -54,7 +54,7 @@ bool moec_int8_serves(struct moec_codec codec)
 {
     const bool is_even = codec.scheme == MOEC_SCHEME_SYMMETRIC || codec.scheme == MOEC_SCHEME_ASYMMETRIC ||
                          moec_scheme_is_nested((enum moec_scheme)codec.scheme);
-    if (codec.scheme == MOEC_SCHEME_TRELLIS)
+    if (moec_codec_traits(codec)->is_path)
         return true;
     switch (codec.dtype) {
     case MOEC_DTYPE_INT2:

@@ -4,11 +4,12 @@
  * differ from the canonical ones, and a loss or a certificate means one of the two.
  *
  * It serves matrices of evenly spaced codes, one scale for a row or for groups of 32, 64 or 128 weights, and
- * trellises (moec_int8_serves); other matrices, norms, routers, attention and sampling stay canonical.
+ * paths (moec_int8_serves); other matrices, norms, routers, attention and sampling stay canonical.
  *
  * Letters as in runtime/kernels/kernels.h. c, s, z: code, scale and zero of a weight, which is (c - z) s. Of
  * a trellis (formats/codec/trellis.h) c - z is MOEC_INT8_TRELLIS_LEVELS[l] for level l, and s the row's scale
- * times MOEC_INT8_TRELLIS_STEP, which is exact: its levels are rounded by 0.3 % at most.
+ * times MOEC_INT8_TRELLIS_STEP, which is exact: its levels are rounded by 0.3 % at most. Of shift codes
+ * (formats/codec/shift.h) c - z is the level and s the row's scale.
  *
  * rounding of v[0..n) (n <= 128):
  *     m = the largest |v[i]|, a NaN being larger than anything

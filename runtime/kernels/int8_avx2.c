@@ -4,12 +4,13 @@
 #if defined(__x86_64__)
 #include "runtime/kernels/fours_x86.h"
 #include "runtime/kernels/lanes_avx2.h"
+#include "runtime/kernels/shift_x86.h"
 
 #define ROWS_OF_TILE       2
 #define MANY_TOKENS        11
 #define TILE_OFFSET(dtype) OFFSET(dtype)
 /* Sums of two products are kept in 16 bits, which codes of eight bits without a sign would overflow. */
-#define IS_WIDE(dtype)      ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)
+#define IS_WIDE(dtype)      ((dtype) == MOEC_DTYPE_INT8 || IS_PATH(dtype))
 #define OFFSET(dtype)       (IS_WIDE(dtype) ? 128 : 0)
 #define MIXES_HALVES(dtype) ((void)(dtype), false)
 
@@ -314,10 +315,41 @@ INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
                            {trellis_codes_of(bits, 1), trellis_codes_of(bits + 2, 1)}}};
 }
 
+/* The levels of two blocks, of the second halves behind the first ones, as codes. */
+INLINE void shift_two(const uint32_t bits, const uint8_t *at, uint32_t before, __m256i out[2])
+{
+    const size_t block = moec_shift_block_bytes(bits), coded = moec_shift_free_bytes(bits);
+    const __m256i pairs =
+        _mm256_set_m128i(shift_pairs(at + block + coded, at[block - 1]), shift_pairs(at + coded, before));
+    __m256i windows[2];
+    shift_windows(pairs, windows);
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        __m256i places = shift_places(bits, half == 0 ? _mm256_unpacklo_epi16(windows[0], windows[1])
+                                                      : _mm256_unpackhi_epi16(windows[0], windows[1]));
+        if (bits == 3)
+            places = _mm256_or_si256(places, high_bits(at, block, half, 32));
+        if (bits == 4)
+            places = _mm256_or_si256(places, _mm256_slli_epi16(two_bits(two_times_8(at, block), half), 5));
+        out[half] = _mm256_xor_si256(shift_levels(bits, places), _mm256_set1_epi8((char)0x80));
+    }
+}
+
+INLINE struct codes shift_codes(const uint32_t bits, const uint8_t *bytes, const bool is_first)
+{
+    const size_t two = 2 * moec_shift_block_bytes(bits);
+    __m256i low[2], high[2];
+    shift_two(bits, bytes, is_first ? 0 : bytes[-1], low);
+    shift_two(bits, bytes + two, bytes[two - 1], high);
+    return (struct codes){{{low[0], high[0]}, {low[1], high[1]}}};
+}
+
 INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)
 {
     if (dtype == TRELLIS)
         return trellis_codes(bytes, is_first);
+    if (IS_PATH(dtype))
+        return shift_codes((uint32_t)(dtype - SHIFT), bytes, is_first);
     const size_t two = dtype == MOEC_DTYPE_INT2   ? 16
                        : dtype == MOEC_DTYPE_INT3 ? 24
                        : dtype == MOEC_DTYPE_INT4 ? 32

@@ -6,6 +6,7 @@
 #include "runtime/kernels/fours_x86.h"
 #include "runtime/kernels/int8.h"
 #include "runtime/kernels/lanes_avx512.h"
+#include "runtime/kernels/shift_vbmi.h"
 
 #define OFFSET(dtype) 0
 /* Products of whole bytes with q are within 64 * 255 * 127. */
@@ -285,9 +286,20 @@ INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
     return (struct codes){{trellis_codes_of(coded, blocks, 0), trellis_codes_of(coded, blocks, 1)}};
 }
 
+INLINE struct codes shift_codes(const uint32_t bits, const uint8_t *bytes, const bool is_first)
+{
+    const words lifted = _mm512_set1_epi8((char)0x80);
+    return (struct codes){{_mm512_xor_si512(shift_span_levels(bits, bytes, is_first, 0), lifted),
+                           _mm512_xor_si512(shift_span_levels(bits, bytes, is_first, 1), lifted)}};
+}
+
 INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)
 {
     switch (dtype) {
+    case SHIFT + 2:
+    case SHIFT + 3:
+    case SHIFT + 4:
+        return shift_codes((uint32_t)(dtype - SHIFT), bytes, is_first);
     case TRELLIS:
         return trellis_codes(bytes, is_first);
     case MOEC_DTYPE_INT2: {

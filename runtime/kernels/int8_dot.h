@@ -156,7 +156,7 @@ INLINE fours dot_one(const int dtype, const bool has_zeros, const struct plan *p
                      const struct dot_rows *rows, const struct moec_int8_span *x)
 {
     const size_t spans = plan->whole + (plan->tail_bytes > 0);
-    const int per_span = dtype == TRELLIS ? 1 : plan->per_span;
+    const int per_span = IS_PATH(dtype) ? 1 : plan->per_span;
     const size_t step = plan->group == 0 ? 0 : (size_t)per_span;
     struct strip strip;
     fours sum = fours_set(0);
@@ -179,7 +179,7 @@ INLINE void dot_few(const int dtype, const bool has_zeros, const struct plan *pl
                     float out[MOEC_INT8_FEW][ROWS_AT_ONCE])
 {
     const size_t spans = plan->whole + (plan->tail_bytes > 0);
-    const int per_span = dtype == TRELLIS ? 1 : plan->per_span;
+    const int per_span = IS_PATH(dtype) ? 1 : plan->per_span;
     const size_t step = plan->group == 0 ? 0 : (size_t)per_span;
     struct strip strip;
     fours sums[MOEC_INT8_FEW];

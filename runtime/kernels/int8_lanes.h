@@ -166,7 +166,7 @@ INLINE const uint8_t *tail_copied(const int dtype, const struct plan *plan, cons
 {
     memset(copy, 0, BEFORE + SPAN);
     memcpy(copy + BEFORE, at, plan->tail_bytes);
-    if (dtype == TRELLIS && !is_first)
+    if (IS_PATH(dtype) && !is_first)
         memcpy(copy, at - BEFORE, BEFORE);
     return copy + BEFORE;
 }
@@ -190,11 +190,22 @@ INLINE const uint8_t *tail_copied(const int dtype, const struct plan *plan, cons
         break;                                                                                               \
     }
 
-/* Calls function(dtype, has_zeros, ...) with both as constants; a trellis has a dtype of its own here. */
+/* The same of codes that are a path, which have dtypes of their own here. */
+#define WITH_PATH(function, ...)                                                                             \
+    switch (path_of(matrix->codec)) {                                                                        \
+        OF_DTYPE(TRELLIS, function, __VA_ARGS__)                                                             \
+        OF_DTYPE(SHIFT + 2, function, __VA_ARGS__)                                                           \
+        OF_DTYPE(SHIFT + 3, function, __VA_ARGS__)                                                           \
+        OF_DTYPE(SHIFT + 4, function, __VA_ARGS__)                                                           \
+    default:                                                                                                 \
+        break;                                                                                               \
+    }
+
+/* Calls function(dtype, has_zeros, ...) with both as constants. */
 #define WITH_CODEC(function, ...)                                                                            \
     do {                                                                                                     \
-        if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)                                                     \
-            function(TRELLIS, false, __VA_ARGS__);                                                           \
+        if (path_of(matrix->codec) != 0)                                                                     \
+            WITH_PATH(function, false, __VA_ARGS__)                                                          \
         else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))                              \
             WITH_DTYPE(function, true, __VA_ARGS__)                                                          \
         else                                                                                                 \

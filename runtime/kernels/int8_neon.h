@@ -19,7 +19,7 @@
 #else
 #define ROWS_OF_TILE   4
 /* Products are those of bytes with a sign, which codes of eight bits are less 128. */
-#define IS_WIDE(dtype) ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)
+#define IS_WIDE(dtype) ((dtype) == MOEC_DTYPE_INT8 || IS_PATH(dtype))
 #define OFFSET(dtype)  (IS_WIDE(dtype) ? 128 : 0)
 #endif
 #define TILE_OFFSET(dtype)  OFFSET(dtype)
@@ -321,6 +321,7 @@ INLINE void trellis_codes(const struct trellis_bits *bits, uint8x16_t codes[2])
 INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)
 {
     const size_t bits = dtype == TRELLIS           ? 2
+                        : IS_PATH(dtype)           ? (size_t)(dtype - SHIFT)
                         : dtype == MOEC_DTYPE_INT2 ? 2
                         : dtype == MOEC_DTYPE_INT3 ? 3
                         : dtype == MOEC_DTYPE_INT4 ? 4
@@ -331,12 +332,19 @@ INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool i
     uint32_t before = 0;
     if (dtype == TRELLIS && !is_first)
         memcpy(&before, bytes - BEFORE, sizeof before);
+    else if (IS_PATH(dtype) && !is_first)
+        before = bytes[-1];
     UNROLL
     for (int b = 0; b < QUARTERS; b++, bytes += 4 * bits) {
         uint8x16_t of_block[2];
         if (dtype == TRELLIS) {
             const struct trellis_bits at = trellis_bits_at(bytes, &before);
             trellis_codes(&at, of_block);
+        } else if (IS_PATH(dtype)) {
+            shift_block_levels((uint32_t)bits, bytes, before, of_block);
+            before = bytes[4 * bits - 1];
+            of_block[0] = veorq_u8(of_block[0], vdupq_n_u8(0x80));
+            of_block[1] = veorq_u8(of_block[1], vdupq_n_u8(0x80));
         } else {
             codes_of(dtype, bytes, of_block);
         }

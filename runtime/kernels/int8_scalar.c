@@ -3,6 +3,7 @@
 #include "runtime/kernels/int8.h"
 
 #include "formats/base/half.h"
+#include "formats/codec/shift.h"
 #include "formats/codec/trellis.h"
 
 #include <math.h>
@@ -150,6 +151,8 @@ static int32_t level_at(const struct row *row, size_t column)
 {
     if (row->codec.scheme == MOEC_SCHEME_TRELLIS)
         return trellis_level_at(row, column);
+    if (row->codec.scheme == MOEC_SCHEME_SHIFT)
+        return moec_shift_level(moec_codec_bits(row->codec), row->bytes, column);
     const uint32_t bits = moec_codec_bits(row->codec);
     return code_at(bits, row->bytes + column / BLOCK * (4 * (size_t)bits), column % BLOCK) -
            zero_of(row, group_of(row, column));

@@ -40,8 +40,8 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
             memset(y + t * y_stride, 0, matrix->columns * sizeof *y);
         return;
     }
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
-        sum_all(TRELLIS, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
+    if (path_of(matrix->codec) != 0)
+        WITH_PATH(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
     else
         WITH_DTYPE(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
 }

@@ -253,7 +253,7 @@ INLINE void sum_all(const int dtype, const bool has_zeros, const struct moec_mat
     const struct plan plan = plan_of(matrix);
     const size_t spans = moec_int8_spans(plan.columns);
     struct sum_rows_amx rows = {.n = n_rows};
-    struct sum_panel panel = {.per_span = dtype == TRELLIS ? 1 : plan.per_span};
+    struct sum_panel panel = {.per_span = IS_PATH(dtype) ? 1 : plan.per_span};
     for (uint32_t n = 0; n < CHUNK; n++) {
         const uint32_t i = n < n_rows ? n : n_rows - 1;
         rows.bytes[n] = row_at(matrix, first + (some != NULL ? some[i] : i));

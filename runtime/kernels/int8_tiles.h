@@ -105,7 +105,7 @@ INLINE void tiles_of_rows(const int dtype, const bool has_zeros, const struct mo
     struct panel panel;
     const size_t spans = moec_int8_spans(plan->columns);
     const uint32_t n_tiles = (n_tok + LANES - 1) / LANES;
-    const int per_span = dtype == TRELLIS ? 1 : plan->per_span;
+    const int per_span = IS_PATH(dtype) ? 1 : plan->per_span;
     memset(sums, 0, n_tiles * sizeof *sums);
     product_begin(per_span);
     for (size_t from = 0; from < spans; from += PANEL_SPANS) {

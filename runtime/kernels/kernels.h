@@ -157,7 +157,7 @@ MOEC_WARN_UNUSED enum moec_status moec_kernels_find(const char *name, const stru
 /* Whether rows are decoded in parts, which may begin anywhere. */
 static inline bool moec_kernels_decode_parts(struct moec_codec codec)
 {
-    return codec.scheme != MOEC_SCHEME_TRELLIS && codec.dtype != MOEC_DTYPE_MXFP4_DOWN;
+    return !moec_codec_traits(codec)->is_path && moec_codec_traits(codec)->stands_alone;
 }
 
 /* K or columns rounded up to MOEC_LANES. */

@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 #include "runtime/kernels/lanes_avx2.h"
+#include "runtime/kernels/shift_x86.h"
 
 #define SUM_VECTORS  1
 #define ROWS_AT_ONCE 4
@@ -246,17 +247,6 @@ INLINE __m256 trellis_make(const float levels[static 8], float scale)
     return _mm256_mul_ps(_mm256_loadu_ps(levels), _mm256_set1_ps(scale));
 }
 
-/* Byte i: `value` where bit i is set. */
-INLINE __m256i spread(uint32_t bits, const char value)
-{
-    const __m256i places = _mm256_set1_epi64x((long long)0x8040201008040201ull);
-    const __m256i bytes = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2,
-                                           2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i all = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), bytes);
-    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(all, places), places),
-                            _mm256_set1_epi8(value));
-}
-
 INLINE __m256 trellis_eight(__m256 table, __m128i levels)
 {
     return _mm256_permutevar8x32_ps(table, _mm256_cvtepu8_epi32(levels));
@@ -277,6 +267,20 @@ INLINE void trellis_block(__m256 table, const uint8_t *at, trellis_carry *before
     const __m128i low = _mm256_castsi256_si128(levels), high = _mm256_extracti128_si256(levels, 1);
     out[0] = (lanes){trellis_eight(table, low), trellis_eight(table, _mm_srli_si128(low, 8))};
     out[1] = (lanes){trellis_eight(table, high), trellis_eight(table, _mm_srli_si128(high, 8))};
+}
+
+INLINE lanes lanes_of_levels(__m128i levels, __m256 scale)
+{
+    const __m256i low = _mm256_cvtepi8_epi32(levels), high = _mm256_cvtepi8_epi32(_mm_srli_si128(levels, 8));
+    return (lanes){_mm256_mul_ps(_mm256_cvtepi32_ps(low), scale),
+                   _mm256_mul_ps(_mm256_cvtepi32_ps(high), scale)};
+}
+
+INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, uint32_t before, lanes out[2])
+{
+    const __m256i levels = shift_block_levels(bits, at, before);
+    out[0] = lanes_of_levels(_mm256_castsi256_si128(levels), _mm256_set1_ps(scale));
+    out[1] = lanes_of_levels(_mm256_extracti128_si256(levels, 1), _mm256_set1_ps(scale));
 }
 
 /* ---- tile of dot ---- */

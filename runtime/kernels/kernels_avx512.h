@@ -6,6 +6,11 @@
 
 #include "runtime/kernels/kernels.h"
 #include "runtime/kernels/lanes_avx512.h"
+#if SET_VBMI
+#include "runtime/kernels/shift_vbmi.h"
+#else
+#include "runtime/kernels/shift_x86.h"
+#endif
 
 #define SUM_VECTORS  4
 #define ROWS_AT_ONCE 4
@@ -372,6 +377,15 @@ INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before
     out[1] = trellis_half(table, bits.words.z0 >> 16, bits.words.z1 >> 16, bits.upper >> 16);
 }
 #endif
+
+INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, uint32_t before, lanes out[2])
+{
+    const __m256i levels = shift_block_levels(bits, at, before);
+    const __m512i low = _mm512_cvtepi8_epi32(_mm256_castsi256_si128(levels));
+    const __m512i high = _mm512_cvtepi8_epi32(_mm256_extracti128_si256(levels, 1));
+    out[0] = _mm512_mul_ps(_mm512_cvtepi32_ps(low), _mm512_set1_ps(scale));
+    out[1] = _mm512_mul_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(scale));
+}
 
 /* ---- codes across rows ---- */
 

@@ -215,7 +215,7 @@ static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32
                         float *y)
 {
     const struct chosen chosen = {first, n_rows, NULL};
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
+    if (path_of(matrix->codec) != 0)
         trellis_dot(matrix, first, n_rows, x, y);
     else if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
         down_dot(matrix, first, NULL, n_rows, x, y);
@@ -227,9 +227,8 @@ static void dot_some(const struct moec_matrix *matrix, uint32_t first, const uin
                      const float *x, float *y)
 {
     const struct chosen chosen = {first, n, some};
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS) {
-        for (uint32_t i = 0; i < n; i++)
-            trellis_dot_rows(1, matrix, first + some[i], x, y + i);
+    if (path_of(matrix->codec) != 0) {
+        trellis_dot_some(matrix, first, some, n, x, y);
         return;
     }
     if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN) {
@@ -381,7 +380,7 @@ static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, 
                               const float *h, float *y)
 {
     const struct chosen chosen = {first, n_rows, NULL};
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
+    if (path_of(matrix->codec) != 0)
         trellis_sum(matrix, first, n_rows, h, y);
     else if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
         down_sum(matrix, first, NULL, n_rows, h, y);
@@ -397,12 +396,10 @@ static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, con
         down_sum(matrix, first, some, n, h, y);
         return;
     }
-    if (matrix->codec.scheme != MOEC_SCHEME_TRELLIS || n == 0) {
+    if (path_of(matrix->codec) != 0 && n > 0)
+        trellis_sum_some(matrix, first, some, n, h, y);
+    else
         sum_chosen(matrix, &chosen, h, y);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        trellis_sum_rows(1, matrix, first + some[i], h + i, i == 0, y);
 }
 
 #endif

@@ -51,6 +51,9 @@
  * trellis_carry goes from block to block: what trellis_begin gives for a row's first, then what the block
  * before left there
  *
+ * shift_block(bits, scale, at, before, out): the 32 weights of the block of shift codes at `at`; `before` is the
+ * byte in front of it, 0 at a row's start
+ *
  * dot_tile: see dot_slice below */
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H
 #define MOEC_RUNTIME_KERNELS_LANES_H

@@ -183,6 +183,22 @@ INLINE void trellis_block(trellis_table table, const uint8_t *at, trellis_carry 
     out[1] = looked_up(8, &table, codes[1]);
 }
 
+INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, uint32_t before, lanes out[2])
+{
+    uint8x16_t levels[2];
+    shift_block_levels(bits, at, before, levels);
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        const int8x16_t sixteen = vreinterpretq_s8_u8(levels[half]);
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int16x8_t eight = vmovl_s8(i == 0 ? vget_low_s8(sixteen) : vget_high_s8(sixteen));
+            out[half].of[2 * i] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(eight))), scale);
+            out[half].of[2 * i + 1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(eight))), scale);
+        }
+    }
+}
+
 /* ---- tile of dot ---- */
 
 /* 3 tokens by 2 rows: 24 accumulators, which hide the latency of a fused operation, of 32 registers. */

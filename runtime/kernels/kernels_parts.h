@@ -166,7 +166,7 @@ static struct decoding decoding_of(const struct moec_matrix *matrix, uint32_t fi
 static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
                         size_t stride)
 {
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS) {
+    if (path_of(matrix->codec) != 0) {
         trellis_decode_rows(matrix, first, n_rows, out, stride);
         return;
     }

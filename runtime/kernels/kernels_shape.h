@@ -2,6 +2,8 @@
 #ifndef MOEC_RUNTIME_KERNELS_SHAPE_H
 #define MOEC_RUNTIME_KERNELS_SHAPE_H
 
+#include "formats/codec/shift.h"
+#include "formats/codec/shift_levels.h"
 #include "formats/codec/trellis.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/kernels/kernels_exp.h"
@@ -46,9 +48,12 @@
 #define LIFTED 256
 #define LIFT   32768
 
-/* Beside the dtypes, where the int8 arithmetic takes the levels of a trellis for codes of eight bits. */
-#define TRELLIS 128
-#define BEFORE  8 /* bytes of the block before, which a span of a trellis needs */
+/* Beside the dtypes, where codes are a path and the int8 arithmetic takes their levels for codes of eight bits:
+ * a trellis, and shift codes with so many bits a weight added. */
+#define TRELLIS        128
+#define SHIFT          128
+#define IS_PATH(dtype) ((dtype) >= TRELLIS)
+#define BEFORE         8 /* bytes of the block before, which a span of a path needs */
 
 /* dtype without them. */
 #define PLAIN(dtype) ((dtype) & (DICTIONARY - 1))
@@ -154,6 +159,14 @@ INLINE struct trellis_bits trellis_bits_at(const uint8_t *at, uint32_t *before)
     const struct trellis_bits bits = {moec_trellis_words(coded, *before), upper};
     *before = coded;
     return bits;
+}
+
+/* TRELLIS, or SHIFT and the bits; 0 of other codecs. */
+INLINE int path_of(struct moec_codec codec)
+{
+    return codec.scheme == MOEC_SCHEME_SHIFT     ? SHIFT + (int)moec_codec_bits(codec)
+           : codec.scheme == MOEC_SCHEME_TRELLIS ? TRELLIS
+                                                 : 0;
 }
 
 INLINE const uint8_t *row_at(const struct moec_matrix *matrix, uint32_t row)

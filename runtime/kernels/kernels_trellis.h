@@ -1,59 +1,70 @@
-/* Trellis-coded rows (formats/codec/trellis.h), of the kernels that are written once for all vector
+/* Rows whose codes are a path (formats/codec/trellis.h, shift.h), of the kernels that are written once for all vector
  * instruction sets: part of runtime/kernels/kernels_lanes.h, which says what a set defines.
  *
- * A block of 32 weights is two words. Which of the eight levels each weight has follows from bits combined by
+ * A block of 32 weights of a trellis is two words. Which of the eight levels each weight has follows from bits combined by
  * exclusive or, those of many weights at a time; the levels of a row, times its scale, lie in a register. A
  * product of a level and an F16 scale is exact, so it does not matter that the definition multiplies each
- * weight. */
+ * weight. Of shift codes the levels are bytes, which a set makes of a block's windows. */
 #ifndef MOEC_RUNTIME_KERNELS_TRELLIS_H
 #define MOEC_RUNTIME_KERNELS_TRELLIS_H
 
 #include "runtime/kernels/kernels_shape.h"
-
-#define TRELLIS_BLOCK_BYTES 8
-#define LINE_BLOCKS         (LINE / TRELLIS_BLOCK_BYTES)
 
 /* A row as it is read, from its first block on. */
 struct trellis_row {
     const uint8_t *at;
     trellis_carry before;
     trellis_table table;
+    float scale; /* of shift codes, and the byte in front of the block */
+    uint32_t in_front;
 };
+
+INLINE size_t path_block_bytes(const int path)
+{
+    return path == TRELLIS ? 8 : moec_shift_block_bytes((uint32_t)(path - SHIFT));
+}
 
 INLINE size_t trellis_blocks(const struct moec_matrix *matrix)
 {
     return (matrix->columns + BLOCK - 1) / BLOCK;
 }
 
-INLINE struct trellis_row trellis_start(const struct moec_matrix *matrix, uint32_t row)
+INLINE struct trellis_row trellis_start(const int path, const struct moec_matrix *matrix, uint32_t row)
 {
     const uint8_t *at = row_at(matrix, row);
-    const float scale = f16_at(at + trellis_blocks(matrix) * TRELLIS_BLOCK_BYTES);
-    return (struct trellis_row){at, trellis_begin(), trellis_make(moec_trellis_levels, scale)};
+    const float scale = f16_at(at + trellis_blocks(matrix) * path_block_bytes(path));
+    struct trellis_row started = {.at = at, .before = trellis_begin(), .scale = scale};
+    if (path == TRELLIS)
+        started.table = trellis_make(moec_trellis_levels, scale);
+    return started;
 }
 
-INLINE void trellis_next(struct trellis_row *row, lanes out[2])
+INLINE void trellis_next(const int path, struct trellis_row *row, lanes out[2])
 {
-    trellis_block(row->table, row->at, &row->before, out);
-    row->at += TRELLIS_BLOCK_BYTES;
+    if (path == TRELLIS)
+        trellis_block(row->table, row->at, &row->before, out);
+    else
+        shift_block((uint32_t)(path - SHIFT), row->scale, row->at, row->in_front, out);
+    row->at += path_block_bytes(path);
+    row->in_front = row->at[-1];
 }
 
-static void trellis_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
-                                size_t stride)
+INLINE void path_decode_rows(const int path, const struct moec_matrix *matrix, uint32_t first,
+                             uint32_t n_rows, float *out, size_t stride)
 {
     const size_t blocks = matrix->columns / BLOCK, tail = matrix->columns % BLOCK;
     for (uint32_t r = 0; r < n_rows; r++) {
-        struct trellis_row row = trellis_start(matrix, first + r);
+        struct trellis_row row = trellis_start(path, matrix, first + r);
         float *at = out + r * stride;
         lanes w[2];
         for (size_t b = 0; b < blocks; b++, at += BLOCK) {
-            trellis_next(&row, w);
+            trellis_next(path, &row, w);
             lanes_store(at, w[0]);
             lanes_store(at + LANES, w[1]);
         }
         if (tail == 0)
             continue;
-        trellis_next(&row, w);
+        trellis_next(path, &row, w);
         keep_tail(tail, w);
         lanes_store(at, w[0]);
         if (tail > LANES)
@@ -70,18 +81,19 @@ INLINE const uint8_t *trellis_ahead(const struct moec_matrix *matrix, uint32_t f
                : NULL;
 }
 
-INLINE void trellis_dot_rows(const int nr, const struct moec_matrix *matrix, uint32_t first, const float *x,
-                             float *y)
+INLINE void trellis_dot_rows(const int path, const int nr, const struct moec_matrix *matrix, uint32_t first,
+                             const float *x, float *y)
 {
     const size_t blocks = matrix->columns / BLOCK, tail = matrix->columns % BLOCK;
     struct trellis_row rows[ROWS_AT_ONCE];
     lanes sums[ROWS_AT_ONCE], w[2];
     UNROLL
     for (int r = 0; r < nr; r++) {
-        rows[r] = trellis_start(matrix, first + (uint32_t)r);
+        rows[r] = trellis_start(path, matrix, first + (uint32_t)r);
         sums[r] = lanes_zero();
     }
     const uint8_t *ahead = trellis_ahead(matrix, first);
+    const size_t line_blocks = LINE / path_block_bytes(path);
     for (size_t b = 0; b < blocks;) {
         if (ahead != NULL) {
             UNROLL
@@ -89,12 +101,12 @@ INLINE void trellis_dot_rows(const int nr, const struct moec_matrix *matrix, uin
                 ask_line(ahead + (size_t)r * matrix->stride_bytes);
             ahead += LINE;
         }
-        for (const size_t end = blocks - b < LINE_BLOCKS ? blocks : b + LINE_BLOCKS; b < end;
+        for (const size_t end = blocks - b < line_blocks ? blocks : b + line_blocks; b < end;
              b++, x += BLOCK) {
             const lanes x0 = lanes_load(x), x1 = lanes_load(x + LANES);
             UNROLL
             for (int r = 0; r < nr; r++) {
-                trellis_next(&rows[r], w);
+                trellis_next(path, &rows[r], w);
                 sums[r] = lanes_fma(x0, w[0], sums[r]);
                 sums[r] = lanes_fma(x1, w[1], sums[r]);
             }
@@ -103,7 +115,7 @@ INLINE void trellis_dot_rows(const int nr, const struct moec_matrix *matrix, uin
     UNROLL
     for (int r = 0; r < nr; r++) {
         if (tail > 0) {
-            trellis_next(&rows[r], w);
+            trellis_next(path, &rows[r], w);
             keep_tail(tail, w);
             sums[r] = lanes_fma(lanes_load(x), w[0], sums[r]);
         }
@@ -113,25 +125,25 @@ INLINE void trellis_dot_rows(const int nr, const struct moec_matrix *matrix, uin
     }
 }
 
-static void trellis_dot(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                        float *y)
+INLINE void path_dot(const int path, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                     const float *x, float *y)
 {
     uint32_t r = 0;
     for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
-        trellis_dot_rows(ROWS_AT_ONCE, matrix, first + r, x, y + r);
+        trellis_dot_rows(path, ROWS_AT_ONCE, matrix, first + r, x, y + r);
     for (; r < n_rows; r++)
-        trellis_dot_rows(1, matrix, first + r, x, y + r);
+        trellis_dot_rows(path, 1, matrix, first + r, x, y + r);
 }
 
 /* One block of nr rows, each times its factor, in order. */
-INLINE void trellis_sum_block(const int nr, struct trellis_row rows[ROWS_AT_ONCE],
+INLINE void trellis_sum_block(const int path, const int nr, struct trellis_row rows[ROWS_AT_ONCE],
                               const lanes factors[ROWS_AT_ONCE], bool fresh, float *y)
 {
     lanes sum0 = fresh ? lanes_zero() : lanes_load(y), sum1 = fresh ? lanes_zero() : lanes_load(y + LANES);
     lanes w[2];
     UNROLL
     for (int r = 0; r < nr; r++) {
-        trellis_next(&rows[r], w);
+        trellis_next(path, &rows[r], w);
         sum0 = lanes_fma(factors[r], w[0], sum0);
         sum1 = lanes_fma(factors[r], w[1], sum1);
     }
@@ -140,38 +152,99 @@ INLINE void trellis_sum_block(const int nr, struct trellis_row rows[ROWS_AT_ONCE
 }
 
 /* y += h[r] * row r for nr rows in order; the sums start at 0 when `fresh`. */
-INLINE void trellis_sum_rows(const int nr, const struct moec_matrix *matrix, uint32_t first, const float *h,
-                             bool fresh, float *y)
+INLINE void trellis_sum_rows(const int path, const int nr, const struct moec_matrix *matrix, uint32_t first,
+                             const float *h, bool fresh, float *y)
 {
     const size_t blocks = matrix->columns / BLOCK, tail = matrix->columns % BLOCK;
     struct trellis_row rows[ROWS_AT_ONCE];
     lanes factors[ROWS_AT_ONCE];
     UNROLL
     for (int r = 0; r < nr; r++) {
-        rows[r] = trellis_start(matrix, first + (uint32_t)r);
+        rows[r] = trellis_start(path, matrix, first + (uint32_t)r);
         factors[r] = lanes_set(h[r]);
     }
     for (size_t b = 0; b < blocks; b++, y += BLOCK)
-        trellis_sum_block(nr, rows, factors, fresh, y);
+        trellis_sum_block(path, nr, rows, factors, fresh, y);
     if (tail == 0)
         return;
     float last[BLOCK] = {0};
     if (!fresh)
         memcpy(last, y, tail * sizeof *y);
-    trellis_sum_block(nr, rows, factors, fresh, last);
+    trellis_sum_block(path, nr, rows, factors, fresh, last);
     memcpy(y, last, tail * sizeof *y);
 }
 
-static void trellis_sum(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
-                        float *y)
+INLINE void path_sum(const int path, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                     const float *h, float *y)
 {
     uint32_t r = 0;
     if (n_rows == 0)
         memset(y, 0, matrix->columns * sizeof *y);
     for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
-        trellis_sum_rows(ROWS_AT_ONCE, matrix, first + r, h + r, r == 0, y);
+        trellis_sum_rows(path, ROWS_AT_ONCE, matrix, first + r, h + r, r == 0, y);
     for (; r < n_rows; r++)
-        trellis_sum_rows(1, matrix, first + r, h + r, r == 0, y);
+        trellis_sum_rows(path, 1, matrix, first + r, h + r, r == 0, y);
+}
+
+/* ---- by path ---- */
+
+/* Rows of `some` of a matrix from `first` on. */
+INLINE void path_dot_some(const int path, const struct moec_matrix *matrix, uint32_t first,
+                          const uint8_t *some, uint32_t n, const float *x, float *y)
+{
+    for (uint32_t i = 0; i < n; i++)
+        trellis_dot_rows(path, 1, matrix, first + some[i], x, y + i);
+}
+
+INLINE void path_sum_some(const int path, const struct moec_matrix *matrix, uint32_t first,
+                          const uint8_t *some, uint32_t n, const float *h, float *y)
+{
+    for (uint32_t i = 0; i < n; i++)
+        trellis_sum_rows(path, 1, matrix, first + some[i], h + i, i == 0, y);
+}
+
+#define OF_PATH(name, path, ...)                                                                             \
+    case path:                                                                                               \
+        name(path, __VA_ARGS__);                                                                             \
+        break;
+#define WITH_PATH(name, ...)                                                                                 \
+    switch (path_of(matrix->codec)) {                                                                        \
+        OF_PATH(name, TRELLIS, __VA_ARGS__)                                                                  \
+        OF_PATH(name, SHIFT + 2, __VA_ARGS__)                                                                \
+        OF_PATH(name, SHIFT + 3, __VA_ARGS__)                                                                \
+        OF_PATH(name, SHIFT + 4, __VA_ARGS__)                                                                \
+    default:                                                                                                 \
+        break;                                                                                               \
+    }
+
+static void trellis_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
+                                size_t stride)
+{
+    WITH_PATH(path_decode_rows, matrix, first, n_rows, out, stride)
+}
+
+static void trellis_dot(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                        float *y)
+{
+    WITH_PATH(path_dot, matrix, first, n_rows, x, y)
+}
+
+static void trellis_dot_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
+                             uint32_t n, const float *x, float *y)
+{
+    WITH_PATH(path_dot_some, matrix, first, some, n, x, y)
+}
+
+static void trellis_sum(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
+                        float *y)
+{
+    WITH_PATH(path_sum, matrix, first, n_rows, h, y)
+}
+
+static void trellis_sum_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
+                             uint32_t n, const float *h, float *y)
+{
+    WITH_PATH(path_sum_some, matrix, first, some, n, h, y)
 }
 
 #endif

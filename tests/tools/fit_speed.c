@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define N_COMMON 24u /* directions that inputs share */
-#define N_CODEC  4u
+#define N_CODEC  6u
 #define N_MATRIX 3u
 
 static const struct {
@@ -29,7 +29,9 @@ static const struct {
     {"2 bits, nested", 2, 64, MOEC_SCHEME_ASYMMETRIC_NESTED},
     {"3 bits, nested", 3, 64, MOEC_SCHEME_ASYMMETRIC_NESTED},
     {"4 bits, nested", 4, 64, MOEC_SCHEME_ASYMMETRIC_NESTED},
-    {"2 bits, trellis", 2, 0, MOEC_SCHEME_TRELLIS},
+    {"2 bits, shift", 2, 0, MOEC_SCHEME_SHIFT},
+    {"3 bits, shift", 3, 0, MOEC_SCHEME_SHIFT},
+    {"4 bits, shift", 4, 0, MOEC_SCHEME_SHIFT},
 };
 
 struct bench {
@@ -175,8 +177,8 @@ static void fit_matrices(struct bench *b, uint32_t n_matrix, bool by_input)
         weights[m] = make_weights((size_t)b->n_ff * b->n_embd, 3 + m + 10 * by_input);
     factor(b, unseen, MOEC_GPTQ_BY_INPUT, &ignored_s);
     for (uint32_t k = 0; k < N_CODEC; k++) {
-        const bool by_column = kinds[k].scheme == MOEC_SCHEME_TRELLIS && !by_input;
-        if (k == 0 || by_column)
+        const bool by_column = kinds[k].scheme == MOEC_SCHEME_SHIFT && !by_input;
+        if (k == 0 || (by_column && kinds[k - 1].scheme != MOEC_SCHEME_SHIFT))
             factor(b, gptq, by_column ? MOEC_GPTQ_BY_COLUMN : MOEC_GPTQ_BY_GROUP, &b->factor_s);
         for (uint32_t m = 0; m < n_matrix; m++) {
             const struct moec_gptq_matrix matrix = {weights[m], b->n_ff, b->n_embd, by_input};

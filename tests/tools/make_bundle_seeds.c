@@ -22,10 +22,11 @@ static void write_codecs(struct sample *s, const char *path)
         (struct moec_codec){.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED, .group = 16};
     s->codecs[35] = (struct moec_codec){.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS};
     s->codecs[36] = (struct moec_codec){.dtype = MOEC_DTYPE_INT1, .group = 32};
+    s->codecs[37] = (struct moec_codec){.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_SHIFT};
     s->mixed[0] = (struct moec_variant){{2, 36, 34}};
     s->mixed[3] = (struct moec_variant){{2, 33, 34}};
     s->mixed[1] = moec_variant_uniform(34);
-    s->mixed[2] = (struct moec_variant){{35, 35, 2}};
+    s->mixed[2] = (struct moec_variant){{35, 35, 37}};
     s->parts.cuts_dense = true;
     s->parts.dense_stored_bytes = 0;
     for (uint32_t e = 0; e < s->dense.n_entries; e += moec_bundle_dense_run(&s->dense, e)) {

@@ -158,7 +158,7 @@ static void test_cuda_bf16__products_are_as_defined_in_all_codecs(void **state)
                         n++;
                     }
             }
-    assert_int_equal(n_codec, 3 + 6 * (5 + 5 + 4 + 4) + (5 + 4) + 4 * (4 + 4) + 1 + 2);
+    assert_int_equal(n_codec, 3 + 6 * (5 + 5 + 4 + 4) + (5 + 4) + 4 * (4 + 4) + 1 + 3 + 2);
 }
 
 /* One token alone, some of them, and all: the tiles are others, the outputs are not. */
@@ -169,7 +169,9 @@ static void test_cuda_bf16__outputs_are_the_same_beside_any_tokens(void **state)
                                                {.dtype = MOEC_DTYPE_INT4, .group = 64},
                                                {.dtype = MOEC_DTYPE_INT5, .group = 32},
                                                {.dtype = MOEC_DTYPE_INT1, .group = 16},
-                                               {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS}};
+                                               {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
+                                               {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_SHIFT},
+                                               {.dtype = MOEC_DTYPE_INT4, .scheme = MOEC_SCHEME_SHIFT}};
     for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
         struct inputs in = make_inputs(codecs[c], 200, false);
         const size_t n = (size_t)MAX_TOKENS * in.n_rows;
@@ -205,6 +207,7 @@ static struct moec_codec random_codec(void)
         {.dtype = MOEC_DTYPE_INT1, .group = 64},
         {.dtype = MOEC_DTYPE_BF16},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
+        {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_SHIFT},
         {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED, .group = 64}};
     return codecs[random_below(sizeof codecs / sizeof *codecs)];
 }

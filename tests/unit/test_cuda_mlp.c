@@ -39,6 +39,7 @@ static struct moec_codec codec_of(const struct mlp_case *of)
         {.dtype = MOEC_DTYPE_INT1, .group = 64},
         {.dtype = MOEC_DTYPE_BF16},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
+        {.dtype = MOEC_DTYPE_INT4, .scheme = MOEC_SCHEME_SHIFT},
         {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED, .group = 64}};
     return codecs[random_below(sizeof codecs / sizeof *codecs)];
 }

@@ -164,8 +164,9 @@ static void for_each_codec(each_codec *body)
                 body(codec);
                 n++;
             }
-    /* six bitwidths: with one scale a row in two schemes, in groups of three sizes in four; the trellis */
-    assert_int_equal(n, 6 * (2 + 3 * 4) + 1);
+    /* six bitwidths: with one scale a row in two schemes, in groups of three sizes in four; the trellis, shift
+     * codes of three */
+    assert_int_equal(n, 6 * (2 + 3 * 4) + 1 + 3);
 }
 
 static void check_codec(struct moec_codec codec)

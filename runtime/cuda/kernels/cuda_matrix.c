@@ -32,6 +32,8 @@ _Static_assert(MOEC_CUDA_MAX_EXPERTS == MOEC_MAX_EXPERTS && MOEC_CUDA_MAX_TOP_K 
 static enum moec_cuda_codec codec_of(struct moec_codec codec)
 {
     const bool has_levels = moec_scheme_is_dictionary((enum moec_scheme)codec.scheme);
+    if (codec.scheme == MOEC_SCHEME_SHIFT)
+        return (enum moec_cuda_codec)(MOEC_CUDA_SHIFT2 + moec_codec_bits(codec) - 2);
     switch (codec.dtype) {
     case MOEC_DTYPE_F32:
         return MOEC_CUDA_F32;

@@ -5,6 +5,7 @@
 
 #include "formats/base/half.h"
 #include "formats/codec/levels.h"
+#include "formats/codec/shift_levels.h"
 #include "runtime/cuda/blocks/dialect.h"
 #include "runtime/cuda/kernels/cuda_kernels.h"
 #include "runtime/cuda/kernels/lanes.cuh"
@@ -25,12 +26,15 @@ __device__ static const float logarithmic4[] = {MOEC_LEVELS_LOGARITHMIC4};
 __device__ static const float logarithmic8[] = {MOEC_LEVELS_LOGARITHMIC8};
 __device__ static const float mxfp4_levels[] = {MOEC_LEVELS_MXFP4};
 __device__ static const float trellis_levels[] = {MOEC_LEVELS_TRELLIS};
+__device__ static const int8_t shift2[] = {MOEC_SHIFT_2_LEVELS};
+__device__ static const int8_t shift3[] = {MOEC_SHIFT_3_LEVELS};
+__device__ static const int8_t shift4[] = {MOEC_SHIFT_4_LEVELS};
 
 /* A row as a thread reads it. */
 struct coded_row {
     const uint8_t *bytes;
     const uint8_t *block_row; /* of MXFP4_DOWN: the first of the 32 rows that share scales */
-    float factor;             /* nested: what the bytes of groups are multiplied with; trellis: the scale */
+    float factor;             /* nested: what the bytes of groups are multiplied with; paths: the scale */
     uint32_t group; /* whose scale and zero stand below, of the thread's first weight and its second */
     float scale[2];
     int zero[2];
@@ -68,7 +72,9 @@ template <int CODEC> struct codec_traits {
         CODEC == MOEC_CUDA_F32 || CODEC == MOEC_CUDA_F16 || CODEC == MOEC_CUDA_BF16;
     static constexpr bool has_levels = CODEC >= MOEC_CUDA_LEVELS2 && CODEC <= MOEC_CUDA_LEVELS8;
     static constexpr bool is_mxfp4 = CODEC == MOEC_CUDA_MXFP4 || CODEC == MOEC_CUDA_MXFP4_DOWN;
-    static constexpr uint32_t bits = CODEC == MOEC_CUDA_INT1                                 ? 1
+    static constexpr bool is_shift = CODEC >= MOEC_CUDA_SHIFT2 && CODEC <= MOEC_CUDA_SHIFT4;
+    static constexpr uint32_t bits = is_shift                  ? 2 + CODEC - MOEC_CUDA_SHIFT2
+                                     : CODEC == MOEC_CUDA_INT1 ? 1
                                      : CODEC == MOEC_CUDA_INT2 || CODEC == MOEC_CUDA_LEVELS2 ? 2
                                      : CODEC == MOEC_CUDA_INT3 || CODEC == MOEC_CUDA_LEVELS3 ? 3
                                      : CODEC == MOEC_CUDA_INT5                               ? 5
@@ -168,7 +174,7 @@ __device__ static __forceinline__ struct coded_row row_begin(const struct moec_c
     begun.block_row = matrix.data + (row - row % MOEC_CUDA_WEIGHTS) * matrix.stride_bytes;
     begun.group = NO_GROUP;
     begun.factor = 0;
-    if (CODEC == MOEC_CUDA_TRELLIS)
+    if (CODEC == MOEC_CUDA_TRELLIS || codec_traits<CODEC>::is_shift)
         begun.factor = load_f16(begun.bytes + matrix.scales);
     else if (matrix.is_nested)
         begun.factor = load_f16(begun.bytes + matrix.scales) * 0x1p-8f;
@@ -224,6 +230,35 @@ __device__ static __forceinline__ void load_trellis(const uint8_t *bytes, uint32
             trellis_levels[(free_bits >> lane & 1) << 2 | (z1 >> lane & 1) << 1 | (z0 >> lane & 1)] * scale;
 }
 
+/* Bit `bit` of the number made of a window, whose bits ROWS names, the lowest bit's in the highest byte. */
+template <uint64_t ROWS>
+__device__ static __forceinline__ uint32_t shift_place(uint32_t window, uint32_t n_bits)
+{
+    uint32_t place = 0;
+    for (uint32_t bit = 0; bit < n_bits; bit++) {
+        uint32_t parity = window & (uint32_t)(ROWS >> (56 - 8 * bit)) & 255u;
+        parity ^= parity >> 4;
+        place |= (0x6996u >> (parity & 15u) & 1u) << bit;
+    }
+    return place;
+}
+
+/* As moec_shift_level. */
+template <uint32_t BITS>
+__device__ static __forceinline__ float shift_level(const uint8_t *block, bool is_first, uint32_t i)
+{
+    const uint8_t *coded = block + (4 * BITS - 8) + i / 4;
+    const uint32_t before = i >= 4 ? coded[-1] : is_first ? 0 : block[-1];
+    const uint32_t window = ((uint32_t)coded[0] << 8 | before) >> (2 + i % 4 * 2) & 255u;
+    if (BITS == 2)
+        return shift2[shift_place<MOEC_SHIFT_2_ROWS>(window, 6)];
+    if (BITS == 3)
+        return shift3[((uint32_t)block[i / 8] >> i % 8 & 1u) << 5 |
+                      shift_place<MOEC_SHIFT_3_ROWS>(window, 5)];
+    return shift4[((uint32_t)block[i % 8] >> i / 8 * 2 & 3u) << 5 |
+                  shift_place<MOEC_SHIFT_4_ROWS>(window, 5)];
+}
+
 /* An outlier takes the place of the weight that it stands for. */
 __device__ static __forceinline__ void put_outlier(const struct moec_cuda_matrix &matrix, const uint8_t *row,
                                                    uint32_t block, uint32_t lane, float out[2])
@@ -253,6 +288,10 @@ __device__ static __forceinline__ void decode_pair(const struct moec_cuda_matrix
     }
     if (CODEC == MOEC_CUDA_TRELLIS) {
         load_trellis(row.bytes, block, lane, row.factor, out);
+    } else if (traits::is_shift) {
+        const uint8_t *at = row.bytes + (size_t)block * (4 * traits::bits);
+        out[0] = shift_level<traits::bits>(at, block == 0, lane) * row.factor;
+        out[1] = shift_level<traits::bits>(at, block == 0, lane + MOEC_CUDA_LANES) * row.factor;
     } else {
         load_codes<traits::bits>(row.bytes + (size_t)block * (4 * traits::bits), lane, codes);
         if (CODEC == MOEC_CUDA_MXFP4) {
@@ -303,6 +342,9 @@ __device__ static __forceinline__ void decode_pair(const struct moec_cuda_matrix
         CASE_OF_CODEC(MOEC_CUDA_LEVELS4, call)                                                               \
         CASE_OF_CODEC(MOEC_CUDA_LEVELS8, call)                                                               \
         CASE_OF_CODEC(MOEC_CUDA_TRELLIS, call)                                                               \
+        CASE_OF_CODEC(MOEC_CUDA_SHIFT2, call)                                                                \
+        CASE_OF_CODEC(MOEC_CUDA_SHIFT3, call)                                                                \
+        CASE_OF_CODEC(MOEC_CUDA_SHIFT4, call)                                                                \
         CASE_OF_CODEC(MOEC_CUDA_MXFP4, call)                                                                 \
         CASE_OF_CODEC(MOEC_CUDA_MXFP4_DOWN, call)                                                            \
     }
