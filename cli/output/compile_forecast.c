@@ -84,6 +84,14 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
             cli_size_text(size, stages->fitted_bytes));
 }
 
+static void put_stage(struct moec_json_out *phases, const char *name, double windows, double core_seconds)
+{
+    struct moec_json_out *stage = moec_json_out_object();
+    moec_json_out_double(stage, "windows", windows);
+    moec_json_out_double(stage, "core_seconds", core_seconds);
+    moec_json_out_node(phases, name, stage);
+}
+
 struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast)
 {
     struct moec_json_out *node = moec_json_out_object(), *phases = moec_json_out_object();
@@ -94,9 +102,10 @@ struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecas
     moec_json_out_u64(node, "memory_bytes", forecast->work_bytes + forecast->layer_bytes);
     moec_json_out_u64(node, "fitted_bytes", stages->fitted_bytes);
     if (forecast->original > 0)
-        moec_json_out_double(phases, "routing, original", forecast->original * forecast->window.core_seconds);
+        put_stage(phases, "routing, original", forecast->original,
+                  forecast->original * forecast->window.core_seconds);
     for (uint32_t i = 0; i < stages->n_phase; i++)
-        moec_json_out_double(phases, stages->phases[i].name, stage_seconds(forecast, i));
+        put_stage(phases, stages->phases[i].name, stages->phases[i].windows, stage_seconds(forecast, i));
     moec_json_out_node(node, "phases", phases);
     return node;
 }

@@ -180,7 +180,7 @@ mkdir "$work/begun"
 cp $model/*.json "$work/begun"
 # measured_not FILE: --json without what is measured, of weights that are there and of others.
 measured_not() {
-    grep -Ev '"(model|has_weights|multiply_adds_per_second|[a-z]*_seconds|memory_[a-z]*_bytes)"' "$work/stdout" >"$1"
+    grep -Ev '"(model|has_weights|multiply_adds_per_second|([a-z]*_)?seconds|memory_[a-z]*_bytes)"' "$work/stdout" >"$1"
 }
 try 0 "doctor of a folder with weights" "$moec" doctor $model --json
 measured_not "$work/with"
@@ -213,7 +213,8 @@ all=$(sed -n 's/^    all *\([0-9]*\) windows.*/\1/p' "$work/stdout")
 if [ "$all" -le 2900 ]; then pass "in all at most 2,900 windows"; else fail "in all at most 2,900 windows: $all"; fi
 try 0 "the same as JSON" "$moec" doctor $model --json
 core_seconds=$(number core_seconds)
-sum=$(awk '/"phases"/ { on = 1; next } on && /}/ { print s; exit } on { sub(/.*: /, ""); s += $1 }' "$work/stdout")
+sum=$(awk '/"phases"/ { on = 1 } /"profile"/ { on = 0 } on && /core_seconds/ { gsub(/[^0-9.e-]/, "", $2); s += $2 } END { print s }' \
+    "$work/stdout")
 near "phases make up the core-hours" "$core_seconds" "$sum" 1
 head -c 6000 datasets/sample/calibration.txt >"$work/short.txt"
 try 0 "a compile that could take hours" "$moec" compile $model --data "$work/short.txt" --samples 16777216 --seq-len 16 \
