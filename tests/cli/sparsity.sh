@@ -104,11 +104,11 @@ says stdout "^  left out   by .act\(gate . x\). times each neuron's harm" "says 
 try 0 "is a whole bundle" "$moec" verify "$work/pg.moec"
 try 0 "run follows it" "$moec" run "$work/pg.moec" -p "Once upon" -n 12 --ignore-eos --stats
 says stderr "sparsity  the bundle's plan, [0-9.]+% of neurons were active" "and says so"
-cp "$work/stdout" "$work/planned"
+cp "$work/stdout" "$work/gated"
 for how in "-t 1" "--cpu scalar" "--memory $(little_memory "$work/pg.moec")" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
     try 0 "run $how" "$moec" run "$work/pg.moec" -p "Once upon" -n 12 --ignore-eos $how
-    same "$work/stdout" "$work/planned" "the same words with $how"
+    same "$work/stdout" "$work/gated" "the same words with $how"
 done
 try 0 "eval follows it" "$moec" eval "$work/pg.moec" --data $text --samples 4 --seq-len 96 --json -q
 check "and leaves neurons out" "$(number value) != $with && $(number active_share) < 0.5"
