@@ -158,7 +158,10 @@ static double harm_models(const struct basis *basis)
 /* Windows that the certificate is tested on. */
 static double tested_windows(const struct basis *basis)
 {
-    const double n = basis->n_certify > 0 ? basis->n_certify : fmin(TYPICAL_PROVEN, basis->scope.n_certify);
+    const double typical = fmin(TYPICAL_PROVEN, basis->scope.n_certify);
+    const double n = basis->n_certify > 0                    ? basis->n_certify
+                     : basis->options->takes_all_certificate ? basis->certificate
+                                                             : typical;
     return fmin(basis->certificate, n);
 }
 
