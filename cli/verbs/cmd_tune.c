@@ -34,6 +34,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define REPLAYED_TOKENS 8192u /* generated ones, of which the bytes that a run reads are told */
+
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"profile", 0, "PROFILE.h5", NULL,
@@ -117,6 +119,10 @@ struct tune_job {
     struct moec_sparsity_table table; /* of a bundle that gets a plan */
     char *staging; /* owned: a file beside the output while a plan and decisions are written; NULL = none */
     struct moec_tune_report report;
+    /* What a run reads in a buffer of buffer_bytes, which has room for the slots: with the settings, and before
+     * them where there is a bundle without; NaN where no replay tells. */
+    double read_bytes, before_bytes;
+    uint64_t buffer_bytes;
     struct cli_progress progress;
 };
 
@@ -559,6 +565,10 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
         moec_json_out_null(root, "plan");
     moec_json_out_double(root, "read_bytes_per_token", report->after.read_bytes);
     moec_json_out_double(root, "read_bytes_per_token_before", report->before.read_bytes);
+    if (!isnan(job->read_bytes)) {
+        moec_json_out_double(root, "run_read_bytes_per_token", job->read_bytes);
+        moec_json_out_u64(root, "run_buffer_bytes", job->buffer_bytes);
+    }
     moec_json_out_double(root, "computed_share", report->after.computed_share);
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
     moec_json_out_node(root, "without", json_candidate(&report->plain[report->winner.draft]));
@@ -571,18 +581,22 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
     return cli_print_json(root, err);
 }
 
-/* What a token takes, as the search part says of both. */
+/* What a run reads in a buffer that has room for the slots, else what the search part says of both. */
 static void print_costs(const struct tune_job *job)
 {
     const struct moec_tune_cost before = job->report.before, after = job->report.after;
-    char earlier[32] = "", computed[64] = "";
-    if (isfinite(before.read_bytes))
-        (void)snprintf(earlier, sizeof earlier, " (%.1f without the settings)", before.read_bytes / 1024);
+    const bool is_replayed = !isnan(job->read_bytes);
+    const double n_before = is_replayed ? job->before_bytes : before.read_bytes;
+    char earlier[32] = "", computed[64] = "", buffer[64] = "", size[24];
+    if (isfinite(n_before))
+        (void)snprintf(earlier, sizeof earlier, " (%.1f without the settings)", n_before / 1024);
     if (after.computed_share < 1)
         (void)snprintf(computed, sizeof computed, "; the model uses %.0f%% of what is read",
                        100 * after.computed_share);
-    cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s\n", after.read_bytes / 1024,
-                      earlier, computed);
+    if (is_replayed)
+        (void)snprintf(buffer, sizeof buffer, " in a buffer of %s", cli_memory_text(size, job->buffer_bytes));
+    cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s%s\n",
+                      (is_replayed ? job->read_bytes : after.read_bytes) / 1024, buffer, earlier, computed);
     if (after.computed_share < 1)
         cli_print_wrapped(
             stdout, 13,
@@ -604,7 +618,7 @@ static void print_result(const struct tune_job *job)
         cli_print_plan(&report->plan);
     if (has_decisions)
         cli_print_decisions(&report->decisions);
-    if (report->plan.n_layer > 0 || job->is_checkpoint)
+    if (report->plan.n_layer > 0 || job->is_checkpoint || !isnan(job->read_bytes))
         print_costs(job);
     cli_print_sequence(&report->certificate, "setting", report->is_reused);
 }
@@ -667,6 +681,74 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
     return fill_table(job, &inputs, &progress, err);
 }
 
+static bool is_stopped(void)
+{
+    return cli_interrupt_signal() != 0;
+}
+
+/* The bundle that the report's `before` is of. */
+static const struct moec_tune_candidate *find_before(const struct moec_tune_report *report, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (report->plain[i].traffic.token_bytes == report->before.read_bytes)
+            return &report->plain[i];
+    return NULL;
+}
+
+static const char *path_of(const struct tune_job *job, uint32_t draft)
+{
+    return job->is_checkpoint ? job->drafts.paths[draft] : job->args->positional[0];
+}
+
+/* What runs of winner and `before` read, records and prompts as they are: the logical cache alone knows neither
+ * what a prompt displaces nor what more room holds. */
+static enum moec_status replay(struct tune_job *job, struct moec_error *err)
+{
+    const struct moec_decision_settings *settings = &job->report.winner.settings;
+    const struct moec_tune_candidate *before =
+        find_before(&job->report, job->is_checkpoint ? job->drafts.n : 1);
+    const struct moec_windows *windows = job->is_checkpoint ? &job->drafts.windows : &job->data.windows;
+    const uint32_t n_prompt = job->tune.trial.n_prompt > 0 ? job->tune.trial.n_prompt : 1;
+    struct moec_foretell_setup setup = {.n_threads = job->measure.n_threads,
+                                        .windows = windows,
+                                        .n_prompt = n_prompt,
+                                        .n_window =
+                                            REPLAYED_TOKENS / (windows->seq_len_tokens - n_prompt + 1) + 1};
+    struct moec_foretell *recorded[2] = {NULL, NULL};
+    struct moec_foretold told;
+    enum moec_status status = MOEC_OK;
+    char *trace = NULL;
+    if (asprintf(&trace, "%s.recording", job->output) < 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
+    setup.trace = trace;
+    MOEC_TRY_OUT(moec_foretell_record(&setup, path_of(job, job->report.winner.draft), settings, is_stopped,
+                                      &recorded[0], err));
+    MOEC_TRY_OUT(moec_foretell_slots_bytes(recorded[0], settings, &job->buffer_bytes, err));
+    MOEC_TRY_OUT(moec_foretell_time(recorded[0], job->buffer_bytes, &told, err));
+    job->read_bytes = told.read_bytes;
+    if (before == NULL)
+        goto out;
+    MOEC_TRY_OUT(
+        moec_foretell_record(&setup, path_of(job, before->draft), NULL, is_stopped, &recorded[1], err));
+    MOEC_TRY_OUT(moec_foretell_time(recorded[1], job->buffer_bytes, &told, err));
+    job->before_bytes = told.read_bytes;
+out:
+    moec_foretell_free(recorded[0]);
+    moec_foretell_free(recorded[1]);
+    free(trace);
+    return status;
+}
+
+/* A plan's runs compute other experts, a prefill's other prompts, an encoder's other steps. */
+static bool can_replay(const struct tune_job *job)
+{
+    const struct moec_config *config = job->config;
+    return moec_decision_settings_are_on(&job->report.decisions.settings) && job->report.plan.n_layer == 0 &&
+           job->sparsity == NULL && job->report.decisions.settings.prefill[0] == '\0' &&
+           job->tune.trial.arithmetic == MOEC_ARITHMETIC_CANONICAL && job->measure.place == NULL &&
+           !moec_config_is_encoder_decoder(config) && !moec_config_routes_by_token(config);
+}
+
 /* A result that takes longer than what went in is no gain, whatever it was searched by. */
 static enum moec_status check_gain(const struct tune_job *job, struct moec_error *err)
 {
@@ -703,6 +785,8 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     }
     MOEC_TRY(tune_models(job, err));
     MOEC_TRY(check_gain(job, err));
+    if (can_replay(job))
+        MOEC_TRY(replay(job, err));
     moec_source_close(&job->bundle);
     MOEC_TRY(write_winner(job, err));
     cli_progress_end(&job->progress);
@@ -714,7 +798,7 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
 
 static int run_tune(const struct cli_args *args)
 {
-    struct tune_job job = {.args = args};
+    struct tune_job job = {.args = args, .read_bytes = NAN, .before_bytes = NAN};
     struct moec_error err = {0};
     const enum moec_status status = tune(&job, &err);
     cli_progress_end(&job.progress);

@@ -7,6 +7,7 @@
 #include "profiler/simulate/simulated_run.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/moert.h"
+#include "runtime/policy/logical_cache.h"
 #include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
@@ -30,6 +31,7 @@ struct moec_foretell {
     struct moec_simulated_model model;
     struct moec_simulated_device clock;
     uint32_t low;
+    bool has_times;
 };
 
 static enum moec_status from_runtime(enum moert_status status, const struct moert_error *theirs,
@@ -185,6 +187,7 @@ enum moec_status moec_foretell_move(struct moec_foretell *foretell, const struct
     struct moec_simulated_model described = {0};
     MOEC_TRY(moec_simulated_model_of_bundle(foretell->bundle, 0, 0, &foretell->recording, &described, err));
     moec_simulated_device_release(&foretell->clock);
+    foretell->has_times = device != NULL;
     const enum moec_status status = moec_simulated_device_make(
         device, NULL, &foretell->recording, &foretell->model, &described, &foretell->clock, err);
     moec_simulated_model_release(&described);
@@ -226,6 +229,20 @@ void moec_foretell_free(struct moec_foretell *foretell)
     free(foretell);
 }
 
+enum moec_status moec_foretell_slots_bytes(const struct moec_foretell *foretell,
+                                           const struct moec_decision_settings *settings, uint64_t *out,
+                                           struct moec_error *err)
+{
+    const struct moec_simulated_model *model = &foretell->model;
+    const uint32_t n_slots[2] = {settings->n_slots, settings->n_low_slots};
+    struct moec_logical_cache *logical = NULL;
+    MOEC_TRY(
+        moec_logical_cache_create(model->n_layer, model->n_form, model->n_expert, n_slots, 1, &logical, err));
+    *out = moec_logical_cache_room(logical, model->slot_bytes).held_bytes;
+    moec_logical_cache_free(logical);
+    return MOEC_OK;
+}
+
 uint64_t moec_foretell_all_bytes(const struct moec_foretell *foretell)
 {
     return foretell->model.all_bytes;
@@ -244,7 +261,7 @@ enum moec_status moec_foretell_time(const struct moec_foretell *foretell, uint64
     if (setup.capacity_bytes > foretell->model.every_bytes)
         setup.capacity_bytes = foretell->model.every_bytes;
     *out = (struct moec_foretold){.token_ns = INFINITY};
-    for (size_t i = 0; i < N_POLICY * N_PREDICTOR; i++) {
+    for (size_t i = 0; i < (foretell->has_times ? N_POLICY * N_PREDICTOR : 1); i++) {
         struct moec_simulated_result result;
         setup.policy = policies[i % N_POLICY];
         setup.predictor = predictors[i / N_POLICY];

@@ -16,7 +16,8 @@
 #include <math.h>
 
 struct moec_foretell_setup {
-    const struct moec_device *device;   /* of a model with the same layers. Borrowed. */
+    /* Of a model with the same layers; NULL: nothing takes time, so that bytes alone are told. Borrowed. */
+    const struct moec_device *device;
     const char *trace;                  /* path of a file that is written meanwhile, and removed */
     int n_threads;                      /* as moec_pool_make */
     const struct moec_windows *windows; /* of which the search part is run. Borrowed. */
@@ -46,8 +47,8 @@ MOEC_WARN_UNUSED enum moec_status moec_foretell_record(const struct moec_foretel
                                                        struct moec_error *err);
 void moec_foretell_free(struct moec_foretell *foretell); /* NULL-safe */
 
-/* The fastest eviction and predictor for a buffer of so many bytes; of equals the first. Errors: those of
- * moec_simulated_run. */
+/* The fastest eviction and predictor for a buffer of so many bytes; of equals the first. Without a device
+ * what hobbit reads with no predictor. Errors: those of moec_simulated_run. */
 MOEC_WARN_UNUSED enum moec_status moec_foretell_time(const struct moec_foretell *foretell,
                                                      uint64_t buffer_bytes, struct moec_foretold *out,
                                                      struct moec_error *err);
@@ -55,6 +56,11 @@ MOEC_WARN_UNUSED enum moec_status moec_foretell_time(const struct moec_foretell 
 /* Another device from here on, of the same layers. Errors: those of moec_simulated_device_make. */
 MOEC_WARN_UNUSED enum moec_status
 moec_foretell_move(struct moec_foretell *foretell, const struct moec_device *device, struct moec_error *err);
+
+/* Of a buffer that has room for what logical caches of these settings hold, whichever experts these are. */
+MOEC_WARN_UNUSED enum moec_status moec_foretell_slots_bytes(const struct moec_foretell *foretell,
+                                                            const struct moec_decision_settings *settings,
+                                                            uint64_t *out, struct moec_error *err);
 
 /* Of a buffer that holds every record. */
 uint64_t moec_foretell_all_bytes(const struct moec_foretell *foretell);
