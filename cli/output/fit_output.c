@@ -16,7 +16,7 @@ static double milliseconds(double ns)
 /* What most of a token's time goes to. */
 static const char *bound_by(const struct cli_fit_result *result)
 {
-    return result->foretold.stall_ns > result->foretold.token_ns / 2 ? "storage" : "computing";
+    return result->fit.token_ns > 2 * result->fit.resident_ns ? "storage" : "computing";
 }
 
 /* Plans and settings that were tested, from the safest to the fastest. */

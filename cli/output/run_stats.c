@@ -51,6 +51,9 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
         fprintf(out, "          %s of it neurons alone; %" PRIu64 " requests\n",
                 cli_memory_text(a, stats.pair_bytes), stats.n_reads);
     fprintf(out, "          %s\n", info.io);
+    if (stats.stall_ns > stats.compute_ns)
+        fprintf(out,
+                "          most of the time is waiting: moec fit makes the fastest bundle for this device\n");
 }
 
 static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t budget_bytes)

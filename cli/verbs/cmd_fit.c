@@ -22,7 +22,7 @@
 
 /* Generated tokens that a candidate is run for, and times as many for what is said in the end. */
 #define FORETOLD_TOKENS 2048u
-#define SAID_TIMES      4u
+#define SAID_TIMES      2u
 #define MOST_MEASURED   24
 
 static const struct cli_option options[] = {
@@ -223,6 +223,9 @@ static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
         MOEC_TRY(fit_room_find(&job->memory, drafts->paths[i], &job->rooms[i], err));
         job->fit.n_slots[i] = job->rooms[i].n_slots;
         job->fit.holds_all[i] = job->rooms[i].holds_all;
+        if (job->tune.shared.n_slots <
+            job->rooms[i].n_slots) /* each plan has its own; this is checked alone */
+            job->tune.shared.n_slots = job->rooms[i].n_slots;
     }
     MOEC_TRY(check_rooms(job, err));
     if (asprintf(&job->trace, "%s.recording", job->output) < 0) {
@@ -242,7 +245,6 @@ static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
     job->fit.n_measured = MOST_MEASURED;
     job->tune.with_route = job->tune.with_skip = true;
     job->tune.shared.decode_only = true;
-    job->tune.shared.n_slots = job->rooms[0].n_slots;
     job->tune.fit = &job->fit;
     return MOEC_OK;
 }

@@ -14,14 +14,22 @@ static const struct ray {
 #define N_RAY      (sizeof rays / sizeof *rays)
 #define MOST_PRIOR 600
 #define MOST_SKIP  500
-/* Of the loss that bits leave, what the first try of a ray aims at, and the second one. */
-static const double aims[] = {0.6, 0.9};
-#define N_AIM   (sizeof aims / sizeof *aims)
-#define N_POINT 64
+/* Of the target, the loss on the search part that tries aim at: the certificate's interval needs the rest. */
+#define AIM        0.93
+#define NEAR       0.04 /* of the target: no closer try pays */
+#define MOST_TRIES 5    /* of a plan along a ray */
+#define FIRST_TRY  0.7  /* strength */
+#define STRONGER   1.6
+/* What tries are hoped to leave of a token's time, where none was made or none went beyond the aim. */
+#define HOPE_UNTRIED 0.6
+#define HOPE_MILD    0.8
 
-/* What a ray lost at strengths, beside what its draft lost alone. Strength 0 loses nothing. */
-struct points {
-    double strength[N_POINT], loss[N_POINT];
+/* What is known of a plan along a ray: the strongest try within the aim and the mildest beyond it. Strength 0
+ * is the plan alone. */
+struct bracket {
+    double low, low_loss, low_ns;
+    double high, high_loss, high_ns;
+    bool has_high;
     uint32_t n;
 };
 
@@ -68,45 +76,54 @@ static void expect(const struct tune *tune, uint32_t n_done)
     moec_trial_expect(&tune->trial, n_measured > n_done ? n_measured - n_done : 0, MOEC_TUNE_MAX_TESTS);
 }
 
-/* The strength at which a ray is expected to lose so much: between two that were measured, or beyond them by
- * their slope; without any, 1. */
-static double strength_for(const struct points *points, double loss)
+/* Where between its ends a bracket is expected to meet the aim. */
+static double meeting(const struct bracket *bracket, double aim)
 {
-    double low = 0, low_loss = 0, high = INFINITY, high_loss = 0;
-    for (uint32_t i = 0; i < points->n; i++) {
-        if (points->loss[i] <= loss && points->strength[i] > low) {
-            low = points->strength[i];
-            low_loss = points->loss[i];
-        }
-        if (points->loss[i] > loss && points->strength[i] < high) {
-            high = points->strength[i];
-            high_loss = points->loss[i];
-        }
-    }
-    if (isfinite(high))
-        return high > low && high_loss > low_loss
-                   ? low + (high - low) * (loss - low_loss) / (high_loss - low_loss)
-                   : high / 2;
-    if (points->n == 0)
-        return 1;
-    return low_loss > 0 ? fmin(2 * low, low * loss / low_loss) : 2 * low;
+    const double width = bracket->high_loss - bracket->low_loss;
+    return width > 0 ? fmin(0.8, fmax(0.2, (aim - bracket->low_loss) / width)) : 0.5;
 }
 
-static enum moec_status try_ray(struct tune *tune, size_t r, double aim, struct points *points,
+/* The time that the next try may show; INFINITY where none pays. */
+static double promise(const struct bracket *bracket, double target)
+{
+    const double aim = AIM * target;
+    if (bracket->n == MOST_TRIES || aim - bracket->low_loss < NEAR * target ||
+        (bracket->has_high && bracket->high_loss - bracket->low_loss < NEAR * target))
+        return INFINITY;
+    if (!bracket->has_high)
+        return bracket->low_ns * (bracket->n == 0 ? HOPE_UNTRIED : HOPE_MILD);
+    return bracket->low_ns + meeting(bracket, aim) * (bracket->high_ns - bracket->low_ns);
+}
+
+static double next_strength(const struct bracket *bracket, double target)
+{
+    if (bracket->has_high)
+        return bracket->low + meeting(bracket, AIM * target) * (bracket->high - bracket->low);
+    return bracket->n == 0 ? FIRST_TRY : STRONGER * bracket->low;
+}
+
+static enum moec_status try_ray(struct tune *tune, uint32_t draft, size_t r, struct bracket *bracket,
                                 struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
-    const double target = tune->options->trial.max_loss, plain = report->plain[tune->draft].search.loss;
-    const double strength = strength_for(points, aim * (target - plain));
+    const double target = tune->options->trial.max_loss, strength = next_strength(bracket, target);
     struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
-    const struct moec_decision_settings settings = settings_of(tune, &rays[r], strength);
-    if (points->n == N_POINT || report->n_candidate >= tune->options->fit->n_measured)
-        return MOEC_OK;
     expect(tune, report->n_candidate);
+    MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
+    const struct moec_decision_settings settings = settings_of(tune, &rays[r], strength);
     MOEC_TRY(measure(tune, &settings, candidate, err));
     report->n_candidate++;
-    points->strength[points->n] = strength;
-    points->loss[points->n++] = candidate->search.loss - plain;
+    bracket->n++;
+    if (candidate->search.loss > AIM * target) {
+        bracket->has_high = true;
+        bracket->high = strength;
+        bracket->high_loss = candidate->search.loss;
+        bracket->high_ns = candidate->foretold.token_ns;
+        return MOEC_OK;
+    }
+    bracket->low = strength;
+    bracket->low_loss = candidate->search.loss;
+    bracket->low_ns = candidate->foretold.token_ns;
     return MOEC_OK;
 }
 
@@ -149,25 +166,41 @@ static bool keep_resident(struct tune *tune)
     return true;
 }
 
+/* The plan and ray of the shortest time that may still be found, the first of equals; false where none is. */
+static bool find_best(const struct bracket brackets[][N_RAY], uint32_t n_draft, double target,
+                      uint32_t *draft, size_t *ray)
+{
+    double best = INFINITY;
+    for (uint32_t d = 0; d < n_draft; d++)
+        for (size_t r = 0; r < N_RAY; r++) {
+            const double ns = promise(&brackets[d][r], target);
+            if (!(ns < best))
+                continue;
+            best = ns;
+            *draft = d;
+            *ray = r;
+        }
+    return isfinite(best);
+}
+
 enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
     const uint32_t n_draft = moec_tune_draft_count(tune);
     const double target = tune->options->trial.max_loss;
-    struct points points[N_RAY] = {{.n = 0}};
-    for (uint32_t draft = 0; draft < n_draft; draft++)
-        MOEC_TRY(try_plain(tune, draft, err));
+    struct bracket brackets[MOEC_TUNE_MAX_DRAFTS][N_RAY];
+    uint32_t draft = 0;
+    size_t ray = 0;
+    for (uint32_t d = 0; d < n_draft; d++) {
+        MOEC_TRY(try_plain(tune, d, err));
+        for (size_t r = 0; r < N_RAY; r++)
+            brackets[d][r] = (struct bracket){.low_loss = report->plain[d].search.loss,
+                                              .low_ns = report->plain[d].foretold.token_ns};
+    }
     if (keep_resident(tune) || tune->trial.inputs->bundle->config->top_k == 1)
         return MOEC_OK;
-    /* All drafts once with each ray before any has a second try, those in the middle first. */
-    for (size_t a = 0; a < N_AIM; a++)
-        for (uint32_t i = 0; i < n_draft; i++) {
-            const uint32_t draft = (i + n_draft / 2) % n_draft;
-            if (report->plain[draft].search.loss > 0.9 * target)
-                continue;
-            MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
-            for (size_t r = 0; r < N_RAY; r++)
-                MOEC_TRY(try_ray(tune, r, aims[a], &points[r], err));
-        }
+    while (report->n_candidate < tune->options->fit->n_measured &&
+           find_best(brackets, n_draft, target, &draft, &ray))
+        MOEC_TRY(try_ray(tune, draft, ray, &brackets[draft][ray], err));
     return MOEC_OK;
 }

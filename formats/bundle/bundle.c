@@ -380,6 +380,8 @@ static enum moec_status take_fit(struct moec_bundle *bundle, struct moec_error *
 {
     struct moec_bundle_fit fit;
     MOEC_TRY(moec_bundle_load_fit(bundle, &fit, err));
+    bundle->fitted_memory_bytes = fit.memory_bytes;
+    bundle->fitted_buffer_bytes = fit.buffer_bytes;
     (void)snprintf(bundle->fitted_evict, sizeof bundle->fitted_evict, "%s", fit.evict);
     (void)snprintf(bundle->fitted_predict, sizeof bundle->fitted_predict, "%s", fit.predict);
     return MOEC_OK;

@@ -160,7 +160,7 @@ static enum moec_status add_buffered(struct plan *plan, const struct moec_mode *
     row.engine.preload_count = options->preload_count;
     row.engine.preload_ahead = options->preload_ahead;
     for (uint32_t e = 0; e < options->n_evict || e == 0; e++) {
-        row.engine.evict = e < options->n_evict ? options->evicts[e] : mode->evict;
+        row.engine.evict = e < options->n_evict ? options->evicts[e] : moec_mode_evict(mode, plan->bundle);
         row.engine.evict_weights =
             strcmp(row.engine.evict, moec_evict_hobbit.name) == 0 ? options->evict_weights : NULL;
         row.engine.shallow_layers =
@@ -258,12 +258,14 @@ static bool is_named(const struct moec_bench_options *options, const char *name)
 }
 
 /* The modes to run: those named, or all that the bundle has the copies for and a device can do; mode cache,
- * which is a frame for policies, only where policies are named, and modes by name only where they are. */
+ * which is a frame for policies, only where policies are named or fitted, and modes by name only where they
+ * are. */
 static enum moec_status choose_modes(struct plan *plan, const struct moec_mode **modes, uint32_t *n,
                                      struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    const bool has_policies = options->n_evict > 0 || options->predict != NULL;
+    const bool has_policies =
+        options->n_evict > 0 || options->predict != NULL || plan->bundle->fitted_evict[0] != '\0';
     uint32_t copy = 0;
     *n = 0;
     for (uint32_t i = 0; i < options->n_mode; i++) { /* unknown names and missing copies, in full words */

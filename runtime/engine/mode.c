@@ -70,8 +70,11 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
 
 const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bundle *bundle)
 {
-    if (mode->takes_any && bundle->fitted_evict[0] != '\0')
-        return bundle->fitted_evict;
+    const struct moec_evict_ops *fitted = NULL;
+    struct moec_error ignored = {0}; /* a later version's policy: the mode's own stands in */
+    if (mode->takes_any && bundle->fitted_evict[0] != '\0' &&
+        moec_evict_find(bundle->fitted_evict, &fitted, &ignored) == MOEC_OK)
+        return fitted->name;
     const bool is_fate = mode->evict != NULL && strcmp(mode->evict, moec_evict_fate.name) == 0;
     return is_fate && bundle->paths.n_shallow == 0 ? moec_evict_arc.name : mode->evict;
 }
@@ -113,11 +116,14 @@ const char *moec_mode_predict(const struct moec_mode *mode, struct moec_mode_fac
 
 struct moec_mode_facts moec_mode_facts_of(const struct moec_bundle *bundle, bool has_device)
 {
+    const struct moec_predict_ops *fitted = NULL;
+    struct moec_error ignored = {0};
+    const bool is_fitted = bundle->fitted_predict[0] != '\0' &&
+                           moec_predict_find(bundle->fitted_predict, &fitted, &ignored) == MOEC_OK;
     return (struct moec_mode_facts){.routes_by_token = moec_config_routes_by_token(&bundle->config),
                                     .is_taught = bundle->has_predictor,
-                                    .fitted =
-                                        bundle->fitted_predict[0] != '\0' ? bundle->fitted_predict : NULL,
-                                    .has_device = has_device};
+                                    .has_device = has_device,
+                                    .fitted = is_fitted ? fitted->name : NULL};
 }
 
 static enum moec_status choose_predict(const struct moec_bundle *bundle,

@@ -89,7 +89,7 @@ struct moec_mode_facts {
     bool is_taught;     /* the bundle has a predictor of moec predict, written because it was proven better */
     bool has_device;    /* as in the request */
     bool decides;       /* likewise */
-    const char *fitted; /* what moec fit found the fastest; NULL = the bundle was not fitted. Borrowed. */
+    const char *fitted; /* what moec fit found the fastest; NULL = the bundle was not fitted */
 };
 
 struct moec_mode_facts moec_mode_facts_of(const struct moec_bundle *bundle, bool has_device);

@@ -642,6 +642,23 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
     };
 }
 
+/* A bundle that moec fit made for more memory than this is slower; a sixteenth less is no matter. */
+static bool warn_of_fit(const struct moert_engine *engine, char *text, size_t capacity)
+{
+    const struct moec_bundle *bundle = engine->bundle;
+    const struct moec_memory_plan *plan = &engine->plan;
+    if (engine->gpu != NULL || plan->holds_all ||
+        plan->expert_buffer_bytes >= bundle->fitted_buffer_bytes - bundle->fitted_buffer_bytes / 16)
+        return false;
+    (void)snprintf(
+        text, capacity,
+        "'%.200s' was fitted for moec-run with a budget of %.2f MiB, where %.2f MiB hold experts; here "
+        "%.2f MiB do: tokens take longer, and the text stays the same",
+        bundle->file.path, (double)bundle->fitted_memory_bytes / 1048576,
+        (double)bundle->fitted_buffer_bytes / 1048576, (double)plan->expert_buffer_bytes / 1048576);
+    return true;
+}
+
 bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity)
 {
     const struct moec_mode_choice *choice = &engine->choice;
@@ -660,6 +677,8 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
                        choice->mode->name, engine->bundle->file.path);
         return true;
     }
+    if (warn_of_fit(engine, text, capacity))
+        return true;
     const bool is_logical_short =
         engine->parts.n_layer == 0 && !moec_memory_plan_holds_logical(&engine->plan);
     return (choice->evict != NULL || is_logical_short) &&

@@ -17,10 +17,9 @@ refused() {
     try "$@"
     says stderr "$words" "says why"
 }
-# shellcheck disable=SC2317 # called by try
 measure='--max-loss 5% --samples 32 --seq-len 32 --ctx 128 -q'
+# shellcheck disable=SC2086,SC2317 # words; called by try
 fit() {
-    # shellcheck disable=SC2086 # words
     "$moec" fit "$sample" --data "$data" $measure "$@"
 }
 
@@ -46,7 +45,8 @@ says stdout '^Fit .moec fit.' "shows what it was fitted for"
 says stdout '^  for        --memory 64.0 MiB' "with the memory"
 
 # ---- less than that, by a description ----
-floor=$("$moec" doctor "$work/whole.moec" --ctx 128 --json | sed -n 's/.*"memory_least_bytes": *\([0-9]*\).*/\1/p' | head -n 1)
+"$moec" doctor "$work/whole.moec" --ctx 128 --json >"$work/need.json"
+floor=$(sed -n 's/.*"memory_least_bytes": *\([0-9]*\).*/\1/p' "$work/need.json" | head -n 1)
 memory=$((floor / 1024 + 200))KiB
 try 0 "a device as moec device describes it" "$moec" device "$work/whole.moec" --emulate-storage 50MB/s,200us \
     --compute-time 0.2 -q -o "$work/card.json"
