@@ -1,8 +1,8 @@
-/* Rows whose codes are a path (formats/codec/trellis.h, shift.h), of the kernels that are written once for all vector
- * instruction sets: part of runtime/kernels/kernels_lanes.h, which says what a set defines.
+/* Rows whose codes are a path (formats/codec/trellis.h, shift.h), of the kernels that are written once for all
+ * vector instruction sets: part of runtime/kernels/kernels_lanes.h, which says what a set defines.
  *
- * A block of 32 weights of a trellis is two words. Which of the eight levels each weight has follows from bits combined by
- * exclusive or, those of many weights at a time; the levels of a row, times its scale, lie in a register. A
+ * A block of 32 weights of a trellis is two words. Which of the eight levels each weight has follows from bits
+ * combined by exclusive or, those of many weights at a time; the levels of a row, times its scale, lie in a register. A
  * product of a level and an F16 scale is exact, so it does not matter that the definition multiplies each
  * weight. Of shift codes the levels are bytes, which a set makes of a block's windows. */
 #ifndef MOEC_RUNTIME_KERNELS_TRELLIS_H
