@@ -47,7 +47,7 @@ try 0 "both stacks are profiled" "$moec" profile "$model" --data "$work/one.json
     --study projections,layers
 says stderr "sensitivity 'exact' is used" "auto says that it measures"
 says stderr "study 'projections' is left out" "a study of gates is left out and said so"
-says stdout "on 36 of 48 windows" "windows are rows"
+says stdout "on 18 of 48 windows" "windows are rows"
 try 0 "the profile is shown" "$moec" profile --show "$work/one.h5"
 says stdout "^ *0e " "layers of the encoder are marked"
 says stdout "^ *4d " "layers of the decoder are marked"
