@@ -269,7 +269,7 @@ void moec_weight_studies_limit(const struct moec_config *config, struct moec_pro
 
 static enum moec_status add_cost(struct moec_profile_job *job, uint64_t multiply_adds, struct moec_error *err)
 {
-    double passes = (double)multiply_adds / (double)moec_cost_pass(job->config, &job->windows);
+    double passes = (double)multiply_adds / (double)job->pass;
     const struct moec_study study = {
         .name = "cost/studies",
         .units = "pass",

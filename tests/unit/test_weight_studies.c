@@ -149,8 +149,10 @@ static void test_weight_studies__do_not_depend_on_threads_and_cost_what_was_said
     }
     assert_null(moec_studies_find(&bare.profile.studies, "rank/loss"));
     const struct moec_config *config = &one.profile.config;
-    const double said = moec_weight_study_passes(MOEC_WEIGHT_STUDY_RANKS, config, &one.options) +
-                        moec_weight_study_passes(MOEC_WEIGHT_STUDY_SPARSITY, config, &one.options);
+    /* Said in evaluations of the measured windows, paid in those of all that were drawn. */
+    const double share = one.profile.n_window / (double)one.profile.n_drawn;
+    const double said = share * (moec_weight_study_passes(MOEC_WEIGHT_STUDY_RANKS, config, &one.options) +
+                                 moec_weight_study_passes(MOEC_WEIGHT_STUDY_SPARSITY, config, &one.options));
     const double paid = one.profile.cost_passes - bare.profile.cost_passes;
     assert_true(fabs(paid - said) < 0.05 * said);
     assert_true(one.profile.cost_passes == three.profile.cost_passes);
@@ -382,7 +384,9 @@ static void test_weight_studies__choices_are_full_evaluations(void **state)
     (void)state;
     struct profiled bare = profile_make("none", 1), made = profile_make("choices", 2);
     const struct moec_profile *profile = &made.profile;
-    const double said = moec_weight_study_passes(MOEC_WEIGHT_STUDY_CHOICES, &profile->config, &made.options);
+    const double share = profile->n_window / (double)profile->n_drawn;
+    const double said =
+        share * moec_weight_study_passes(MOEC_WEIGHT_STUDY_CHOICES, &profile->config, &made.options);
     const double paid = profile->cost_passes - bare.profile.cost_passes;
     assert_true(fabs(paid - said) < 0.05 * said);
     struct bench bench;
