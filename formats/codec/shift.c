@@ -142,14 +142,14 @@ static inline __attribute__((always_inline)) void walk(const struct table *table
     }
 }
 
-static uint8_t nearest_free(const struct table *table, uint32_t n_free, float v, uint32_t state, uint32_t x)
+static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v, uint32_t state, uint32_t x)
 {
     uint32_t best = 0;
     for (uint32_t f = 1; f < n_free; f++) {
         const float one = v - table->of[best][state][x], other = v - table->of[f][state][x];
         best = other * other < one * one ? f : best;
     }
-    return (uint8_t)best;
+    return best;
 }
 
 void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scale,
