@@ -61,6 +61,7 @@ static float last_threshold(const float *values, uint32_t n, float scale, uint64
 {
     uint64_t sums[N_BINS], above = 0;
     uint32_t found = 0;
+    wanted = wanted > 0 ? wanted : 1; /* a top_p of nothing keeps the largest */
     for (uint32_t digit = N_DIGITS; digit-- > 0;) {
         uint32_t bin = N_BINS;
         add_by_digit(values, n, scale, found, digit * DIGIT_BITS, sums);

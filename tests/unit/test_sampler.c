@@ -143,7 +143,9 @@ static void test_sampler__draws_are_those_of_sorted_probabilities(void **state)
         }
         struct moert_sampler sampler = {.temperature = 0.25f * (float)(1 + turn % 8),
                                         .top_k = turn % 5 * 9,
-                                        .top_p = turn % 4 == 0 ? 1 : 0.3f * (float)(turn % 4),
+                                        .top_p = turn % 4 == 0    ? 1
+                                                 : turn % 16 == 1 ? -1
+                                                                  : 0.3f * (float)(turn % 4),
                                         .min_p = turn % 11 == 0 ? 0.1f : 0,
                                         .state = turn};
         struct moert_sampler same = sampler;
