@@ -28,7 +28,7 @@ void cli_print_left_out(const struct moec_sparsity_plan *plan)
 {
     static const char *const words[MOEC_SPARSITY_BY_COUNT] = {
         ", one share for all experts", ", a threshold for each expert",
-        " times each neuron's harm and the token's gate weight"};
+        " times each neuron's harm and the token's weight"};
     cli_print(stdout,
               "  left out   by %s%s\n"
               "  active     %.1f%% of neurons\n"

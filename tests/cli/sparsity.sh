@@ -88,7 +88,7 @@ try 0 "tune counts what it loses" "$moec" tune "$work/p.moec" --data datasets/sa
 try 1 "a target that is out of reach" plan 0.01% -q -o "$work/x.moec"
 says stderr "nothing was written" "says so"
 try 2 "a bundle with decisions" "$moec" sparsify "$work/pt.moec" --data $text --reference $sample --max-loss 6% -q -o "$work/x.moec"
-says stderr "from before moec tune" "is refused"
+says stderr "Sparsify the bundle that moec tune was given" "is refused"
 try 2 "options of a target alone" "$moec" sparsify "$work/plain.moec" --data $text --by expert -q
 says stderr "by does nothing without --max-loss" "says why"
 
