@@ -99,7 +99,7 @@ as_told "winogrande of the Hub" winogrande "$work/hub.jsonl" "$work/told.jsonl" 
 as_told "winogrande of LLM-Adapters" winogrande "$work/adapters.json" "$work/told.jsonl" "$work/filled.lua"
 try 1 "choices with prompts of their own, of an encoder-decoder model" "$moec" eval datasets/switch-sample/model --task winogrande \
     --data "$work/hub.jsonl" --quiet
-says stderr "the choices have prompts of their own" "are refused"
+says stderr "each choice has another prompt" "are refused"
 
 cat >"$work/truth.csv" <<'END'
 Type,Category,Question,Best Answer,Correct Answers,Incorrect Answers,Source

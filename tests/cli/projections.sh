@@ -81,7 +81,8 @@ fi
 # shellcheck disable=SC2086
 try 0 "eval of the bundle against the folder" "$moec" eval "$work/m.moec" --data $data $windows --reference $model --json --quiet
 cp "$work/stdout" "$work/eval.json"
-holds "on the windows of the profile" "($(number "$work/eval.json" reference) / $(number "$work/p.json" value) - 1) ^ 2 < 1e-26"
+holds "on the windows of profile and certificate" "(2 * log($(number "$work/eval.json" reference)) \
+    - log($(number "$work/p.json" value)) - log($(number "$work/m.json" reference))) ^ 2 < 1e-24"
 holds "it gives what search and certificate measured" "(2 * log($(number "$work/eval.json" value) / $(number "$work/eval.json" reference)) \
     - log(1 + $loss) - log($(number "$work/m.json" compiled) / $(number "$work/m.json" reference))) ^ 2 < 1e-24"
 try 0 "export" "$moec" export "$work/m.moec" -o "$work/folder" --quiet

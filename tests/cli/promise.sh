@@ -39,7 +39,7 @@ try 0 "the target that the message names is met" with_bits 2 --max-loss "$over" 
 # The safest plan, 8 or 16 bits, does not fit the size: there is nothing to fall back to.
 size=$(with_bits 4 --max-size 100MB --dry-run --json 2>/dev/null | sed -n 's/.*"bundle_bytes": \([0-9]*\).*/\1/p')
 try 1 "4 bits under a target between loss and upper end" with_bits 4 --max-loss 0.5% --max-size "$size" -o "$work/no.moec"
-says stderr 'the safest of 1 plans has a loss of [0-9.]+% on the certificate part [(]upper bound with 95% confidence: [0-9.]+%[)], but the target is 0.500%, so nothing was written' \
+says stderr 'the safest of 1 plans has a loss of [0-9.]+% on the certificate part of the data [(]upper bound with 95% confidence: [0-9.]+%[)], but the target is 0.500%, so nothing was written' \
     "the message says what was measured"
 says stderr 'about [1-9][0-9]* windows would prove it \(--certificate-samples [1-9][0-9]*\); these 16 prove --max-loss [0-9.]+%' \
     "and how many windows would do, and what these do"
