@@ -114,10 +114,12 @@ as_told "truthfulqa-mc2" truthfulqa-mc2 "$work/truth.csv" "$work/both.jsonl"
 echo '{"question": "Is ice hot?", "mc2_targets": {"choices": ["No, it is cold.", "Ice is cold.", "Yes.", "It burns."], "labels": [1, 1, 0, 0]}}' \
     >"$work/hub.jsonl"
 as_told "truthfulqa-mc2 of the Hub" truthfulqa-mc2 "$work/hub.jsonl" "$work/both.jsonl"
-scores "$work/got.txt" truthfulqa-mc2 "$work/hub.jsonl"
+# Choices of which each has a part that counts: the second right one is not the first of them.
+echo '{"question": "Is ice hot?", "mc2_targets": {"choices": ["No.", "Not.", "Yes.", "The."], "labels": [1, 0, 1, 0]}}' >"$work/alike.jsonl"
+scores "$work/got.txt" truthfulqa-mc2 "$work/alike.jsonl"
 grep -o '"log_likelihood":[-0-9.e+]*\|"right-mass":[-0-9.e+]*' "$work/got.txt" | cut -d: -f2 >"$work/values"
 if awk '{ v[NR] = $1 } END { for (i = 1; i <= 4; i++) { p[i] = exp(v[i] - v[1]); all += p[i] }
-    off = (p[1] + p[2]) / all - v[5]; exit !(NR == 5 && off < 1e-9 && off > -1e-9) }' "$work/values"; then
+    off = (p[1] + p[3]) / all - v[5]; exit !(NR == 5 && p[3] / all > 1e-3 && off < 1e-9 && off > -1e-9) }' "$work/values"; then
     pass "its metric is the right answers' part"
 else
     fail "its metric is the right answers' part"
