@@ -42,9 +42,14 @@ int cli_interrupt_signal(void)
     return atomic_load(&asked);
 }
 
+bool cli_interrupt_is_asked(void)
+{
+    return cli_interrupt_signal() != 0;
+}
+
 enum moec_status cli_interrupt_status(void)
 {
-    return cli_interrupt_signal() != 0 ? MOEC_ERR_CANCELLED : MOEC_OK;
+    return cli_interrupt_is_asked() ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
 int cli_interrupt_fail(const struct cli_args *args, const struct moec_error *err)

@@ -10,6 +10,8 @@
 void cli_interrupt_catch(void);
 /* The signal that was received, 0 = none. Any thread. */
 int cli_interrupt_signal(void);
+/* Whether there was one, for work that asks. Any thread. */
+bool cli_interrupt_is_asked(void);
 
 /* MOEC_ERR_CANCELLED after a signal; what progress callbacks return. */
 enum moec_status cli_interrupt_status(void);

@@ -1,4 +1,5 @@
 #include "cli/output/progress_line.h"
+#include "cli/output/interrupt.h"
 #include "cli/print/print.h"
 
 #include "formats/base/clock.h"
@@ -227,4 +228,30 @@ void cli_progress_tell(struct cli_progress *progress, const char *line)
     else
         cli_put(stderr, line);
     (void)fputc('\n', stderr);
+}
+
+/* ---- the observer ---- */
+
+static enum moec_status observe_part(void *context, const char *phase, double done, double total)
+{
+    cli_progress_show(context, phase, done, total);
+    return cli_interrupt_status();
+}
+
+static void observe_expected(void *context, double work)
+{
+    cli_progress_expect(context, work);
+}
+
+static void observe_note(void *context, const char *line)
+{
+    struct cli_progress *progress = context;
+    if (progress->is_verbose || progress->has_notes)
+        cli_progress_note(progress, line);
+}
+
+struct moec_progress cli_progress_observer(struct cli_progress *progress)
+{
+    return (struct moec_progress){
+        .report = observe_part, .note = observe_note, .expect = observe_expected, .context = progress};
 }

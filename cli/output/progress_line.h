@@ -13,6 +13,7 @@
 #define MOEC_CLI_PROGRESS_LINE_H
 
 #include "profiler/common/phases.h"
+#include "profiler/common/progress.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@
 struct cli_progress {
     bool is_quiet;
     bool is_verbose; /* each phase says at its end how long it took; set after init */
+    bool has_notes;  /* an observer shows notes though not verbose; set after init */
     bool is_terminal;
     const char *job;  /* "compile" */
     const char *unit; /* "samples" of a job that counts them; NULL: a share is shown */
@@ -56,6 +58,9 @@ void cli_progress_note(struct cli_progress *progress, const char *line);
 void cli_progress_tell(struct cli_progress *progress, const char *line);
 /* Clears the progress line. */
 void cli_progress_end(struct cli_progress *progress);
+/* What long work reports to: shows phases and what is expected, and notes where verbose or has_notes. After a
+ * signal (cli/output/interrupt.h) it asks the work to stop. Borrows `progress`. */
+struct moec_progress cli_progress_observer(struct cli_progress *progress);
 
 /* "42 s", "2 min 05 s", "3 h 10 min" */
 void cli_duration_text(char text[static 24], double seconds);

@@ -72,33 +72,6 @@ struct fit_job {
     struct cli_progress progress;
 };
 
-/* ---- progress ---- */
-
-static enum moec_status show_progress(void *context, const char *phase, double done, double total)
-{
-    struct fit_job *job = context;
-    cli_progress_show(&job->progress, phase, done, total);
-    return cli_interrupt_status();
-}
-
-static void expect_work(void *context, double work)
-{
-    struct fit_job *job = context;
-    cli_progress_expect(&job->progress, work);
-}
-
-static void show_note(void *context, const char *line)
-{
-    struct fit_job *job = context;
-    if (job->progress.is_verbose)
-        cli_progress_note(&job->progress, line);
-}
-
-static bool is_stopped(void)
-{
-    return cli_interrupt_signal() != 0;
-}
-
 /* ---- what is asked ---- */
 
 static enum moec_status need(const struct cli_args *args, const char *option, const char *what,
@@ -187,8 +160,8 @@ static enum moec_status foretell(void *context, uint32_t draft, const struct moe
 {
     struct fit_job *job = context;
     struct moec_foretell *recorded = NULL;
-    MOEC_TRY(
-        moec_foretell_record(&job->foretell, job->drafts.paths[draft], settings, is_stopped, &recorded, err));
+    MOEC_TRY(moec_foretell_record(&job->foretell, job->drafts.paths[draft], settings, cli_interrupt_is_asked,
+                                  &recorded, err));
     const enum moec_status status = moec_foretell_time(recorded, job->rooms[draft].buffer_bytes, out, err);
     moec_foretell_free(recorded);
     return status;
@@ -215,8 +188,7 @@ static enum moec_status check_rooms(const struct fit_job *job, struct moec_error
 static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
 {
     const struct cli_tune_drafts *drafts = &job->drafts;
-    const struct moec_progress progress = {
-        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    const struct moec_progress progress = cli_progress_observer(&job->progress);
     MOEC_TRY(fit_device_open(job->args, drafts->paths[0], job->output, job->measure.n_threads, &progress,
                              &job->device, err));
     for (uint32_t i = 0; i < drafts->n; i++) {
@@ -349,7 +321,8 @@ static enum moec_status fill_result(struct fit_job *job, struct moec_error *err)
     enum moec_status status = MOEC_OK;
     job->foretell.n_window *= SAID_TIMES;
     MOEC_TRY(moec_foretell_record(&job->foretell, job->drafts.paths[winner->draft],
-                                  decides ? &winner->settings : NULL, is_stopped, &recorded, err));
+                                  decides ? &winner->settings : NULL, cli_interrupt_is_asked, &recorded,
+                                  err));
     job->result.all_bytes = moec_foretell_all_bytes(recorded);
     MOEC_TRY_OUT(moec_foretell_time(recorded, buffer_bytes, &job->result.foretold, err));
     MOEC_TRY_OUT(moec_foretell_time(recorded, job->result.all_bytes, &resident, err));
@@ -390,8 +363,7 @@ static enum moec_status fit(struct fit_job *job, struct moec_error *err)
                                              .windows = &job->drafts.windows,
                                              .data_digest = job->drafts.data_digest,
                                              .data_name = job->drafts.data_name};
-    const struct moec_progress progress = {
-        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    const struct moec_progress progress = cli_progress_observer(&job->progress);
     const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
     MOEC_TRY(moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err));
     moec_source_close(&job->bundle);
@@ -440,7 +412,7 @@ const struct cli_command cli_command_fit = {
         "routers choose is replayed on the described device. The plans and settings of the front are then "
         "tested on text that nothing before has looked at, from the safest to the fastest, until one fails; the "
         "last that passed is written.\n"
-        "What moec compile would write is always a candidate, and nothing slower is written. After Ctrl-C the "
+        "What moec compile would write is always a candidate. After Ctrl-C the "
         "same command continues the work. docs/fit.md describes it.",
     .examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 600MiB --storage sd -o model.moec\n"
                 "moec-run model.moec -p \"Once upon a time\" --memory 600MiB",

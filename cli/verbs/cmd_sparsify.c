@@ -71,28 +71,6 @@ struct sparsify_job {
     struct cli_progress progress;
 };
 
-/* ---- progress ---- */
-
-static enum moec_status show_progress(void *context, const char *phase, double done, double total)
-{
-    struct sparsify_job *job = context;
-    cli_progress_show(&job->progress, phase, done, total);
-    return MOEC_OK;
-}
-
-static void expect_work(void *context, double work)
-{
-    struct sparsify_job *job = context;
-    cli_progress_expect(&job->progress, work);
-}
-
-static void show_note(void *context, const char *line)
-{
-    struct sparsify_job *job = context;
-    if (job->progress.is_verbose)
-        cli_progress_note(&job->progress, line);
-}
-
 /* ---- inputs ---- */
 
 static enum moec_status read_by(struct sparsify_job *job, struct moec_error *err)
@@ -305,8 +283,7 @@ static enum moec_status keep_to_device(struct sparsify_job *job, struct moec_err
 static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *err)
 {
     const char *path = job->args->positional[0];
-    const struct moec_progress progress = {
-        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    const struct moec_progress progress = cli_progress_observer(&job->progress);
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "no text to measure thresholds on: give --data FILE");

@@ -126,28 +126,13 @@ struct tune_job {
     struct cli_progress progress;
 };
 
-/* ---- progress ---- */
-
-static enum moec_status show_progress(void *context, const char *phase, double done, double total)
+static void begin_progress(struct tune_job *job)
 {
-    struct tune_job *job = context;
-    cli_progress_show(&job->progress, phase, done, total);
-    return cli_interrupt_status();
-}
-
-static void expect_work(void *context, double work)
-{
-    struct tune_job *job = context;
-    cli_progress_expect(&job->progress, work);
-}
-
-static void show_note(void *context, const char *line)
-{
-    struct tune_job *job = context;
     const char *policy = job->tune.policy;
+    cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
     /* Who writes a policy wants to read its log. */
-    if (job->progress.is_verbose || (policy != NULL && strchr(policy, '.') != NULL))
-        cli_progress_note(&job->progress, line);
+    job->progress.has_notes = policy != NULL && strchr(policy, '.') != NULL;
 }
 
 /* ---- inputs ---- */
@@ -528,8 +513,7 @@ static enum moec_status make_drafts(struct tune_job *job, struct moec_error *err
     MOEC_TRY(open_source(job, path, &job->original, err));
     job->config = job->original.config;
     cli_progress_end(&job->progress); /* its amounts were passes */
-    cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
-    job->progress.is_verbose = job->measure.is_verbose;
+    begin_progress(job);
     return offload(job, &job->original, err);
 }
 
@@ -667,8 +651,7 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
         .windows = job->is_checkpoint ? &job->drafts.windows : &job->data.windows,
         .data_digest = job->is_checkpoint ? job->drafts.data_digest : job->data.rows.digest,
         .data_name = job->is_checkpoint ? job->drafts.data_name : job->data.rows.name};
-    const struct moec_progress progress = {
-        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    const struct moec_progress progress = cli_progress_observer(&job->progress);
     const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
     const enum moec_status status =
         moec_tune(&inputs, &job->tune, job->is_checkpoint ? &drafts : NULL, &progress, &job->report, err);
@@ -679,11 +662,6 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
     }
     MOEC_TRY(status);
     return fill_table(job, &inputs, &progress, err);
-}
-
-static bool is_stopped(void)
-{
-    return cli_interrupt_signal() != 0;
 }
 
 /* The bundle that the report's `before` is of. */
@@ -721,15 +699,15 @@ static enum moec_status replay(struct tune_job *job, struct moec_error *err)
     if (asprintf(&trace, "%s.recording", job->output) < 0)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
     setup.trace = trace;
-    MOEC_TRY_OUT(moec_foretell_record(&setup, path_of(job, job->report.winner.draft), settings, is_stopped,
-                                      &recorded[0], err));
+    MOEC_TRY_OUT(moec_foretell_record(&setup, path_of(job, job->report.winner.draft), settings,
+                                      cli_interrupt_is_asked, &recorded[0], err));
     MOEC_TRY_OUT(moec_foretell_slots_bytes(recorded[0], settings, &job->buffer_bytes, err));
     MOEC_TRY_OUT(moec_foretell_time(recorded[0], job->buffer_bytes, &told, err));
     job->read_bytes = told.read_bytes;
     if (before == NULL)
         goto out;
-    MOEC_TRY_OUT(
-        moec_foretell_record(&setup, path_of(job, before->draft), NULL, is_stopped, &recorded[1], err));
+    MOEC_TRY_OUT(moec_foretell_record(&setup, path_of(job, before->draft), NULL, cli_interrupt_is_asked,
+                                      &recorded[1], err));
     MOEC_TRY_OUT(moec_foretell_time(recorded[1], job->buffer_bytes, &told, err));
     job->before_bytes = told.read_bytes;
 out:
@@ -774,8 +752,7 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     job->is_checkpoint = cli_is_checkpoint(path);
     MOEC_TRY(read_options(job, err));
     MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
-    cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
-    job->progress.is_verbose = job->measure.is_verbose;
+    begin_progress(job);
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
     MOEC_TRY(job->is_checkpoint ? make_drafts(job, err) : open_bundle(job, err));
     if (job->measure.place != NULL) {

@@ -1,13 +1,13 @@
 #include "formats/codec/shift.h"
 
 #include "formats/base/bytes.h"
+#include "formats/codec/path_costs.h"
 
 #include <string.h>
 
-#define STATES  MOEC_SHIFT_STATES
-#define BLOCK   32
-#define SETTLED 32 /* weights after which costs are counted from the least again */
-#define FREE    4  /* levels at most that the same coded bits leave */
+#define STATES MOEC_SHIFT_STATES
+#define BLOCK  32
+#define FREE   4 /* levels at most that the same coded bits leave */
 
 #include "formats/codec/shift_levels.h"
 
@@ -54,13 +54,9 @@ void moec_shift_values(uint32_t bits, const uint8_t *codes, size_t n, float *val
 
 /* ---- the search ---- */
 
-/* What is compared of the four states that follow one. */
-typedef float four __attribute__((vector_size(16)));
-typedef int32_t four_masks __attribute__((vector_size(16)));
-
 /* Levels of the windows that begin in each state, by coded bits, and by free ones. */
 struct table {
-    four of[FREE][STATES];
+    moec_four of[FREE][STATES];
 };
 
 static void list_levels(const struct moec_shift *shift, struct table *table)
@@ -73,22 +69,16 @@ static void list_levels(const struct moec_shift *shift, struct table *table)
             }
 }
 
-static inline four lesser_of(four a, four b, four_masks *is_second)
-{
-    *is_second = b < a;
-    return (four)(((four_masks)b & *is_second) | ((four_masks)a & ~*is_second));
-}
-
 /* The squared distance of v from the nearest of the levels that each coded bits leave after state s. */
-static inline __attribute__((always_inline)) four errors_of(const struct table *table, const uint32_t n_free,
-                                                            float v, uint32_t s)
+static inline __attribute__((always_inline)) moec_four errors_of(const struct table *table,
+                                                                 const uint32_t n_free, float v, uint32_t s)
 {
-    four least = v - table->of[0][s];
+    moec_four least = v - table->of[0][s];
     least *= least;
     for (uint32_t f = 1; f < n_free; f++) {
-        four_masks is_second;
-        const four error = v - table->of[f][s];
-        least = lesser_of(least, error * error, &is_second);
+        moec_four_masks is_second;
+        const moec_four error = v - table->of[f][s];
+        least = moec_four_lesser(least, error * error, &is_second);
     }
     return least;
 }
@@ -99,35 +89,20 @@ static inline __attribute__((always_inline)) void step(const struct table *table
                                                        float next[static STATES],
                                                        struct moec_shift_choices *choices)
 {
-    four_masks chosen = {0};
+    moec_four_masks chosen = {0};
     for (uint32_t g = 0; g < STATES / 4; g++) {
-        four least = costs[g] + errors_of(table, n_free, v, g);
-        four_masks which = {0};
+        moec_four least = costs[g] + errors_of(table, n_free, v, g);
+        moec_four_masks which = {0};
         for (uint32_t o = 1; o < 4; o++) {
-            four_masks is_second;
+            moec_four_masks is_second;
             const uint32_t s = STATES / 4 * o + g;
-            least = lesser_of(least, costs[s] + errors_of(table, n_free, v, s), &is_second);
+            least = moec_four_lesser(least, costs[s] + errors_of(table, n_free, v, s), &is_second);
             which = (which & ~is_second) | (is_second & (int32_t)o);
         }
         memcpy(next + 4 * g, &least, sizeof least);
-        chosen |= (four_masks)((four_masks)which << (int32_t)(2 * g));
+        chosen |= (moec_four_masks)((moec_four_masks)which << (int32_t)(2 * g));
     }
     memcpy(choices->oldest, &chosen, sizeof chosen);
-}
-
-static uint32_t least_of(const float costs[static STATES])
-{
-    uint32_t best = 0;
-    for (uint32_t s = 1; s < STATES; s++)
-        best = costs[s] < costs[best] ? s : best;
-    return best;
-}
-
-static void settle(float costs[static STATES])
-{
-    const float least = costs[least_of(costs)];
-    for (uint32_t s = 0; s < STATES; s++)
-        costs[s] -= least;
 }
 
 static inline __attribute__((always_inline)) void walk(const struct table *table, const uint32_t n_free,
@@ -137,8 +112,8 @@ static inline __attribute__((always_inline)) void walk(const struct table *table
 {
     for (size_t i = 0; i < n; i++) {
         step(table, n_free, weights[i] / scale, costs[i % 2], costs[(i + 1) % 2], &choices[i]);
-        if (i % SETTLED == SETTLED - 1)
-            settle(costs[(i + 1) % 2]);
+        if (i % MOEC_PATH_SETTLED == MOEC_PATH_SETTLED - 1)
+            moec_path_settle(costs[(i + 1) % 2]);
     }
 }
 
@@ -159,15 +134,14 @@ void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scal
     float costs[2][STATES];
     const uint32_t n_free = 1u << moec_shift_of(bits)->free_bits;
     list_levels(moec_shift_of(bits), &table);
-    for (uint32_t s = 0; s < STATES; s++)
-        costs[0][s] = s == 0 ? 0 : 1e30f; /* rows begin with bits of 0 */
+    moec_path_begin(costs[0]);
     if (bits == 2)
         walk(&table, 1, weights, n, scale, costs, choices);
     else if (bits == 3)
         walk(&table, 2, weights, n, scale, costs, choices);
     else
         walk(&table, 4, weights, n, scale, costs, choices);
-    uint32_t state = least_of(costs[n % 2]);
+    uint32_t state = moec_path_least(costs[n % 2]);
     for (size_t i = n; i-- > 0;) {
         const uint32_t x = state & MOEC_SHIFT_CODED, oldest = choices[i].oldest[x] >> (state / 4 * 2) & 3;
         state = STATES / 4 * oldest + state / 4;

@@ -1,11 +1,11 @@
 #include "formats/codec/trellis.h"
 
 #include "formats/codec/levels.h"
+#include "formats/codec/path_costs.h"
 
 #include <string.h>
 
-#define STATES  MOEC_TRELLIS_STATES
-#define SETTLED 32 /* weights after which costs are counted from the least again */
+#define STATES MOEC_TRELLIS_STATES
 
 const float moec_trellis_levels[MOEC_TRELLIS_LEVELS] = {MOEC_LEVELS_TRELLIS};
 
@@ -18,30 +18,19 @@ void moec_trellis_values(const uint8_t *codes, size_t n, float *values)
     }
 }
 
-/* What is compared of four states, or of the four subsets, at a time. */
-typedef float four_costs __attribute__((vector_size(16)));
-typedef int32_t four_masks __attribute__((vector_size(16)));
-
-static inline four_costs four_at(const float *costs)
+static inline moec_four four_at(const float *costs)
 {
-    four_costs four;
+    moec_four four;
     memcpy(&four, costs, sizeof four);
     return four;
 }
 
-/* Where `ones` is less than `zeros`, which `is_one` says, that, else `zeros`. */
-static inline four_costs lesser_of(four_costs zeros, four_costs ones, four_masks *is_one)
-{
-    *is_one = ones < zeros;
-    return (four_costs)(((four_masks)ones & *is_one) | ((four_masks)zeros & ~*is_one));
-}
-
 /* The squared distance of v from the nearer of the two levels of each subset. */
-static inline four_costs errors_of(float v)
+static inline moec_four errors_of(float v)
 {
-    four_masks is_upper;
-    const four_costs low = v - four_at(moec_trellis_levels), high = v - four_at(moec_trellis_levels + 4);
-    return lesser_of(low * low, high * high, &is_upper);
+    moec_four_masks is_upper;
+    const moec_four low = v - four_at(moec_trellis_levels), high = v - four_at(moec_trellis_levels + 4);
+    return moec_four_lesser(low * low, high * high, &is_upper);
 }
 
 /* Whether the upper level of a subset is the nearer. */
@@ -61,22 +50,22 @@ static uint32_t comes_from_one(uint64_t choices, uint32_t state)
 /* One weight on: state s is reached from s / 2 and s / 2 + 32, which differ in the oldest of their bits, and
  * z1 follows that bit. Eight states at a time come from four and four. Of state 4 g + lane z1 is 0, 1, 1, 0
  * by lane, and z0 is bit 0 of g by bit 2 of g. */
-static uint64_t step(four_costs errors, const float costs[static STATES], float next[static STATES])
+static uint64_t step(moec_four errors, const float costs[static STATES], float next[static STATES])
 {
-    const four_costs even[2] = {{errors[0], errors[2], errors[2], errors[0]},
-                                {errors[2], errors[0], errors[0], errors[2]}};
-    const four_costs odd[2] = {{errors[1], errors[3], errors[3], errors[1]},
-                               {errors[3], errors[1], errors[1], errors[3]}};
-    four_masks choices = {0}, is_one;
+    const moec_four even[2] = {{errors[0], errors[2], errors[2], errors[0]},
+                               {errors[2], errors[0], errors[0], errors[2]}};
+    const moec_four odd[2] = {{errors[1], errors[3], errors[3], errors[1]},
+                              {errors[3], errors[1], errors[1], errors[3]}};
+    moec_four_masks choices = {0}, is_one;
     for (uint32_t g = 0; g < STATES / 4; g += 2) {
-        const four_costs zero = four_at(costs + 2 * g), one = four_at(costs + 2 * g + STATES / 2);
-        const four_costs *first = (g & 4) == 0 ? even : odd, *second = (g & 4) == 0 ? odd : even;
-        four_costs least = lesser_of((four_costs){zero[0], zero[0], zero[1], zero[1]} + first[0],
-                                     (four_costs){one[0], one[0], one[1], one[1]} + first[1], &is_one);
+        const moec_four zero = four_at(costs + 2 * g), one = four_at(costs + 2 * g + STATES / 2);
+        const moec_four *first = (g & 4) == 0 ? even : odd, *second = (g & 4) == 0 ? odd : even;
+        moec_four least = moec_four_lesser((moec_four){zero[0], zero[0], zero[1], zero[1]} + first[0],
+                                           (moec_four){one[0], one[0], one[1], one[1]} + first[1], &is_one);
         choices |= is_one & (int32_t)(1u << g);
         memcpy(next + 4 * g, &least, sizeof least);
-        least = lesser_of((four_costs){zero[2], zero[2], zero[3], zero[3]} + second[0],
-                          (four_costs){one[2], one[2], one[3], one[3]} + second[1], &is_one);
+        least = moec_four_lesser((moec_four){zero[2], zero[2], zero[3], zero[3]} + second[0],
+                                 (moec_four){one[2], one[2], one[3], one[3]} + second[1], &is_one);
         choices |= is_one & (int32_t)(2u << g);
         memcpy(next + 4 * g + 4, &least, sizeof least);
     }
@@ -84,32 +73,16 @@ static uint64_t step(four_costs errors, const float costs[static STATES], float 
            (uint64_t)(uint32_t)choices[2] << 32 | (uint64_t)(uint32_t)choices[3] << 48;
 }
 
-static uint32_t least_of(const float costs[static STATES])
-{
-    uint32_t best = 0;
-    for (uint32_t s = 1; s < STATES; s++)
-        best = costs[s] < costs[best] ? s : best;
-    return best;
-}
-
-static void settle(float costs[static STATES])
-{
-    const float least = costs[least_of(costs)];
-    for (uint32_t s = 0; s < STATES; s++)
-        costs[s] -= least;
-}
-
 void moec_trellis_search(const float *weights, size_t n, float scale, uint64_t *choices, uint8_t *codes)
 {
     float costs[2][STATES];
-    for (uint32_t s = 0; s < STATES; s++)
-        costs[0][s] = s == 0 ? 0 : 1e30f; /* rows begin with bits of 0 */
+    moec_path_begin(costs[0]);
     for (size_t i = 0; i < n; i++) {
         choices[i] = step(errors_of(weights[i] / scale), costs[i % 2], costs[(i + 1) % 2]);
-        if (i % SETTLED == SETTLED - 1)
-            settle(costs[(i + 1) % 2]);
+        if (i % MOEC_PATH_SETTLED == MOEC_PATH_SETTLED - 1)
+            moec_path_settle(costs[(i + 1) % 2]);
     }
-    uint32_t state = least_of(costs[n % 2]);
+    uint32_t state = moec_path_least(costs[n % 2]);
     for (size_t i = n; i-- > 0;) {
         const uint32_t seven = state | comes_from_one(choices[i], state) << 6;
         const uint32_t upper = is_upper_nearer(weights[i] / scale, moec_trellis_subset(seven));
