@@ -10,6 +10,8 @@ CFLAGS   ?= -O2 -g
 # Kernels for a GPU: auto where nvcc is, 1 (refuses to build without), 0. Developers' builds do without: nvcc takes minutes.
 CUDA     ?= $(if $(filter 1,$(DEV)),0,auto)
 NVCC     ?= nvcc
+# The library by which ranks of mpirun and srun reach each other: auto where Open MPI is, 1 (refuses to build without), 0.
+MPI      ?= auto
 VERSION  := 0.1.0
 
 ifeq ($(origin CC),default)
@@ -33,7 +35,8 @@ TOP := $(if $(filter command,$(firstword $(origin BUILD))),$(BUILD),build)
 # What building and the demo need, and what tests and checks need on top.
 PACKAGES := gcc make pkg-config libhdf5-dev libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev libutf8proc-dev \
             libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libmicrohttpd-dev
-PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd curl g++ clang libclang-rt-dev libomp-dev libsimde-dev mandoc chromium zsh fish
+PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd curl g++ clang libclang-rt-dev libomp-dev libsimde-dev mandoc chromium zsh fish \
+                  libopenmpi-dev openmpi-bin
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_ARM   := gcc-aarch64-linux-gnu $(addsuffix :arm64,libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
 PACKAGES_TEST_ARM := qemu-user-static libcmocka-dev:arm64
@@ -125,6 +128,19 @@ $(BUILD)/obj/profiler/simulate/%.o $(BUILD)/obj/runtime/policy/%.o $(BUILD)/obj/
     ALL_CFLAGS += $(if $(SANITIZE),,$(if $(filter -O2,$(CFLAGS)),-O3))
 
 $(BUILD)/obj/profiler/common/openmp.o: ALL_CFLAGS += $(OPENMP)
+
+# Ranks of mpirun and srun, in a library of its own: moec links nothing of MPI.
+MPI_FLAGS := $(if $(filter 0,$(MPI))$(SANITIZE),,$(call pc,--cflags ompi-c))
+ifeq ($(MPI)$(MPI_FLAGS),1)
+$(error MPI=1, but pkg-config knows no ompi-c: install libopenmpi-dev)
+endif
+ifneq ($(MPI_FLAGS),)
+all: $(BUILD)/libmoec-mpi.so
+$(BUILD)/obj/profiler/ranks/mpi/%.o: ALL_CFLAGS += $(MPI_FLAGS)
+$(BUILD)/libmoec-mpi.so: $(call obj,profiler/ranks/mpi/mpi_transport.c formats/base/error.c formats/base/printable.c)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,--exclude-libs,ALL $^ -o $@ $(call pc,--libs ompi-c)
+endif
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -439,7 +455,7 @@ experiment-floe: deps
 # ---- quality ----
 
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler server cli experiments tests docs,\
-           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu tests/gpu/*.cu)
+           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu tests/gpu/*.cu profiler/ranks/mpi/*.[ch])
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh tests/gpu/steps/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
 EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni -mavx2 -mfma -mf16c)
 
@@ -455,7 +471,7 @@ check-sources:
 	@echo 'scripts' && shellcheck -x $(SCRIPTS) && for script in $(CLI_TESTS); do \
 	    [ -x $$script ] || { echo "$$script cannot be run: chmod +x"; exit 1; }; done
 	@echo 'clang' && printf '%s\n' $(filter-out docs/%,$(filter %.c,$(SOURCES))) | xargs -P$(JOBS) -n8 \
-	    clang -fsyntax-only -Werror $(filter-out -D%,$(ALL_CFLAGS)) -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"' $(EVERY_ISA) $(OPENMP)
+	    clang -fsyntax-only -Werror $(filter-out -D%,$(ALL_CFLAGS)) -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"' $(EVERY_ISA) $(OPENMP) $(call pc,--cflags ompi-c)
 
 # Hours: clang-tidy over everything, a clang build, and the tests in it and under the sanitizers, those of memory and of
 # undefined behaviour in one build.
@@ -500,8 +516,9 @@ install: all
 	    share/zsh/site-functions share/fish/vendor_completions.d)
 	install -m 755 $(BUILD)/moec $(BUILD)/moec-run $(ROOT)/bin
 	install -m 644 $(BUILD)/libmoert.a $(ROOT)/lib
-	@# The GPU's library goes along where it was built.
+	@# The libraries of a GPU and of MPI go along where they were built.
 	if [ -f $(BUILD)/libmoert-cuda.so ]; then install -m 755 $(BUILD)/libmoert-cuda.so $(ROOT)/lib; fi
+	if [ -f $(BUILD)/libmoec-mpi.so ]; then install -m 755 $(BUILD)/libmoec-mpi.so $(ROOT)/lib; fi
 	install -m 755 $(BUILD)/libmoert.so $(ROOT)/lib/libmoert.so.0
 	$(if $(STRIP),$(STRIP) $(addprefix $(ROOT)/,bin/moec bin/moec-run))
 	$(if $(STRIP),$(STRIP) --strip-unneeded $(ROOT)/lib/libmoert.so.0)
@@ -526,7 +543,7 @@ install: all
 
 uninstall:
 	rm -rf $(ROOT)/share/doc/moec
-	rm -f $(addprefix $(ROOT)/,bin/moec bin/moec-run lib/libmoert.a lib/libmoert.so lib/libmoert.so.0 lib/libmoert-cuda.so \
+	rm -f $(addprefix $(ROOT)/,bin/moec bin/moec-run lib/libmoert.a lib/libmoert.so lib/libmoert.so.0 lib/libmoert-cuda.so lib/libmoec-mpi.so \
 	    include/moert.h lib/pkgconfig/moert.pc share/man/man1/moec.1 $(VERBS:%=share/man/man1/moec-%.1) \
 	    share/bash-completion/completions/moec share/bash-completion/completions/moec-run \
 	    share/zsh/site-functions/_moec share/zsh/site-functions/_moec-run share/fish/vendor_completions.d/moec.fish \
@@ -580,7 +597,7 @@ help:
 	@echo 'make dist            the source of the last commit, as a tar file'
 	@echo 'make clean           remove build/'
 	@echo 'settings: BUILD=FOLDER (in place of build) CC=gcc|clang CFLAGS= DEV=1 (warnings are errors)'
-	@echo '          V=1 (show commands) JOBS=N CUDA=auto|0|1'
+	@echo '          V=1 (show commands) JOBS=N CUDA=auto|0|1 MPI=auto|0|1'
 
 clean:
 	rm -rf $(TOP)

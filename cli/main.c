@@ -5,6 +5,7 @@
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
 #include "cli/options/process.h"
+#include "cli/options/started_ranks.h"
 #include "cli/output/terminal.h"
 #include "cli/output/versions.h"
 #include "cli/print/print.h"
@@ -138,6 +139,40 @@ static void restart_with_sleeping_waits(char **argv)
         (void)execv("/proc/self/exe", argv);
 }
 
+/* What is checked before any work. Only the first rank writes. */
+static enum moec_status check(const struct cli_args *args, struct cli_outputs *outputs,
+                              struct moec_error *err)
+{
+    MOEC_TRY(cli_check_inputs(args, err));
+    if (moec_ranks_own(args->ranks) != 0)
+        return MOEC_OK;
+    MOEC_TRY(cli_check_outputs(args, outputs, err));
+    return cli_check_overwriting(args, outputs, err);
+}
+
+static int run(const struct cli_command *command, int argc, char **argv, struct cli_outputs *outputs)
+{
+    const struct cli_started_ranks started = cli_started_ranks();
+    struct cli_args args;
+    struct moec_error err = {0};
+    int status = CLI_OK;
+    if (command->is_offline)
+        cli_ranks_unbind(&started); /* OpenMP counts processors when the program starts */
+    if (command->is_offline)
+        restart_with_sleeping_waits(argv);
+    cli_ranks_begin(&started);
+    if (!cli_parse(&args, "moec", command, argc, argv, 2, &status))
+        return status;
+    if (command->is_offline)
+        moec_openmp_use(getenv("OMP_NUM_THREADS") != NULL);
+    if (cli_ranks_join(&started, &args, &args.ranks, &args.n_local_ranks, &err) != MOEC_OK ||
+        check(&args, outputs, &err) != MOEC_OK)
+        status = cli_fail(&args, &err);
+    else
+        status = command->run(&args);
+    return cli_ranks_leave(&args, status);
+}
+
 static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
 {
     if (argc < 2) {
@@ -160,25 +195,14 @@ static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
     const struct cli_command *command = find_command(verb);
     if (command == NULL)
         return unknown_verb("moec", verb);
-    if (command->is_offline)
-        restart_with_sleeping_waits(argv);
-    struct cli_args args;
-    int status = CLI_OK;
-    struct moec_error err = {0};
-    if (!cli_parse(&args, "moec", command, argc, argv, 2, &status))
-        return status;
-    if (cli_check_inputs(&args, &err) != MOEC_OK || cli_check_outputs(&args, outputs, &err) != MOEC_OK ||
-        cli_check_overwriting(&args, outputs, &err) != MOEC_OK)
-        return cli_fail(&args, &err);
-    if (command->is_offline)
-        moec_openmp_use(getenv("OMP_NUM_THREADS") != NULL);
-    return command->run(&args);
+    return run(command, argc, argv, outputs);
 }
 
 int main(int argc, char **argv)
 {
     struct cli_outputs outputs = {0};
     cli_device_file = cli_read_device_file;
+    cli_failed = cli_ranks_fail;
     const bool is_ready = cli_prepare_process("moec", CLI_STACK_LEAST_BYTES);
     return cli_finish("moec", &outputs, is_ready ? dispatch(argc, argv, &outputs) : CLI_FAILED);
 }

@@ -123,6 +123,13 @@ static enum moec_status read_samples(const struct cli_args *args, struct cli_mea
     return cli_u32(args, "sensitivity-samples", 1, 1u << 24, &out->n_sensitivity_window, err);
 }
 
+/* A machine's, of which each of its ranks has a part. */
+static uint64_t default_work_bytes(const struct cli_args *args)
+{
+    const uint64_t least = (uint64_t)256 << 20, own = ((uint64_t)1 << 30) / args->n_local_ranks;
+    return own > least ? own : least;
+}
+
 enum moec_status cli_read_measure_options(const struct cli_args *args, struct cli_measure_options *out,
                                           struct moec_error *err)
 {
@@ -133,7 +140,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, struct cl
         .baseline_bits = 4,
         .sensitivity = MOEC_SENSITIVITY_AUTO,
         .time_limit_seconds = 1800,
-        .work_bytes = (uint64_t)1 << 30,
+        .work_bytes = default_work_bytes(args),
         .is_quiet = cli_has(args, "quiet"),
         .is_verbose = cli_has(args, "verbose"),
     };

@@ -233,6 +233,7 @@ bool cli_parse(struct cli_args *args, const char *program, const struct cli_comm
 {
     check_table(command);
     memset(args, 0, sizeof *args);
+    args->n_local_ranks = 1;
     args->program = program;
     args->command = command;
     args->argc = argc;
@@ -571,9 +572,13 @@ const char *cli_label(const struct cli_args *args, char text[static CLI_LABEL_BY
     return command_label(args->program, args->command, text);
 }
 
+void (*cli_failed)(const struct cli_args *args, const struct moec_error *err);
+
 int cli_fail(const struct cli_args *args, const struct moec_error *err)
 {
     char label[CLI_LABEL_BYTES];
+    if (cli_failed != NULL)
+        cli_failed(args, err);
     cli_print(stderr, "%s: %s\n", cli_label(args, label), err->status != MOEC_OK ? err->message : "failed");
     return err->status == MOEC_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
 }

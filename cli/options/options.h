@@ -55,6 +55,7 @@ struct cli_option {
 };
 
 struct cli_args;
+struct moec_ranks;
 
 struct cli_command {
     const char *name;
@@ -71,6 +72,7 @@ struct cli_command {
                                               * written, --force are implied */
     int (*run)(const struct cli_args *args); /* exit status */
     bool is_offline;                         /* works in long regions, which OpenMP runs */
+    bool shares_work;                        /* with the other ranks of mpirun or srun */
     bool takes_config;                       /* MODEL may be a folder of JSON files alone, without weights */
 };
 
@@ -83,7 +85,9 @@ struct cli_args {
     uint32_t n_positional;
     const char *values[CLI_MAX_OPTIONS][CLI_MAX_REPEATS]; /* borrowed from argv */
     uint32_t n_values[CLI_MAX_OPTIONS];
-    bool is_forced; /* --force: outputs may exist */
+    bool is_forced;           /* --force: outputs may exist */
+    struct moec_ranks *ranks; /* that share the work; NULL = this process is alone */
+    uint32_t n_local_ranks;   /* of them, on this machine; 1 alone */
 };
 
 extern const struct cli_option cli_force_option; /* implied where files are written */
@@ -158,6 +162,8 @@ const char *cli_label(const struct cli_args *args, char text[static CLI_LABEL_BY
 /* Prints "moec VERB: message" to stderr and returns the exit status:
  * CLI_USAGE for MOEC_ERR_USAGE, else CLI_FAILED. */
 int cli_fail(const struct cli_args *args, const struct moec_error *err);
+/* Told of each failure before it is printed; NULL = nobody. */
+extern void (*cli_failed)(const struct cli_args *args, const struct moec_error *err);
 
 /* Help of one command: the usual options, in at most 48 lines of 80 columns (tests/cli/help.sh counts them);
  * every option; its man page in mdoc. */

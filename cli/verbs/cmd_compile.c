@@ -496,7 +496,8 @@ static enum moec_status write_report(const struct compile_job *job, const uint8_
 {
     const char *path = cli_text(job->args, "report");
     struct moec_error failed = {0};
-    if (path == NULL || (status != MOEC_OK && status != MOEC_ERR_TARGET))
+    if (path == NULL || moec_ranks_own(job->args->ranks) != 0 ||
+        (status != MOEC_OK && status != MOEC_ERR_TARGET))
         return status;
     const struct moec_compile_page page = {
         .report = &job->report,
@@ -533,28 +534,41 @@ static enum moec_status check_journal(const struct cli_args *args, const char *p
     return moec_path_exists(path) ? moec_units_look(path, &summary, err) : MOEC_OK;
 }
 
-/* Claims the bundle's name and those of the journals beside it, or takes the journal that the user names. */
-static enum moec_status claim_output(struct compile_job *job, struct moec_error *err)
+/* Claims the bundle's name and those of the journals beside it. */
+static enum moec_status claim_names(struct compile_job *job, struct moec_error *err)
 {
     const char *output = cli_text(job->args, "output");
-    const char *journal = cli_text(job->args, "journal");
-    if (journal != NULL)
-        MOEC_TRY(check_journal(job->args, journal, err));
-    job->compile.journal_path = journal;
-    job->compile.keeps_journal = journal != NULL;
-    if (cli_has(job->args, "dry-run"))
-        return MOEC_OK;
     MOEC_TRY(moec_claim_take(&job->claim, output, err));
-    if (journal == NULL) {
-        MOEC_TRY(name_journal(output, "journal", &job->journal, err));
+    if (job->journal != NULL)
         MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));
-        job->compile.journal_path = job->journal;
-    }
     MOEC_TRY(name_journal(output, "profile.journal", &job->profile_journal, err));
     MOEC_TRY(cli_check_output(job->args, "output", job->profile_journal, err));
     job->measure.journal = job->profile_journal;
     job->measure.journal_mode = MOEC_UNITS_AUTO;
+    if (cli_has(job->args, "report"))
+        MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     return MOEC_OK;
+}
+
+/* The journals beside the bundle, or the one that the user names. Of several ranks the first one alone writes. */
+static enum moec_status claim_output(struct compile_job *job, struct moec_error *err)
+{
+    const char *journal = cli_text(job->args, "journal");
+    const bool writes = moec_ranks_own(job->args->ranks) == 0;
+    job->compile.ranks = job->args->ranks;
+    job->compile.journal_path = journal;
+    job->compile.keeps_journal = journal != NULL;
+    if (journal != NULL && writes)
+        MOEC_TRY(check_journal(job->args, journal, err));
+    if (cli_has(job->args, "dry-run"))
+        return writes && cli_has(job->args, "report")
+                   ? moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err)
+                   : MOEC_OK;
+    if (journal == NULL) {
+        MOEC_TRY(name_journal(cli_text(job->args, "output"), "journal", &job->journal, err));
+        job->compile.journal_path = job->journal;
+    }
+    return writes ? claim_names(job, err) : MOEC_OK;
 }
 
 static uint64_t count_kept(const char *journal)
@@ -634,19 +648,59 @@ static enum moec_status check_order(const struct compile_job *job, struct moec_e
     return moec_compile_order_check(moec_checkpoint_config(job->checkpoint), job->compile.group, err);
 }
 
+/* Ranks choose alike only from the same model, */
+static enum moec_status compare_models(const struct compile_job *job, struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    if (job->args->ranks == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_checkpoint_digest(job->checkpoint, NULL, NULL, digest, err));
+    return moec_ranks_same(job->args->ranks, "another checkpoint", digest, sizeof digest, err);
+}
+
+/* and the same measurements; how much is cut to a time, the first one says. */
+static enum moec_status compare_measured(struct compile_job *job, struct moec_error *err)
+{
+    struct moec_ranks *ranks = job->args->ranks;
+    const struct moec_profile *profile = &job->profile;
+    uint8_t measured[MOEC_SHA256_BYTES] = {0};
+    struct moec_sha256 sha;
+    if (job->has_profile) {
+        moec_sha256_init(&sha);
+        moec_sha256_update(&sha, profile->window_index, profile->n_drawn * sizeof *profile->window_index);
+        moec_sha256_update(&sha, profile->reference.nll, profile->n_window * sizeof(double));
+        moec_sha256_finish(&sha, measured);
+    }
+    MOEC_TRY(moec_ranks_same(ranks, "another profile, or other data,", measured, sizeof measured, err));
+    return moec_ranks_spread(ranks, 0, &job->compile.scope, sizeof job->compile.scope, err);
+}
+
+/* By the speed of a machine, which ranks may not share. */
+static enum moec_status check_auto(const struct compile_job *job, struct moec_error *err)
+{
+    if (job->args->ranks == NULL || cli_has(job->args, "profile") || job->measure.data == NULL ||
+        !needs_sensitivities(job) || job->measure.sensitivity != MOEC_SENSITIVITY_AUTO)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "policy '%s' needs sensitivities, and auto chooses how they are measured by the speed of one "
+        "machine: on several ranks give --sensitivity fast or exact, or --profile",
+        job->compile.policy);
+}
+
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
     MOEC_TRY(cli_check_policy("policies", job->compile.policy, moec_policy_check, err));
+    MOEC_TRY(check_auto(job, err));
     cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     if (job->measure.is_verbose)
         cli_phases_start(&job->phases, &job->progress);
     MOEC_TRY(claim_output(job, err));
-    if (cli_has(job->args, "report"))
-        MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
     cli_say_checkpoint(&job->progress, job->checkpoint);
+    MOEC_TRY(compare_models(job, err));
     moec_checkpoint_choose_rope(job->checkpoint, measured_tokens(job));
     MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
     MOEC_TRY(check_order(job, err));
@@ -662,6 +716,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
      */
     uint8_t digest[MOEC_SHA256_BYTES];
     MOEC_TRY(moec_checkpoint_digest(job->checkpoint, NULL, NULL, digest, err));
+    MOEC_TRY(compare_measured(job, err));
     cli_interrupt_catch();
     spell_options(job);
     char source_name[256];
@@ -767,4 +822,5 @@ const struct cli_command cli_command_compile = {
     .options = options,
     .run = run_compile,
     .is_offline = true,
+    .shares_work = true,
 };

@@ -71,9 +71,12 @@ struct eval_job {
     struct moec_rows rows;
     struct moec_windows windows;
     struct moec_scorer *scorer;
-    struct moec_measure measured; /* owned arrays (W) */
-    double *reference_nll;        /* owned (W); 0 without --reference: losses are then the model's own */
-    double error;                 /* standard error of the perplexity */
+    struct moec_measure measured;    /* owned arrays (W) */
+    double *reference_nll;           /* owned (W); 0 without --reference: losses are then the model's own */
+    struct moec_route_counts counts; /* of decisions, and of neurons where there is a sparsity */
+    struct moec_sparsity_counts sparsity_counts;
+    struct moec_cache_replay_counts replayed;
+    double error; /* standard error of the perplexity */
     struct cli_progress progress;
     struct cli_phases phases;
 };
@@ -154,6 +157,25 @@ static enum moec_status enter_device(struct eval_job *job, struct moec_error *er
     return MOEC_OK;
 }
 
+/* Of the decisions of all ranks: each has counted its own windows. Counts are structs of 64-bit numbers. */
+static enum moec_status sum_counts(struct eval_job *job, struct moec_error *err)
+{
+    struct moec_ranks *ranks = job->args->ranks;
+    job->counts = moec_scorer_route_counts(job->scorer);
+    if (job->sparsity != NULL)
+        job->sparsity_counts = moec_sparsity_counts(job->sparsity);
+    MOEC_TRY(moec_ranks_sum(ranks, (uint64_t *)&job->counts, sizeof job->counts / sizeof(uint64_t), err));
+    MOEC_TRY(moec_ranks_sum(ranks, (uint64_t *)&job->sparsity_counts,
+                            sizeof job->sparsity_counts / sizeof(uint64_t), err));
+    job->replayed = moec_scorer_replayed(job->scorer);
+    uint64_t stays[] = {job->replayed.n_belady_missed, job->replayed.n_stay,
+                        (uint64_t)job->replayed.stay_tokens,
+                        (uint64_t)job->replayed.stay_tokens_squared}; /* whole numbers all */
+    MOEC_TRY(moec_ranks_sum(ranks, stays, 4, err));
+    job->replayed = (struct moec_cache_replay_counts){stays[0], stays[1], (double)stays[2], (double)stays[3]};
+    return MOEC_OK;
+}
+
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
 {
     const struct cli_eval_decisions *decisions = &job->decisions;
@@ -171,6 +193,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
         .sparsity = job->sparsity,
         .arithmetic = job->decisions.arithmetic,
+        .ranks = job->args->ranks,
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
@@ -188,7 +211,8 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
                                            job->reference_nll, &progress, err));
     }
-    return moec_scorer_run(job->scorer, &job->measured, &progress, err);
+    MOEC_TRY(moec_scorer_run(job->scorer, &job->measured, &progress, err));
+    return sum_counts(job, err);
 }
 
 static double share(uint64_t part, uint64_t all)
@@ -205,7 +229,7 @@ static const char *sparsity_word(const struct eval_job *job)
 static void put_sparsity(const struct eval_job *job, struct moec_json_out *root)
 {
     const struct moec_config *config = &job->source.model->config;
-    const struct moec_sparsity_counts counts = moec_sparsity_counts(job->sparsity);
+    const struct moec_sparsity_counts counts = job->sparsity_counts;
     moec_json_out_string(root, "sparsity", sparsity_word(job));
     moec_json_out_double(root, "active_share", share(counts.n_active, counts.n_neuron) / 100);
     moec_json_out_double(root, "expert_bytes_per_token",
@@ -217,7 +241,7 @@ static void put_sparsity(const struct eval_job *job, struct moec_json_out *root)
 static void print_sparsity(const struct eval_job *job)
 {
     const struct moec_config *config = &job->source.model->config;
-    const struct moec_sparsity_counts counts = moec_sparsity_counts(job->sparsity);
+    const struct moec_sparsity_counts counts = job->sparsity_counts;
     cli_print(
         stdout,
         "sparsity   %s   %.1f%% of neurons active, %.1f KiB of expert weights decoded a token instead of "
@@ -248,9 +272,7 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         cli_json_loss(root, loss);
     }
     if (moec_route_is_on(&job->decisions.route)) {
-        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-        const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
-        cli_eval_json_decisions(&job->decisions, &counts, &replayed, root);
+        cli_eval_json_decisions(&job->decisions, &job->counts, &job->replayed, root);
     }
     if (job->sparsity != NULL)
         put_sparsity(job, root);
@@ -275,9 +297,7 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
             "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
     if (moec_route_is_on(&job->decisions.route)) {
-        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-        const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
-        cli_eval_print_decisions(&job->decisions, &counts, &replayed);
+        cli_eval_print_decisions(&job->decisions, &job->counts, &job->replayed);
     }
     if (job->sparsity != NULL)
         print_sparsity(job);
@@ -385,6 +405,35 @@ static enum moec_status check_completions(const struct eval_job *job, struct moe
     return MOEC_OK;
 }
 
+/* By the checksums of its records, which its contents have: reading all of it would take as long as a short
+ * evaluation. */
+static void digest_bundle(const struct moec_bundle *bundle, uint8_t digest[static MOEC_SHA256_BYTES])
+{
+    const struct moec_config *config = &bundle->config;
+    const size_t n = (size_t)bundle->n_copy * moec_config_moe_count(config) * config->n_expert;
+    struct moec_sha256 sha;
+    moec_sha256_init(&sha);
+    moec_sha256_update(&sha, bundle->provenance.model_digest, MOEC_SHA256_BYTES);
+    moec_sha256_update_u64(&sha, bundle->file.n_bytes);
+    for (size_t i = 0; i < n; i++)
+        moec_sha256_update_u64(&sha, bundle->records[i].crc32c);
+    moec_sha256_finish(&sha, digest);
+}
+
+/* What each rank measures has to be the same. */
+static enum moec_status compare_ranks(struct eval_job *job, struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES] = {0};
+    if (job->args->ranks == NULL)
+        return MOEC_OK;
+    if (job->source.checkpoint != NULL)
+        MOEC_TRY(moec_checkpoint_digest(job->source.checkpoint, NULL, NULL, digest, err));
+    else
+        digest_bundle(job->source.bundle, digest);
+    MOEC_TRY(moec_ranks_same(job->args->ranks, "another model", digest, sizeof digest, err));
+    return moec_ranks_same(job->args->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err);
+}
+
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
 {
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
@@ -403,6 +452,10 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+    if (is_rows && job->args->ranks != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "several ranks share windows of text, but task '%s' measures rows: start it on one",
+                         job->measure.task.name);
     MOEC_TRY(check_completions(job, err));
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
@@ -423,6 +476,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return eval_rows(job, err);
     MOEC_TRY(check_windows(job, err));
     MOEC_TRY(make_windows(job, err));
+    MOEC_TRY(compare_ranks(job, err));
     MOEC_TRY(score(job, err));
     finish_phases(job);
     cli_progress_end(&job->progress);
@@ -498,4 +552,5 @@ const struct cli_command cli_command_eval = {
     .options = options,
     .run = run_eval,
     .is_offline = true,
+    .shares_work = true,
 };

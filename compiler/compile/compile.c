@@ -437,7 +437,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
     MOEC_TRY_OUT(moec_compile_start(&run, err));
     MOEC_TRY_OUT(choose_plan(&run, err));
     warn_of_loss(&run);
-    if (path == NULL)
+    if (path == NULL || moec_ranks_own(options->ranks) != 0)
         goto out;
     moec_compile_pack_begin(&run);
     MOEC_TRY_OUT(moec_compile_write(&run, profile_digest, path, err));

@@ -81,6 +81,9 @@ struct moec_compile_options {
     uint64_t seed;        /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
+    /* Ranks that share the work (profiler/ranks/ranks.h), borrowed: moec_compile is called together, and the first one
+     * alone writes. NULL = this process does all. */
+    struct moec_ranks *ranks;
     struct moec_gpu_place *place; /* plans are measured there; borrowed, NULL = in the process's memory */
     /* Of the process, beside the largest layer's weights (profiler/profile/work_plan.h); 0 = 1 GiB. */
     uint64_t work_bytes;

@@ -67,8 +67,8 @@ static enum moec_status make_room(struct moec_compile_run *run, enum moec_part w
 }
 
 static enum moec_status make_scorer(struct moec_compile_run *run, const struct moec_model *model,
-                                    enum moec_arithmetic arithmetic, struct moec_compile_part *part,
-                                    struct moec_error *err)
+                                    enum moec_arithmetic arithmetic, struct moec_ranks *ranks,
+                                    struct moec_compile_part *part, struct moec_error *err)
 {
     struct moec_scorer_options options = {
         .kernels = run->options->kernels,
@@ -76,6 +76,7 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
         .reference_limit_bytes = run->memory.reference_bytes,
         .arithmetic = arithmetic,
         .record_bytes = {part->record_bytes[0], part->record_bytes[1]},
+        .ranks = ranks,
     };
     MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants), &part->windows, &options,
                                 &part->scorer, err));
@@ -87,7 +88,7 @@ enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_
                                         struct moec_error *err)
 {
     MOEC_TRY(make_room(run, which, which == MOEC_PART_SEARCH ? run->scope.n_fit : UINT32_MAX, part, err));
-    return make_scorer(run, model, MOEC_ARITHMETIC_CANONICAL, part, err);
+    return make_scorer(run, model, MOEC_ARITHMETIC_CANONICAL, NULL, part, err);
 }
 
 static enum moec_status score_rows(struct moec_compile_run *run, const struct moec_compile_part *part,
@@ -189,7 +190,7 @@ enum moec_status moec_compile_part_ready(struct moec_compile_run *run, struct mo
 {
     if (run->rows != NULL || part->scorer != NULL)
         return MOEC_OK;
-    MOEC_TRY(make_scorer(run, run->compiled, run->options->arithmetic, part, err));
+    MOEC_TRY(make_scorer(run, run->compiled, run->options->arithmetic, run->options->ranks, part, err));
     moec_compile_order_leave(run);
     const enum moec_status status =
         moec_scorer_set_reference(part->scorer, run->original, moec_variants_experts(run->variants),

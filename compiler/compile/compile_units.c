@@ -101,11 +101,14 @@ enum moec_status moec_compile_units_open(struct moec_compile_run *run, struct mo
     const enum moec_units_mode mode = !run->options->keeps_journal ? MOEC_UNITS_AUTO
                                       : moec_path_exists(path)     ? MOEC_UNITS_RESUME
                                                                    : MOEC_UNITS_NEW;
-    enum moec_status status = moec_units_open(path, mode, text, &run->stopper, &run->units, err);
+    struct moec_ranks *ranks = run->options->ranks;
+    enum moec_status status =
+        moec_units_open_shared(path, mode, text, &run->stopper, ranks, &run->units, err);
     free(text);
     MOEC_TRY(status);
-    if (run->units != NULL && moec_units_look(path, &summary, NULL) != MOEC_OK)
+    if (run->units != NULL && moec_ranks_own(ranks) == 0 && moec_units_look(path, &summary, NULL) != MOEC_OK)
         summary.n_unit = 0;
+    MOEC_TRY(moec_ranks_spread(ranks, 0, &summary.n_unit, sizeof summary.n_unit, err));
     return moec_compile_scope_take(run, summary.n_unit, err);
 }
 

@@ -104,6 +104,7 @@ static enum moec_status fit_experts(struct moec_compile_run *run, const struct m
                                               .n_threads = run->options->n_threads,
                                               .progress = &progress,
                                               .units = run->units,
+                                              .ranks = run->options->ranks,
                                               .also = also,
                                               .measure = &part->measured};
     for (uint32_t i = 0; i < N_FURTHER; i++)
@@ -280,6 +281,7 @@ static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_e
         .progress = &run->stopper,
         .units = run->units,
         .units_crc = moec_compile_units_crc(run),
+        .ranks = run->options->ranks,
     };
     const enum moec_status status = moec_harm_measure(&request, &offer->harm, err);
     moec_windows_release(&windows);

@@ -40,6 +40,7 @@ struct moec_expert_fit {
 
     /* While it is made. */
     struct moec_units *units;
+    struct moec_ranks *ranks;
     uint32_t units_crc;      /* of what else a unit's rows depend on: the codecs */
     bool *done;              /* (MoE layers, n_expert), owned */
     bool takes_layer;        /* `layer` does not have the pairs of the layer at work yet */
@@ -206,7 +207,8 @@ static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_sco
     const struct moec_inputs_hook hook = hook_of(fit, true);
     const struct moec_progress progress = {.report = report_evaluation, .context = fit};
     for (uint32_t b = 0; b < fit->n_batch; b++) {
-        if (fit->done[expert_index(fit, layer, fit->first_expert + b)])
+        const size_t index = expert_index(fit, layer, fit->first_expert + b);
+        if (fit->done[index] || !moec_ranks_has(fit->ranks, index))
             continue;
         MOEC_TRY(create_moments(fit->config->n_embd, &fit->moments[b].input, err));
         MOEC_TRY(create_moments(fit->config->n_ff_expert, &fit->moments[b].activation, err));
@@ -340,7 +342,6 @@ static enum moec_status encode_expert(struct moec_expert_fit *fit, const struct 
 {
     const size_t index = expert_index(fit, layer, expert);
     struct moec_error problem = {0};
-    fit->n_unseen += moments->n_pair == 0;
     MOEC_TRY(load_weights(fit, layer, expert, err));
     const enum moec_status status = encode_projections(fit, moments, index, &problem);
     if (status != MOEC_OK)
@@ -431,17 +432,42 @@ static bool has_work(const struct moec_expert_fit *fit, uint32_t layer, uint32_t
     return false;
 }
 
+/* Experts first .. end - 1 of the batch, which the ranks have encoded, to all of them, and into the journal. */
+static enum moec_status exchange(struct moec_expert_fit *fit, uint32_t layer, uint32_t first, uint32_t end,
+                                 struct moec_error *err)
+{
+    for (uint32_t b = first; b < end; b++) {
+        const size_t index = expert_index(fit, layer, fit->first_expert + b);
+        const uint32_t owner = (uint32_t)(index % moec_ranks_count(fit->ranks));
+        uint64_t n_pair = fit->moments[b].n_pair;
+        struct moec_unit_part parts[UNIT_PARTS];
+        forget_moments(fit, b);
+        if (fit->done[index])
+            continue;
+        list_parts(fit, index, &n_pair, parts);
+        for (uint32_t p = 0; p < UNIT_PARTS; p++)
+            MOEC_TRY(moec_ranks_spread(fit->ranks, owner, parts[p].data, parts[p].n_bytes, err));
+        MOEC_TRY(keep_expert(fit, index, n_pair, err));
+        fit->n_unseen += n_pair == 0;
+        fit->n_done++;
+    }
+    return MOEC_OK;
+}
+
+/* As many experts as there are ranks at once. */
 static enum moec_status encode_batch(struct moec_expert_fit *fit, uint32_t layer, struct moec_error *err)
 {
+    const uint32_t count = moec_ranks_count(fit->ranks);
+    uint32_t first = 0;
     for (uint32_t b = 0; b < fit->n_batch; b++) {
         const size_t index = expert_index(fit, layer, fit->first_expert + b);
         MOEC_TRY(report(fit, err));
-        if (!fit->done[index]) {
+        if (!fit->done[index] && moec_ranks_has(fit->ranks, index))
             MOEC_TRY(encode_expert(fit, &fit->moments[b], layer, fit->first_expert + b, err));
-            MOEC_TRY(keep_expert(fit, index, fit->moments[b].n_pair, err));
-            fit->n_done++;
+        if ((index + 1) % count == 0 || b + 1 == fit->n_batch) {
+            MOEC_TRY(exchange(fit, layer, first, b + 1, err));
+            first = b + 1;
         }
-        forget_moments(fit, b);
     }
     return MOEC_OK;
 }
@@ -558,7 +584,9 @@ static uint32_t batch_of(const struct moec_expert_fit *fit, uint64_t memory_byte
 {
     const uint64_t fixed = fixed_bytes(fit->config, fit->pool.n_threads), each = moments_bytes(fit->config);
     const uint64_t n = memory_bytes > fixed ? (memory_bytes - fixed) / each : 0;
-    return n == 0 ? 1 : n < fit->config->n_expert ? (uint32_t)n : fit->config->n_expert;
+    const uint64_t all =
+        (n == 0 ? 1 : n) * moec_ranks_count(fit->ranks); /* of which this rank has moments of n */
+    return all < fit->config->n_expert ? (uint32_t)all : fit->config->n_expert;
 }
 
 /* Where each codec's rows of each projection stand. */
@@ -683,6 +711,7 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     fit->pool = moec_pool_make(request->n_threads);
     fit->progress = request->progress;
     fit->n_total = (uint64_t)moec_config_moe_count(fit->config) * fit->config->n_expert;
+    fit->ranks = request->ranks;
     const uint32_t batch =
         request->memory_bytes == 0 ? fit->config->n_expert : batch_of(fit, request->memory_bytes);
     MOEC_TRY_OUT(moec_alloc((void **)&fit->codecs, fit->n_codec, sizeof *fit->codecs, what, err));
@@ -703,6 +732,7 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     fit->also = NULL;
     fit->progress = NULL;
     fit->units = NULL;
+    fit->ranks = NULL;
     *out = fit;
     fit = NULL;
 out:

@@ -9,6 +9,11 @@ void moec_openmp_use(bool is_told)
     (void)is_told;
 }
 
+void moec_openmp_share(uint32_t n_process)
+{
+    (void)n_process;
+}
+
 const char *moec_openmp_version(void)
 {
     return "OpenMP    off";
@@ -38,6 +43,13 @@ void moec_openmp_use(bool is_told)
     says_threads = is_told;
     static const struct moec_parallel_runner runner = {.default_threads = default_threads, .run = run};
     moec_parallel_use(&runner);
+}
+
+void moec_openmp_share(uint32_t n_process)
+{
+    const int n = moec_cpu_count() / (int)n_process;
+    if (!says_threads)
+        omp_set_num_threads(n > 1 ? n : 1);
 }
 
 #define TEXT(number)   TEXT_OF(number)

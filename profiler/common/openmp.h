@@ -15,6 +15,9 @@
  * program's to know), else no more than moec_cpu_count. */
 void moec_openmp_use(bool is_told);
 
+/* So many processes share this one's processors: each has a part of them by default, at least one. */
+void moec_openmp_share(uint32_t n_process);
+
 /* Name and version of the specification, for --version: "OpenMP    201511"; "OpenMP    off" in a build for
  * ThreadSanitizer. */
 const char *moec_openmp_version(void);

@@ -34,7 +34,8 @@ struct moec_units {
     double done_passes, total_passes;
     size_t hint; /* where the next unit is likely to be found */
     enum moec_units_mode mode;
-    bool is_full; /* no room was left: nothing more is kept */
+    bool is_full;             /* no room was left: nothing more is kept */
+    struct moec_ranks *ranks; /* that get what the first one's journal has; borrowed, NULL = there is one */
     uint64_t n_found;
 };
 
@@ -132,23 +133,49 @@ bool moec_unit_next(const struct moec_units *units, const char *key, size_t *cur
 
 /* ---- units ---- */
 
-enum moec_status moec_unit_find(struct moec_units *units, const char *key, const struct moec_unit_part *parts,
-                                uint32_t n_part, uint64_t *multiply_adds, bool *found, struct moec_error *err)
+/* In the journal of this process. */
+static enum moec_status find_here(struct moec_units *units, const char *key,
+                                  const struct moec_unit_part *parts, uint32_t n_part, uint64_t *cost,
+                                  bool *found, struct moec_error *err)
 {
-    *found = false;
-    if (units == NULL)
-        return MOEC_OK;
     const size_t record = moec_journal_find(&units->journal, units->hint, KIND_UNIT, key);
     if (record == units->journal.n_record)
         return MOEC_OK;
     units->hint = record + 1;
-    uint64_t cost = 0;
     for (uint32_t i = 0; i < n_part; i++)
         MOEC_TRY(moec_unit_read_part(units, record, i, parts[i].data, parts[i].n_bytes, err));
-    MOEC_TRY(moec_unit_cost(units, record, &cost, err));
+    MOEC_TRY(moec_unit_cost(units, record, cost, err));
+    *found = true;
+    return MOEC_OK;
+}
+
+/* From the first rank, whose journal it is, to all. */
+static enum moec_status spread_found(struct moec_units *units, const struct moec_unit_part *parts,
+                                     uint32_t n_part, uint64_t *cost, bool *found, struct moec_error *err)
+{
+    uint64_t answer[2] = {*found, *cost};
+    MOEC_TRY(moec_ranks_spread(units->ranks, 0, answer, sizeof answer, err));
+    *found = answer[0] != 0;
+    *cost = answer[1];
+    for (uint32_t i = 0; i < n_part && *found; i++)
+        MOEC_TRY(moec_ranks_spread(units->ranks, 0, parts[i].data, parts[i].n_bytes, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_unit_find(struct moec_units *units, const char *key, const struct moec_unit_part *parts,
+                                uint32_t n_part, uint64_t *multiply_adds, bool *found, struct moec_error *err)
+{
+    uint64_t cost = 0;
+    *found = false;
+    if (units == NULL)
+        return MOEC_OK;
+    if (moec_ranks_own(units->ranks) == 0)
+        MOEC_TRY(find_here(units, key, parts, n_part, &cost, found, err));
+    MOEC_TRY(spread_found(units, parts, n_part, &cost, found, err));
+    if (!*found)
+        return MOEC_OK;
     *multiply_adds += cost;
     units->n_found++;
-    *found = true;
     return MOEC_OK;
 }
 
@@ -156,7 +183,7 @@ enum moec_status moec_unit_keep(struct moec_units *units, const char *key, const
                                 uint32_t n_part, uint64_t multiply_adds, struct moec_error *err)
 {
     struct moec_error problem = {0};
-    if (units == NULL || units->is_full)
+    if (units == NULL || units->is_full || moec_ranks_own(units->ranks) != 0)
         return MOEC_OK;
     if (n_part > MOEC_UNIT_MAX_PARTS)
         return moec_fail(err, MOEC_ERR_USAGE, "unit '%s' has %" PRIu32 " parts, expected at most %u", key,
@@ -320,58 +347,96 @@ static enum moec_status open_journal(struct moec_units *units, const char *path,
     return MOEC_OK;
 }
 
-enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, const struct moec_job_text *job,
-                                 const struct moec_progress *progress, struct moec_units **out,
-                                 struct moec_error *err)
+static enum moec_status create(enum moec_units_mode mode, const struct moec_progress *progress,
+                               struct moec_ranks *ranks, struct moec_units **out, struct moec_error *err)
 {
     struct moec_units *units = NULL;
-    struct moec_error problem = {0};
-    if (job->is_full)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         "this job has too many options for a journal: their description is longer than %zu "
-                         "bytes",
-                         sizeof job->text);
     MOEC_TRY(moec_alloc((void **)&units, 1, sizeof *units, "units of work", err));
     units->outer = progress;
     units->mode = mode;
+    units->ranks = ranks;
+    units->journal.file.fd = -1;
     units->progress = (struct moec_progress){
         .report = note_place, .note = pass_note, .expect = pass_expectation, .context = units};
+    *out = units;
+    return MOEC_OK;
+}
+
+/* The journal of a process that has one; `*out` NULL where it cannot, and need not. */
+static enum moec_status open_own(const char *path, const struct moec_job_text *job, struct moec_units **out,
+                                 struct moec_error *err)
+{
+    struct moec_units *units = *out;
+    const struct moec_progress *progress = units->outer;
+    struct moec_error problem = {0};
     const enum moec_status status = open_journal(units, path, job, &problem);
     if (status == MOEC_OK && units->journal.is_unlocked)
         moec_progress_note(progress,
                            "'%s' cannot be locked on this file system: "
                            "do not let another run write it at the same time",
                            path);
-    if (status == MOEC_OK) {
-        *out = units;
+    if (status == MOEC_OK)
         return MOEC_OK;
-    }
+    const bool is_auto = units->mode == MOEC_UNITS_AUTO;
     moec_journal_close(&units->journal);
     free(units);
-    if (mode != MOEC_UNITS_AUTO || status == MOEC_ERR_MEMORY)
+    *out = NULL;
+    if (!is_auto || status == MOEC_ERR_MEMORY)
         return moec_fail(err, status, "%s", problem.message);
     moec_progress_note(progress, "%s: finished work is not saved in a journal", problem.message);
-    *out = NULL;
     return MOEC_OK;
 }
 
-void moec_units_close(struct moec_units *units)
+enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, const struct moec_job_text *job,
+                                 const struct moec_progress *progress, struct moec_units **out,
+                                 struct moec_error *err)
+{
+    return moec_units_open_shared(path, mode, job, progress, NULL, out, err);
+}
+
+enum moec_status moec_units_open_shared(const char *path, enum moec_units_mode mode,
+                                        const struct moec_job_text *job, const struct moec_progress *progress,
+                                        struct moec_ranks *ranks, struct moec_units **out,
+                                        struct moec_error *err)
+{
+    struct moec_units *units = NULL;
+    if (job->is_full)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "this job has too many options for a journal: their description is longer than %zu "
+                         "bytes",
+                         sizeof job->text);
+    MOEC_TRY(create(mode, progress, ranks, &units, err));
+    if (moec_ranks_own(ranks) == 0)
+        MOEC_TRY(open_own(path, job, &units, err));
+    uint8_t is_there = units != NULL;
+    const enum moec_status status = moec_ranks_spread(ranks, 0, &is_there, sizeof is_there, err);
+    if (status != MOEC_OK || is_there == 0) {
+        moec_units_close(units);
+        return status;
+    }
+    *out = units;
+    return MOEC_OK;
+}
+
+/* Only the first rank has one. */
+static void close_journal(struct moec_units *units, bool removes)
 {
     if (units == NULL)
         return;
-    if (units->journal.n_record == 0)
+    if (removes && moec_ranks_own(units->ranks) == 0)
         (void)unlink(units->journal.file.path);
     moec_journal_close(&units->journal);
     free(units);
 }
 
+void moec_units_close(struct moec_units *units)
+{
+    close_journal(units, units != NULL && units->journal.n_record == 0);
+}
+
 void moec_units_discard(struct moec_units *units)
 {
-    if (units == NULL)
-        return;
-    (void)unlink(units->journal.file.path);
-    moec_journal_close(&units->journal);
-    free(units);
+    close_journal(units, true);
 }
 
 uint64_t moec_units_found_count(const struct moec_units *units)

@@ -13,6 +13,7 @@
 
 #include "formats/profile/journal.h"
 #include "profiler/common/progress.h"
+#include "profiler/ranks/ranks.h"
 
 #define MOEC_UNIT_MAX_PARTS 8u
 
@@ -80,6 +81,13 @@ MOEC_WARN_UNUSED enum moec_status moec_units_open(const char *path, enum moec_un
                                                   const struct moec_job_text *job,
                                                   const struct moec_progress *progress,
                                                   struct moec_units **out, struct moec_error *err);
+/* The same for ranks that do the same work (borrowed; NULL = this process is alone). The first one's journal is
+ * the only one. This function and moec_unit_find are called together; moec_unit_next is not for use then. */
+MOEC_WARN_UNUSED enum moec_status moec_units_open_shared(const char *path, enum moec_units_mode mode,
+                                                         const struct moec_job_text *job,
+                                                         const struct moec_progress *progress,
+                                                         struct moec_ranks *ranks, struct moec_units **out,
+                                                         struct moec_error *err);
 /* A journal in which nothing was kept is removed. */
 void moec_units_close(struct moec_units *units);
 /* Closes and removes the journal: the job is finished. */

@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
 #include "runtime/forward/decide.h"
@@ -14,7 +15,8 @@
 #define REFERENCE_CHUNK_BYTES ((uint64_t)64 << 20)
 
 struct moec_scorer {
-    const struct moec_windows *windows;
+    struct moec_rank_windows shared;
+    const struct moec_windows *windows; /* this rank's */
     struct moec_scorer_options options;
     struct moec_forward forward;
     struct moec_decider decider; /* of `forward`, where there is a route */
@@ -34,8 +36,9 @@ struct moec_scorer {
     bool reference_kept;      /* `reference` holds all rows */
     uint32_t *reference_rows; /* 0, 1, .. up to reference.n_row */
 
-    uint64_t multiply_adds;
-    uint64_t pass;
+    uint64_t multiply_adds; /* of all ranks, once a run has ended */
+    uint64_t pass;          /* over all windows */
+    double whole;           /* what all ranks do for each multiply-add of this one */
     /* of the run at work */
     const struct moec_progress *progress;
     const char *phase;
@@ -112,11 +115,13 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     const struct moec_config *config = &model->config;
     const size_t stride = moec_forward_stride(config);
     MOEC_TRY(moec_alloc((void **)&scorer, 1, sizeof *scorer, "a scorer", err));
-    scorer->windows = windows;
     scorer->options = *options;
+    scorer->pass = moec_cost_pass(config, windows);
+    MOEC_TRY_OUT(moec_rank_windows_make(options->ranks, windows, &scorer->shared, err));
+    scorer->windows = windows = &scorer->shared.own;
+    scorer->whole = (double)scorer->pass / (double)moec_cost_pass(config, windows);
     scorer->n_row = moec_windows_scored_count(windows);
     scorer->n_source = moec_windows_source_count(windows);
-    scorer->pass = moec_cost_pass(config, windows);
     for (uint32_t w = 0; w < windows->n_window; w++) {
         const uint32_t *tokens = moec_windows_tokens(windows, w);
         for (uint32_t i = 0; i < windows->length[w]; i++) {
@@ -125,7 +130,7 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
             status = moec_fail(err, MOEC_ERR_MISMATCH,
                                "token %" PRIu32 " of window %" PRIu32 " has id %" PRIu32
                                ", outside the model's vocabulary of %" PRIu32,
-                               i, w, tokens[i], config->n_vocab);
+                               i, moec_rank_windows_number(&scorer->shared, w), tokens[i], config->n_vocab);
             goto out;
         }
     }
@@ -172,6 +177,7 @@ void moec_scorer_free(struct moec_scorer *scorer)
     moec_decider_release(&scorer->decider);
     free(scorer->targets);
     moec_states_release(&scorer->hidden);
+    moec_rank_windows_release(&scorer->shared);
     free(scorer->nll);
     free(scorer->kl);
     free(scorer);
@@ -182,7 +188,7 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
     struct moec_scorer *scorer = context;
     scorer->multiply_adds += multiply_adds;
     scorer->run_done += multiply_adds;
-    const double pass = (double)scorer->pass;
+    const double pass = (double)scorer->pass / scorer->whole;
     return moec_progress_report(scorer->progress, scorer->phase, (double)scorer->run_done / pass,
                                 (double)scorer->run_total / pass, err);
 }
@@ -235,20 +241,35 @@ const double *moec_scorer_token_nll(const struct moec_scorer *scorer)
     return scorer->nll;
 }
 
+/* Sums of the first n_window windows of all: those of this rank's, then everybody's. */
 static enum moec_status sum_windows(const struct moec_scorer *scorer, uint32_t n_window, double *nll,
                                     double *kl, struct moec_error *err)
 {
+    const struct moec_rank_windows *shared = &scorer->shared;
+    const uint32_t n_own = moec_rank_windows_count(shared, n_window);
     uint64_t row = 0;
-    for (uint32_t w = 0; w < n_window; w++) {
+    for (uint32_t w = 0; w < n_own; w++) {
         const uint32_t n = scorer->windows->scored[w];
         double sum = moec_score_sum(scorer->nll + row, n);
-        MOEC_TRY(moec_score_check(sum, w, err));
+        MOEC_TRY(moec_score_check(sum, moec_rank_windows_number(shared, w), err));
         if (nll != NULL)
             nll[w] = sum;
         if (kl != NULL)
             kl[w] = moec_score_sum(scorer->kl + row, n);
         row += n;
     }
+    if (nll != NULL)
+        MOEC_TRY(moec_rank_windows_gather(shared, n_window, nll, err));
+    return kl != NULL ? moec_rank_windows_gather(shared, n_window, kl, err) : MOEC_OK;
+}
+
+/* What all ranks have done in a run that began at `before`. */
+static enum moec_status sum_work(struct moec_scorer *scorer, uint64_t before, struct moec_error *err)
+{
+    const bool has_own = moec_rank_windows_count(&scorer->shared, scorer->shared.n_all) > 0;
+    uint64_t done = has_own ? scorer->multiply_adds - before : 0;
+    MOEC_TRY(moec_ranks_sum(scorer->shared.ranks, &done, 1, err));
+    scorer->multiply_adds = before + done;
     return MOEC_OK;
 }
 
@@ -320,7 +341,7 @@ static enum moec_status head_reference(struct moec_scorer *scorer, const struct 
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
-    return nll != NULL ? sum_windows(scorer, scorer->windows->n_window, nll, NULL, err) : MOEC_OK;
+    return nll != NULL ? sum_windows(scorer, scorer->shared.n_all, nll, NULL, err) : MOEC_OK;
 }
 
 /* Runs the reference through `sweep` and keeps what KL needs; the scorer then owns the hidden states.
@@ -383,6 +404,7 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     struct moec_forward original =
         scorer->canonical; /* with the reference's experts, if the model is the same */
     struct moec_states hidden = {0};
+    const uint64_t before = scorer->multiply_adds;
     bool takes = false;
     MOEC_TRY(check_reference(scorer, model, err));
     drop_reference(scorer);
@@ -403,6 +425,7 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
                                     moec_forward_stride(&model->config), "hidden states of the reference",
                                     &hidden, err));
     MOEC_TRY_OUT(run_reference(scorer, sweep, &hidden, nll, err));
+    MOEC_TRY_OUT(sum_work(scorer, before, err));
     scorer->reference_hidden = hidden;
     hidden = (struct moec_states){0};
 out:
@@ -462,7 +485,9 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
                                         const struct moec_progress *progress, struct moec_error *err)
 {
     const struct moec_config *config = &scorer->forward.model->config;
-    const uint32_t n_window = variation->n_window > 0 ? variation->n_window : scorer->windows->n_window;
+    const uint32_t n_all = variation->n_window > 0 ? variation->n_window : scorer->shared.n_all;
+    const uint32_t n_window = moec_rank_windows_count(&scorer->shared, n_all);
+    const uint64_t before = scorer->multiply_adds;
     const struct moec_scorer_watch *watch = variation->watch;
     /* A second face of the same forward pass: one scratch serves both, one after the other. */
     struct moec_forward forward = scorer->forward;
@@ -483,15 +508,16 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     sweep.forward = &forward;
     if (variation->first_layer > 0)
         take_hidden(scorer, variation->hidden);
-    else
+    else if (n_window > 0)
         MOEC_TRY(moec_sweep_embed(&sweep, 0, n_window, scorer->hidden.rows, &store, err));
-    for (uint32_t layer = variation->first_layer; layer < config->n_layer; layer++) {
+    for (uint32_t layer = variation->first_layer; layer < config->n_layer && n_window > 0; layer++) {
         MOEC_TRY(moec_sweep_layer(&sweep, layer, 0, n_window, scorer->hidden.rows, &store, err));
         if (watch != NULL)
             MOEC_TRY(watch->layer_done(watch->context, layer, err));
     }
     MOEC_TRY(score_tokens(scorer, &forward, n_row, err));
-    return sum_windows(scorer, n_window, measure->nll, measure->kl, err);
+    MOEC_TRY(sum_windows(scorer, n_all, measure->nll, measure->kl, err));
+    return sum_work(scorer, before, err);
 }
 
 enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec_states *hidden,

@@ -11,6 +11,7 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/cache_replay.h"
 #include "profiler/evaluate/windows.h"
+#include "profiler/ranks/ranks.h"
 #include "runtime/forward/forward.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/route_state.h"
@@ -31,6 +32,10 @@ struct moec_scorer_options {
     struct moec_sparsity *sparsity;  /* likewise of every run, not of the reference */
     enum moec_arithmetic arithmetic; /* likewise */
     const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
+    /* Ranks that share the windows, NULL = this process has all. The reference and runs are then called together, and
+     * each window's losses are everybody's. What else is told, rows of states and of tokens and counts of
+     * decisions, is of this rank's windows alone: runs that begin at a later layer need all of them here. */
+    struct moec_ranks *ranks;
 };
 
 /* Borrows model, experts and windows until free. Hidden states of all windows, twice with a reference, stand

@@ -421,17 +421,18 @@ enum moec_status moec_windows_make(const struct moec_rows *rows, const struct mo
 }
 
 /* Copies those windows that belong to the part, every step-th of them. */
-static enum moec_status copy_part(const struct moec_windows *from, enum moec_part part, uint32_t step,
-                                  struct moec_windows *out, struct moec_error *err)
+/* Of a part every step-th window, from `first` on. */
+static enum moec_status copy_part(const struct moec_windows *from, enum moec_part part, uint32_t first,
+                                  uint32_t step, struct moec_windows *out, struct moec_error *err)
 {
     const size_t stride = moec_windows_stride(from);
     uint32_t n = 0, seen = 0, to = 0;
     for (uint32_t w = 0; w < from->n_window; w++)
         n += moec_part_has(part, from->part, w);
-    MOEC_TRY(allocate(out, (n + step - 1) / step, from->seq_len_tokens, from->source != NULL,
-                      from->document != NULL, from->part != NULL, err));
+    MOEC_TRY(allocate(out, n > first ? (n - first + step - 1) / step : 0, from->seq_len_tokens,
+                      from->source != NULL, from->document != NULL, from->part != NULL, err));
     for (uint32_t w = 0; w < from->n_window; w++) {
-        if (!moec_part_has(part, from->part, w) || seen++ % step != 0)
+        if (!moec_part_has(part, from->part, w) || seen++ % step != first)
             continue;
         memcpy(out->tokens + to * stride, from->tokens + w * stride, stride * sizeof *from->tokens);
         out->length[to] = from->length[w];
@@ -455,13 +456,13 @@ static enum moec_status copy_part(const struct moec_windows *from, enum moec_par
 enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec_part part,
                                    struct moec_windows *out, struct moec_error *err)
 {
-    return copy_part(windows, part, 1, out, err);
+    return copy_part(windows, part, 0, 1, out, err);
 }
 
 enum moec_status moec_windows_part_every(const struct moec_windows *windows, enum moec_part part,
                                          uint32_t step, struct moec_windows *out, struct moec_error *err)
 {
-    return copy_part(windows, part, step, out, err);
+    return copy_part(windows, part, 0, step, out, err);
 }
 
 enum moec_status moec_windows_first(const struct moec_windows *windows, uint32_t n, struct moec_windows *out,
@@ -469,7 +470,13 @@ enum moec_status moec_windows_first(const struct moec_windows *windows, uint32_t
 {
     struct moec_windows first = *windows; /* borrows all of them */
     first.n_window = n;
-    return copy_part(&first, MOEC_PART_ALL, 1, out, err);
+    return copy_part(&first, MOEC_PART_ALL, 0, 1, out, err);
+}
+
+enum moec_status moec_windows_every(const struct moec_windows *windows, uint32_t first, uint32_t step,
+                                    struct moec_windows *out, struct moec_error *err)
+{
+    return copy_part(windows, MOEC_PART_ALL, first, step, out, err);
 }
 
 enum moec_status moec_windows_from_profile(const struct moec_profile *profile, enum moec_part part,
@@ -487,7 +494,7 @@ enum moec_status moec_windows_from_profile(const struct moec_profile *profile, e
                                      .n_available = profile->n_window_available,
                                      .n_document = profile->n_document,
                                      .by_document = profile->parts_by_document};
-    return copy_part(&all, part, 1, out, err);
+    return copy_part(&all, part, 0, 1, out, err);
 }
 
 void moec_windows_release(struct moec_windows *windows)

@@ -126,6 +126,11 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_part_every(const struct moec_wind
 MOEC_WARN_UNUSED enum moec_status moec_windows_first(const struct moec_windows *windows, uint32_t n,
                                                      struct moec_windows *out, struct moec_error *err);
 
+/* Windows first, first + step, and so on: at least one, first < step; a copy likewise. */
+MOEC_WARN_UNUSED enum moec_status moec_windows_every(const struct moec_windows *windows, uint32_t first,
+                                                     uint32_t step, struct moec_windows *out,
+                                                     struct moec_error *err);
+
 /* The windows that were drawn for a profile, or a part of them; a copy. */
 MOEC_WARN_UNUSED enum moec_status moec_windows_from_profile(const struct moec_profile *profile,
                                                             enum moec_part part, struct moec_windows *out,

@@ -1,0 +1,35 @@
+/* Windows shared among ranks: window w is measured by rank w mod n (profiler/ranks/ranks.h), so that the first
+ * windows of a list are shared as evenly as all. Thread rule: as moec_ranks. */
+#ifndef MOEC_PROFILER_RANK_WINDOWS_H
+#define MOEC_PROFILER_RANK_WINDOWS_H
+
+#include "profiler/evaluate/windows.h"
+#include "profiler/ranks/ranks.h"
+
+struct moec_rank_windows {
+    struct moec_ranks *ranks; /* borrowed; NULL = all windows are this process's */
+    uint32_t n_all;
+    /* This rank's, owned with ranks, else borrowed. A rank that has none has the first window, of which it
+     * tells nobody. */
+    struct moec_windows own;
+};
+
+/* Borrows `windows` until released. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_rank_windows_make(struct moec_ranks *ranks,
+                                                         const struct moec_windows *windows,
+                                                         struct moec_rank_windows *out,
+                                                         struct moec_error *err);
+void moec_rank_windows_release(struct moec_rank_windows *windows);
+
+/* How many of the first n windows are this rank's: the first ones of `own`. */
+uint32_t moec_rank_windows_count(const struct moec_rank_windows *windows, uint32_t n);
+/* The number among all windows of the own window w. */
+uint32_t moec_rank_windows_number(const struct moec_rank_windows *windows, uint32_t w);
+
+/* Together: `values` (n) of the first n windows, of which each rank has those of its own at the front, in
+ * order; then all have all, in the windows' order. Errors: those of moec_ranks_gather. */
+MOEC_WARN_UNUSED enum moec_status moec_rank_windows_gather(const struct moec_rank_windows *windows,
+                                                           uint32_t n, double *values,
+                                                           struct moec_error *err);
+
+#endif

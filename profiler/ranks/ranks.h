@@ -1,0 +1,89 @@
+/* Ranks: processes that share one offline job, on one machine or several, as mpirun and srun start them.
+ *
+ * Every rank runs the whole program and makes every choice by itself, from the same numbers. Only lists of
+ * independent items are shared: item i is measured by rank i mod n, and then every rank gets the results of
+ * all. So results do not depend on the number of ranks. A plain process is the case of one rank, which has
+ * NULL here: functions then do nothing and succeed.
+ *
+ * Functions called "together" are called by all ranks, in the same order and with the same sizes. Each of
+ * them also tells the others of a failure: a rank that fails calls moec_ranks_leave, and the others' next
+ * call fails with its message. A rank that is at another step than the others fails too, instead of waiting
+ * for ever. Thread rule: one thread, the one that created them. */
+#ifndef MOEC_PROFILER_RANKS_H
+#define MOEC_PROFILER_RANKS_H
+
+#include "formats/base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOEC_RANKS_MAX        4096u
+#define MOEC_RANKS_HOST_BYTES 64u
+
+/* How ranks reach each other: a library's (mpi/mpi_transport.c), or a test's. */
+struct moec_ranks_transport {
+    uint32_t own, count;              /* 0 <= own < count */
+    char host[MOEC_RANKS_HOST_BYTES]; /* this machine's name */
+    void *context;
+    /* n_bytes of each rank to every rank: all (count, n_bytes), by rank. Together. */
+    enum moec_status (*gather)(void *context, const void *own, void *all, uint64_t n_bytes,
+                               struct moec_error *err);
+    /* From one rank to the others. Together. */
+    enum moec_status (*spread)(void *context, uint32_t from, void *data, uint64_t n_bytes,
+                               struct moec_error *err);
+    /* The end; `in_order`: every rank gets here. Otherwise nobody may wait for another. */
+    void (*close)(void *context, bool in_order);
+};
+
+struct moec_ranks;
+
+/* Takes the transport over, in any case. Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT (more than
+ * MOEC_RANKS_MAX). */
+MOEC_WARN_UNUSED enum moec_status moec_ranks_create(const struct moec_ranks_transport *transport,
+                                                    struct moec_ranks **out, struct moec_error *err);
+/* Closes the transport. NULL-safe. */
+void moec_ranks_free(struct moec_ranks *ranks);
+
+/* Of NULL: 1, 0 and "". The name of the machine is borrowed. */
+uint32_t moec_ranks_count(const struct moec_ranks *ranks);
+uint32_t moec_ranks_own(const struct moec_ranks *ranks);
+const char *moec_ranks_host(const struct moec_ranks *ranks);
+
+/* Whether an item is this rank's to measure. */
+static inline bool moec_ranks_has(const struct moec_ranks *ranks, uint64_t item)
+{
+    return item % moec_ranks_count(ranks) == moec_ranks_own(ranks);
+}
+
+/* How many of the items 0..n-1 are this rank's. */
+static inline uint64_t moec_ranks_share(const struct moec_ranks *ranks, uint64_t n)
+{
+    const uint64_t count = moec_ranks_count(ranks), own = moec_ranks_own(ranks);
+    return n / count + (n % count > own ? 1 : 0);
+}
+
+/* Together: `items` (n_item, item_bytes), of which each rank has filled its own; then all are filled.
+ * Errors: a rank's failure, MOEC_ERR_MEMORY, and those of the transport. */
+MOEC_WARN_UNUSED enum moec_status moec_ranks_gather(struct moec_ranks *ranks, void *items, uint64_t n_item,
+                                                    size_t item_bytes, struct moec_error *err);
+
+/* Together: from one rank to the others. Errors: as above. */
+MOEC_WARN_UNUSED enum moec_status moec_ranks_spread(struct moec_ranks *ranks, uint32_t from, void *data,
+                                                    uint64_t n_bytes, struct moec_error *err);
+
+/* Together: the sum over ranks of each of n values, modulo 2^64. Errors: as above. */
+MOEC_WARN_UNUSED enum moec_status moec_ranks_sum(struct moec_ranks *ranks, uint64_t *values, uint32_t n,
+                                                 struct moec_error *err);
+
+/* Together: fails on every rank with MOEC_ERR_MISMATCH, naming the first rank whose bytes differ from those
+ * of rank 0. `what` it then has: "another checkpoint". */
+MOEC_WARN_UNUSED enum moec_status moec_ranks_same(struct moec_ranks *ranks, const char *what,
+                                                  const void *data, size_t n_bytes, struct moec_error *err);
+
+/* The end of this rank's work. `problem` says why it failed, or is NULL or has status MOEC_OK. Waits until
+ * every rank got here or failed, so that none succeeds where another did not: errors are another's failure.
+ * Once a failure is known, to this function or one above, it does nothing. */
+MOEC_WARN_UNUSED enum moec_status moec_ranks_leave(struct moec_ranks *ranks, const struct moec_error *problem,
+                                                   struct moec_error *err);
+
+#endif

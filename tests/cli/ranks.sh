@@ -1,0 +1,152 @@
+#!/bin/sh
+# Ranks of mpirun, over TCP on the loopback: what they measure and compile is what one process does, byte for byte.
+# shellcheck source=tests/cli/tap.inc
+# shellcheck disable=SC2317 # functions that try calls
+. tests/cli/tap.inc
+
+data=datasets/sample/calibration.txt
+cp datasets/sample/model/tokenizer.json "$work/tokenizer.json"
+try 0 "a random model" "$build/tools/make_random_checkpoint" --tokenizer "$work/tokenizer.json" --layers 2 --hidden 64 \
+    --heads 2 --kv-heads 2 --experts 6 --top-k 2 --ff 64 --vocab 4096 --positions 128 "$work/model"
+
+if [ ! -e "$build/libmoec-mpi.so" ] || ! command -v mpirun >/dev/null; then
+    skip "ranks" "Open MPI is not installed (libopenmpi-dev, openmpi-bin)"
+    done_testing
+fi
+
+# Ranks are as many as asked for, whatever the machine has; a container's only user may be root.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# ranks N COMMAND...
+ranks() {
+    count=$1
+    shift
+    timeout 120 mpirun --mca btl tcp,self --mca btl_tcp_if_include lo --oversubscribe -n "$count" "$@"
+}
+# same NAME FILE FILE
+same() {
+    if cmp -s "$2" "$3"; then pass "$1"; else fail "$1"; fi
+}
+
+# ---- eval ----
+
+evaluate() {
+    "$@" "$moec" eval "$work/model" --data "$data" --seq-len 32 --json --samples "$samples" --reference "$work/model"
+}
+samples=9
+try 0 "one process measures" evaluate env
+cp "$work/stdout" "$work/alone.json"
+for n in 2 3; do
+    try 0 "$n ranks measure" evaluate ranks $n
+    same "the same of $n ranks" "$work/alone.json" "$work/stdout"
+done
+samples=2
+try 0 "one process measures little" evaluate env
+cp "$work/stdout" "$work/alone.json"
+try 0 "more ranks than windows" evaluate ranks 4
+same "the same of them" "$work/alone.json" "$work/stdout"
+
+# ---- eval of a bundle that decides ----
+
+try 0 "a bundle" "$moec" compile "$work/model" --policy uniform --bits 4 -o "$work/four.moec"
+decide() {
+    "$@" "$moec" eval "$work/four.moec" --data "$data" --seq-len 32 --samples 7 --json --route cache-prior:0.3 --slots 3 \
+        --decide all
+}
+try 0 "one process decides" decide env
+cp "$work/stdout" "$work/alone.json"
+try 0 "ranks decide" decide ranks 3
+same "the same losses and counts of them" "$work/alone.json" "$work/stdout"
+
+# ---- compile ----
+
+compile() {
+    output=$1
+    shift
+    "$@" "$moec" compile "$work/model" --data "$data" --samples 48 --seq-len 32 --max-loss 10% --anyway --quiet -t 1 \
+        -o "$work/$output"
+}
+try 0 "one process compiles" compile one.moec env
+try 0 "two ranks compile" compile two.moec ranks 2
+same "the same bundle" "$work/one.moec" "$work/two.moec"
+if [ -e "$work/two.moec.journal" ]; then fail "no journal is left"; else pass "no journal is left"; fi
+
+# A rank is killed: all end, and another number goes on from the first one's journal.
+compile three.moec ranks 2 >"$work/stdout" 2>"$work/stderr" &
+mpirun=$!
+i=0
+while [ $i -lt 600 ] && ! grep -aq 'expert/0/1' "$work/three.moec.journal" 2>/dev/null; do
+    sleep 0.05
+    i=$((i + 1))
+done
+victim=$(pgrep -f "moec compile $work/model .*three.moec" | while read -r pid; do
+    tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx OMPI_COMM_WORLD_RANK=1 && echo "$pid"
+done | head -n 1)
+start=$(date +%s)
+[ -z "$victim" ] || kill -9 "$victim"
+wait "$mpirun"
+status=$?
+if [ -n "$victim" ] && [ $status -ne 0 ] && [ $(($(date +%s) - start)) -le 10 ]; then
+    pass "a killed rank ends all"
+else
+    fail "a killed rank ends all (rank '$victim', status $status)"
+fi
+if [ -s "$work/three.moec.journal" ] && [ ! -e "$work/three.moec" ]; then
+    pass "the journal stays, and no bundle"
+else
+    fail "the journal stays, and no bundle"
+fi
+resume() {
+    ranks 3 "$moec" compile "$work/model" --data "$data" --samples 48 --seq-len 32 --max-loss 10% --anyway -t 1 \
+        -o "$work/three.moec"
+}
+try 0 "three ranks go on" resume
+says stderr "resuming from '.*three.moec.journal'" "from where the two were"
+same "to the same bundle" "$work/one.moec" "$work/three.moec"
+
+# ---- what differs is named, and nothing written ----
+
+mkdir "$work/0" "$work/1"
+cp -R "$work/model" "$work/0/model"
+cp -R "$work/model" "$work/1/model"
+cp "$data" "$work/0/text"
+cp "$data" "$work/1/text"
+# apart COMMAND...: two ranks, each in a folder of its own.
+program=$(cd "$build" && pwd)/moec
+apart() {
+    # shellcheck disable=SC2016 # the ranks' shells expand it
+    ranks 2 sh -c 'cd "$1/$OMPI_COMM_WORLD_RANK" && shift && exec "$@"' sh "$work" "$program" "$@"
+}
+compile_apart() {
+    apart compile model --data text --samples 48 --seq-len 32 --max-loss 10% --anyway -o x.moec
+}
+try 0 "ranks in folders of their own" apart eval model --data text --seq-len 32 --samples 2
+printf 'more' >>"$work/1/text"
+try 1 "other data" apart eval model --data text --seq-len 32 --samples 2
+says stderr "^moec eval: rank 1 of 2, on '.*', has other data than rank 0" "is named"
+rm "$work/1/text"
+try 1 "no data" compile_apart
+says stderr "^moec compile: rank 1 of 2, on '.*': cannot open 'text'" "is named with its rank"
+cp "$data" "$work/1/text"
+for weights in "$work"/1/model/*.safetensors; do
+    printf '\377' | dd of="$weights" bs=1 seek=1000000 conv=notrunc 2>/dev/null
+done
+try 1 "another checkpoint" compile_apart
+says stderr "^moec compile: rank 1 of 2, on '.*', has another checkpoint than rank 0" "is named"
+if [ "$(grep -c '^moec compile:' "$work/stderr")" -eq 1 ]; then pass "once"; else fail "once"; fi
+if ls "$work"/?/x.moec* >/dev/null 2>&1; then fail "nothing is written"; else pass "nothing is written"; fi
+
+# ---- refusals ----
+
+try 2 "a verb that shares nothing" ranks 2 "$moec" verify "$work/one.moec"
+says stderr "mpirun started 2 ranks, but 'moec verify' shares no work" "is refused"
+try 2 "rows" ranks 2 "$moec" eval "$work/model" --task piqa --data "$data"
+says stderr "task 'piqa' measures rows" "are refused"
+try 2 "sensitivities by the speed of a machine" ranks 2 "$moec" compile "$work/model" --data "$data" --policy marginal \
+    --max-loss 5% -o "$work/x.moec"
+says stderr "give --sensitivity fast or exact" "are refused"
+mkdir "$work/bin"
+cp "$moec" "$work/bin/moec"
+try 1 "without the library" ranks 2 "$work/bin/moec" eval "$work/model" --data "$data"
+says stderr "'libmoec-mpi.so' cannot be opened" "says so"
+
+done_testing
