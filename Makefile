@@ -40,7 +40,7 @@ PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd curl g++ clang libclang-rt-dev l
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_ARM   := gcc-aarch64-linux-gnu $(addsuffix :arm64,libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
 PACKAGES_TEST_ARM := qemu-user-static libcmocka-dev:arm64
-PACKAGES_CHECK_ALL := clang-tidy
+PACKAGES_CHECK_ALL := clang-tidy slurm-wlm
 
 # Without the development packages (before the first `make deps`) pkg-config answers nothing; the compiler then
 # names the missing header and `make deps` installs it.
@@ -484,6 +484,7 @@ check-all: check
 	@$(MAKE) --no-print-directory CC=clang DEV=1 test
 	@for sanitizer in address,undefined thread; do \
 	    $(MAKE) --no-print-directory SANITIZE=$$sanitizer DEV=1 test || exit 1; done
+	@MOEC_BUILD=$(BUILD) tests/run.sh tests/large/slurm.sh
 	@$(MAKE) --no-print-directory test-experiments
 	@$(MAKE) --no-print-directory planted
 	@$(MAKE) --no-print-directory test-distributions
