@@ -139,7 +139,8 @@ enum moec_status cli_ranks_join(const struct cli_started_ranks *started, const s
                          started->starter, started->count, args->command->name, started->starter);
     if (strcmp(started->starter, "srun") == 0 && getenv("PMIX_NAMESPACE") == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "srun started %" PRIu32 " ranks that cannot see each other: give srun --mpi=pmix, or start them "
+                         "srun started %" PRIu32
+                         " ranks that cannot see each other: give srun --mpi=pmix, or start them "
                          "by mpirun",
                          started->count);
     const enum moec_status status = moec_ranks_join(started->count, out, err);

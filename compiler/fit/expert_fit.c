@@ -41,6 +41,8 @@ struct moec_expert_fit {
     /* While it is made. */
     struct moec_units *units;
     struct moec_ranks *ranks;
+    bool shares_windows; /* each rank computes what leaves a layer of its own windows */
+    uint32_t n_window;
     uint32_t units_crc;      /* of what else a unit's rows depend on: the codecs */
     bool *done;              /* (MoE layers, n_expert), owned */
     bool takes_layer;        /* `layer` does not have the pairs of the layer at work yet */
@@ -164,10 +166,11 @@ static enum moec_status create_moments(uint32_t n_input, struct moec_gptq **out,
     return n_input <= MOEC_GPTQ_MAX_INPUTS ? moec_gptq_create(n_input, MOEC_GPTQ_QUICK, out, err) : MOEC_OK;
 }
 
-static void copy_states(const struct moec_states *from, const struct moec_states *to)
+static void copy_states(const struct moec_states *from, const struct moec_states *to, uint64_t first_row,
+                        uint64_t n_row)
 {
-    for (uint64_t row = 0; row < from->n_row; row += MOEC_SWEEP_TOKENS) {
-        const uint64_t left = from->n_row - row, n = left < MOEC_SWEEP_TOKENS ? left : MOEC_SWEEP_TOKENS;
+    for (uint64_t row = first_row, end = first_row + n_row; row < end; row += MOEC_SWEEP_TOKENS) {
+        const uint64_t left = end - row, n = left < MOEC_SWEEP_TOKENS ? left : MOEC_SWEEP_TOKENS;
         memcpy(to->rows + row * from->stride, from->rows + row * from->stride,
                n * from->stride * sizeof(float));
         moec_states_leave(from, row, n);
@@ -204,8 +207,9 @@ static struct moec_inputs_hook hook_of(struct moec_expert_fit *fit, bool with_ex
 static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
                                     struct moec_error *err)
 {
-    const struct moec_inputs_hook hook = hook_of(fit, true);
+    struct moec_inputs_hook hook = hook_of(fit, true);
     const struct moec_progress progress = {.report = report_evaluation, .context = fit};
+    hook.only_shows = fit->shares_windows; /* what leaves the layer is computed by cross_layer */
     for (uint32_t b = 0; b < fit->n_batch; b++) {
         const size_t index = expert_index(fit, layer, fit->first_expert + b);
         if (fit->done[index] || !moec_ranks_has(fit->ranks, index))
@@ -213,8 +217,33 @@ static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_sco
         MOEC_TRY(create_moments(fit->config->n_embd, &fit->moments[b].input, err));
         MOEC_TRY(create_moments(fit->config->n_ff_expert, &fit->moments[b].activation, err));
     }
-    copy_states(&fit->hidden, &fit->ahead);
+    copy_states(&fit->hidden, &fit->ahead, 0, fit->hidden.n_row);
     return moec_scorer_layer_watched(scorer, layer, &hook, &fit->ahead, &progress, err);
+}
+
+/* What leaves the layer, into `ahead`: of each rank's windows by that rank, then to all. */
+static enum moec_status cross_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
+                                    struct moec_error *err)
+{
+    const struct moec_progress progress = {.report = report_evaluation, .context = fit};
+    const uint32_t count = moec_ranks_count(fit->ranks), own = moec_ranks_own(fit->ranks);
+    const size_t row_bytes = fit->ahead.stride * sizeof(float);
+    for (uint32_t turn = 0; turn <= count; turn++) {
+        const uint32_t rank = turn == 0 ? own : turn - 1; /* the own windows first, then everybody's */
+        const uint32_t first = (uint32_t)((uint64_t)fit->n_window * rank / count);
+        const uint32_t n = (uint32_t)((uint64_t)fit->n_window * (rank + 1) / count) - first;
+        uint64_t first_row = 0;
+        const uint64_t n_row = moec_scorer_rows(scorer, first, n, &first_row);
+        if (turn > 0) {
+            MOEC_TRY(moec_ranks_spread(fit->ranks, rank, (uint8_t *)fit->ahead.rows + first_row * row_bytes,
+                                       n_row * row_bytes, err));
+            moec_states_leave(&fit->ahead, first_row, n_row);
+        } else if (n > 0) {
+            copy_states(&fit->hidden, &fit->ahead, first_row, n_row);
+            MOEC_TRY(moec_scorer_layer_some(scorer, layer, first, n, &fit->ahead, &progress, err));
+        }
+    }
+    return MOEC_OK;
 }
 
 /* ---- encoding ---- */
@@ -490,6 +519,8 @@ static enum moec_status fit_layer(struct moec_expert_fit *fit, struct moec_score
         fit->takes_layer = false;
         MOEC_TRY(encode_batch(fit, layer, err));
     }
+    if (fit->shares_windows)
+        MOEC_TRY(cross_layer(fit, scorer, layer, err));
     const struct moec_states left_behind = fit->hidden;
     fit->hidden = fit->ahead;
     fit->ahead = left_behind;
@@ -712,6 +743,8 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     fit->progress = request->progress;
     fit->n_total = (uint64_t)moec_config_moe_count(fit->config) * fit->config->n_expert;
     fit->ranks = request->ranks;
+    fit->shares_windows = fit->ranks != NULL && !moec_config_is_encoder_decoder(fit->config);
+    fit->n_window = request->windows->n_window;
     const uint32_t batch =
         request->memory_bytes == 0 ? fit->config->n_expert : batch_of(fit, request->memory_bytes);
     MOEC_TRY_OUT(moec_alloc((void **)&fit->codecs, fit->n_codec, sizeof *fit->codecs, what, err));

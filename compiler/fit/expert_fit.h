@@ -46,8 +46,9 @@ struct moec_expert_fit_request {
     int n_threads;
     const struct moec_progress *progress;
     struct moec_units *units; /* each expert is one; NULL: none is kept */
-    /* Ranks that share the experts: each takes all windows through the layers and encodes its own experts, which
-     * then all have. Borrowed; NULL = this process encodes all. Creating is then called together. */
+    /* Ranks that share the work: each sums up the moments of its own experts over all windows and encodes them, and
+     * computes what leaves a layer of its own windows, of a decoder; then all have it. Borrowed; NULL = this process
+     * does all. Creating is then called together. */
     struct moec_ranks *ranks;
     /* Who is given the inputs of dense products in the same sweep, which then goes on to the model's end, the
      * head included, into `measure`; layer by layer, each once. NULL: nobody. */

@@ -545,6 +545,26 @@ enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t 
     return moec_sweep_layer(&sweep, layer, 0, n_window, hidden->rows, &store, err);
 }
 
+uint64_t moec_scorer_rows(const struct moec_scorer *scorer, uint32_t first, uint32_t n, uint64_t *first_row)
+{
+    *first_row = moec_sweep_rows(&scorer->sweep, 0, first);
+    return moec_sweep_rows(&scorer->sweep, first, n);
+}
+
+enum moec_status moec_scorer_layer_some(struct moec_scorer *scorer, uint32_t layer, uint32_t first,
+                                        uint32_t n, const struct moec_states *hidden,
+                                        const struct moec_progress *progress, struct moec_error *err)
+{
+    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
+    uint64_t first_row = 0;
+    (void)moec_scorer_rows(scorer, first, n, &first_row);
+    start(scorer, progress, "evaluation",
+          cost_from(scorer, layer, scorer->windows->n_window) -
+              cost_from(scorer, layer + 1, scorer->windows->n_window));
+    return moec_sweep_layer(&scorer->sweep, layer, first, n, hidden->rows + first_row * hidden->stride,
+                            &store, err);
+}
+
 enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
                                    const struct moec_states *hidden, const struct moec_progress *progress,
                                    struct moec_error *err)

@@ -129,6 +129,15 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer(struct moec_scorer *scorer, 
                                                     const struct moec_progress *progress,
                                                     struct moec_error *err);
 
+/* The same of the windows first .. first + n - 1 alone, of a decoder: their rows of `hidden`. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_some(struct moec_scorer *scorer, uint32_t layer,
+                                                         uint32_t first, uint32_t n,
+                                                         const struct moec_states *hidden,
+                                                         const struct moec_progress *progress,
+                                                         struct moec_error *err);
+/* The first of these rows, and how many there are. */
+uint64_t moec_scorer_rows(const struct moec_scorer *scorer, uint32_t first, uint32_t n, uint64_t *first_row);
+
 /* The same, with a look at the layer's inputs. */
 MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t layer,
                                                             const struct moec_inputs_hook *inputs,

@@ -324,10 +324,12 @@ static enum moec_status run_held(const struct moe *moe, const uint32_t *active, 
     const bool has_bypass = moe->weights->bypass.rows > 0;
     if (with_shared && moe->weights->has_shared && !has_bypass)
         scratch->jobs[n_jobs++] = shared;
-    moec_mlp_run(moe->forward, scratch->jobs, n_jobs);
+    const struct moec_inputs_hook *hook = moe->forward->inputs;
+    const uint32_t n_left_out = hook != NULL && hook->only_shows ? n_held : 0;
+    moec_mlp_run(moe->forward, scratch->jobs + n_left_out, n_jobs - n_left_out);
     if (with_shared && has_bypass)
         moec_moe_bypass(moe->forward, moe->weights, moe->n, shared.input, shared.out);
-    if (moe->forward->inputs != NULL && moe->forward->inputs->take_expert != NULL)
+    if (hook != NULL && hook->take_expert != NULL)
         show_experts(moe, active, n_held);
     return MOEC_OK;
 }
