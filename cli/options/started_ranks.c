@@ -137,6 +137,11 @@ enum moec_status cli_ranks_join(const struct cli_started_ranks *started, const s
                          " ranks, but 'moec %s' shares no work with others: start it without "
                          "%s. moec compile and moec eval run on several ranks",
                          started->starter, started->count, args->command->name, started->starter);
+    if (cli_has(args, "device"))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "several ranks work on processors alone: leave out --device, or start 'moec %s' without %s",
+            args->command->name, started->starter);
     if (strcmp(started->starter, "srun") == 0 && getenv("PMIX_NAMESPACE") == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "srun started %" PRIu32
@@ -147,7 +152,11 @@ enum moec_status cli_ranks_join(const struct cli_started_ranks *started, const s
     if (status != MOEC_OK)
         return fail_alone(status);
     MOEC_TRY(compare(*out, args, err));
-    return share_machine(*out, n_local, err);
+    MOEC_TRY(share_machine(*out, n_local, err));
+    if (!cli_has(args, "quiet"))
+        cli_print(stderr, "%" PRIu32 " ranks share the work, %" PRIu32 " of them here, on '%s'\n",
+                  moec_ranks_count(*out), *n_local, moec_ranks_host(*out));
+    return MOEC_OK;
 }
 
 void cli_ranks_fail(const struct cli_args *args, const struct moec_error *err)

@@ -5,6 +5,7 @@
 #include "formats/profile/h5.h"
 #include "profiler/common/openmp.h"
 #include "profiler/plot/plot.h"
+#include "profiler/ranks/ranks_library.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/text/tokenizer.h"
 #include "server/serve_http.h"
@@ -22,6 +23,8 @@ void cli_print_versions(FILE *out)
             moec_plot_version());
     fprintf(out, "microhttpd %s\n", serve_http_version());
     fprintf(out, "%s\n", moec_openmp_version());
+    const char *mpi = moec_ranks_mpi();
+    fprintf(out, "MPI       %s\n", mpi != NULL ? mpi : "none: several ranks need libmoec-mpi.so");
 #ifdef __clang__
     fprintf(out, "compiler  clang %s\n", __clang_version__);
 #else

@@ -26,6 +26,13 @@ static void *open_library(void)
     return dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
 }
 
+const char *moec_ranks_mpi(void)
+{
+    void *library = open_library();
+    const struct moec_ranks_entry *entry = library != NULL ? dlsym(library, "moec_ranks_entry") : NULL;
+    return entry != NULL && strcmp(entry->version, MOEC_VERSION) == 0 ? entry->mpi : NULL;
+}
+
 enum moec_status moec_ranks_join(uint32_t started, struct moec_ranks **out, struct moec_error *err)
 {
     struct moec_ranks_transport transport = {0};

@@ -37,6 +37,7 @@ try 0 "one process measures" evaluate env
 cp "$work/stdout" "$work/alone.json"
 for n in 2 3; do
     try 0 "$n ranks measure" evaluate ranks $n
+    says stderr "^$n ranks share the work, $n of them here" "and say so"
     same "the same of $n ranks" "$work/alone.json" "$work/stdout"
 done
 samples=2
@@ -139,6 +140,8 @@ if ls "$work"/?/x.moec* >/dev/null 2>&1; then fail "nothing is written"; else pa
 
 try 2 "a verb that shares nothing" ranks 2 "$moec" verify "$work/one.moec"
 says stderr "mpirun started 2 ranks, but 'moec verify' shares no work" "is refused"
+try 2 "a device" ranks 2 "$moec" eval "$work/model" --data "$data" --device cuda
+says stderr "several ranks work on processors alone" "is refused"
 try 2 "rows" ranks 2 "$moec" eval "$work/model" --task piqa --data "$data"
 says stderr "task 'piqa' measures rows" "are refused"
 try 2 "sensitivities by the speed of a machine" ranks 2 "$moec" compile "$work/model" --data "$data" --policy marginal \

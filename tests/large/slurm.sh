@@ -66,12 +66,12 @@ try 0 "a node" is_up
 model=datasets/sample/model
 data=datasets/sample/calibration.txt
 evaluate() {
-    "$@" "$moec" eval $model --data $data --seq-len 64 --samples 9 --json
+    "$@" "$moec" eval "$model" --data "$data" --seq-len 64 --samples 9 --json
 }
 compile() {
     output=$1
     shift
-    "$@" "$moec" compile $model --data $data --samples 48 --seq-len 64 --max-loss 10% --quiet -o "$work/$output"
+    "$@" "$moec" compile "$model" --data "$data" --samples 48 --seq-len 64 --max-loss 10% --quiet -o "$work/$output"
 }
 try 0 "one process measures" evaluate env
 cp "$work/stdout" "$work/alone.json"
@@ -80,7 +80,7 @@ if cmp -s "$work/alone.json" "$work/stdout"; then pass "the same"; else fail "th
 try 0 "one process compiles" compile one.moec env
 try 0 "two ranks compile" compile two.moec srun --mpi=pmix -n 2
 if cmp -s "$work/one.moec" "$work/two.moec"; then pass "the same bundle"; else fail "the same bundle"; fi
-srun --mpi=none -n 2 "$moec" eval $model --data $data >"$work/stdout" 2>"$work/stderr"
+srun --mpi=none -n 2 "$moec" eval "$model" --data "$data" >"$work/stdout" 2>"$work/stderr"
 says stderr "^moec eval: srun started 2 ranks that cannot see each other: give srun --mpi=pmix" \
     "ranks that cannot see each other say so"
 cat >"$work/job" <<JOB

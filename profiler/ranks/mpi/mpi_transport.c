@@ -9,6 +9,15 @@
 #include <stdio.h>
 #include <time.h>
 
+#define TEXT(number)   TEXT_OF(number)
+#define TEXT_OF(value) #value
+#if defined(OMPI_MAJOR_VERSION)
+#define MPI_NAME                                                                                             \
+    "Open MPI " TEXT(OMPI_MAJOR_VERSION) "." TEXT(OMPI_MINOR_VERSION) "." TEXT(OMPI_RELEASE_VERSION)
+#else
+#define MPI_NAME "MPI " TEXT(MPI_VERSION) "." TEXT(MPI_SUBVERSION)
+#endif
+
 #define SPINS         64      /* questions without a sleep: most meetings end in them */
 #define NAP_NS        50000   /* of a wait that goes on */
 #define LONG_NAP_NS   1000000 /* of one that has lasted LONG_WAITS naps */
@@ -105,4 +114,5 @@ static enum moec_status open_ranks(struct moec_ranks_transport *out, struct moec
 }
 
 extern const struct moec_ranks_entry moec_ranks_entry __attribute__((visibility("default")));
-const struct moec_ranks_entry moec_ranks_entry = {.version = MOEC_VERSION, .open = open_ranks};
+const struct moec_ranks_entry moec_ranks_entry = {
+    .version = MOEC_VERSION, .open = open_ranks, .mpi = MPI_NAME};
