@@ -4,6 +4,9 @@
 #include "formats/codec/path_costs.h"
 
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define STATES MOEC_SHIFT_STATES
 #define BLOCK  32
@@ -54,74 +57,78 @@ void moec_shift_values(uint32_t bits, const uint8_t *codes, size_t n, float *val
 
 /* ---- the search ---- */
 
-/* Levels of the windows that begin in each state, by coded bits, and by free ones. */
+#define OLDEST     4u  /* what the oldest bits of a state may be: as many states come before each */
+#define FEW_PLACES 32u /* of codes with free bits */
+
+/* b where the mask is set, else a. */
+#define CHOSEN(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
+
+#define FOUR_TIMES(i) i, i, i, i
+
+/* Levels of the steps to each state, by free bits and by the oldest bits of the state before; and where there are free
+ * bits, the steps' places, and levels by place. */
 struct table {
-    moec_four of[FREE][STATES];
+    _Alignas(64) float of[FREE][OLDEST][STATES];
+    _Alignas(64) float by_place[FREE][FEW_PLACES];
+    _Alignas(64) uint32_t places[OLDEST][STATES];
 };
 
 static void list_levels(const struct moec_shift *shift, struct table *table)
 {
-    for (uint32_t f = 0; f < 1u << shift->free_bits; f++)
-        for (uint32_t s = 0; s < STATES; s++)
-            for (uint32_t x = 0; x < 4; x++) {
-                const uint32_t place = moec_shift_place(shift, moec_shift_window(s, x));
-                table->of[f][s][x] = (float)shift->levels[f << shift->coded_bits | place];
+    for (uint32_t f = 0; f < 1u << shift->free_bits; f++) {
+        const int8_t *levels = shift->levels + (f << shift->coded_bits);
+        for (uint32_t o = 0; o < OLDEST; o++)
+            for (uint32_t s = 0; s < STATES; s++) {
+                const uint32_t window = moec_shift_window(STATES / OLDEST * o + s / 4, s & MOEC_SHIFT_CODED);
+                table->places[o][s] = moec_shift_place(shift, window);
+                table->of[f][o][s] = (float)levels[table->places[o][s]];
             }
+        for (uint32_t place = 0; place < FEW_PLACES; place++)
+            table->by_place[f][place] = (float)levels[place];
+    }
 }
 
-/* The squared distance of v from the nearest of the levels that each coded bits leave after state s. */
-static inline __attribute__((always_inline)) moec_four errors_of(const struct table *table,
-                                                                 const uint32_t n_free, float v, uint32_t s)
+#define LANES 4
+#define TARGET
+#define NAMED(name) name##_plain
+#include "formats/codec/shift_walk.h"
+
+#ifdef __x86_64__
+#define LANES       8
+#define TARGET      __attribute__((target("avx2")))
+#define NAMED(name) name##_avx2
+#include "formats/codec/shift_walk.h"
+
+#define LANES       16
+#define TARGET      __attribute__((target("avx512f")))
+#define NAMED(name) name##_avx512
+#include "formats/codec/shift_walk.h"
+#endif
+
+static void walk(const struct table *table, uint32_t n_free, const float *weights, size_t n, float scale,
+                 float costs[2][STATES], struct moec_shift_choices *choices)
 {
-    moec_four least = v - table->of[0][s];
-    least *= least;
-    for (uint32_t f = 1; f < n_free; f++) {
-        moec_four_masks is_second;
-        const moec_four error = v - table->of[f][s];
-        least = moec_four_lesser(least, error * error, &is_second);
-    }
-    return least;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        walk_avx512(table, n_free, weights, n, scale, costs, choices);
+    else if (__builtin_cpu_supports("avx2"))
+        walk_avx2(table, n_free, weights, n, scale, costs, choices);
+    else
+#endif
+        walk_plain(table, n_free, weights, n, scale, costs, choices);
 }
 
-/* One weight on: states 4 g .. 4 g + 3 are reached from the states 16 o + g, o the oldest of bits. */
-static inline __attribute__((always_inline)) void step(const struct table *table, const uint32_t n_free,
-                                                       float v, const float costs[static STATES],
-                                                       float next[static STATES],
-                                                       struct moec_shift_choices *choices)
+/* That of a window, which begins in `state`. */
+static float level_of(const struct table *table, uint32_t free_bits, uint32_t state, uint32_t coded)
 {
-    moec_four_masks chosen = {0};
-    for (uint32_t g = 0; g < STATES / 4; g++) {
-        moec_four least = costs[g] + errors_of(table, n_free, v, g);
-        moec_four_masks which = {0};
-        for (uint32_t o = 1; o < 4; o++) {
-            moec_four_masks is_second;
-            const uint32_t s = STATES / 4 * o + g;
-            least = moec_four_lesser(least, costs[s] + errors_of(table, n_free, v, s), &is_second);
-            which = (which & ~is_second) | (is_second & (int32_t)o);
-        }
-        memcpy(next + 4 * g, &least, sizeof least);
-        chosen |= (moec_four_masks)((moec_four_masks)which << (int32_t)(2 * g));
-    }
-    memcpy(choices->oldest, &chosen, sizeof chosen);
-}
-
-static inline __attribute__((always_inline)) void walk(const struct table *table, const uint32_t n_free,
-                                                       const float *weights, size_t n, float scale,
-                                                       float costs[2][STATES],
-                                                       struct moec_shift_choices *choices)
-{
-    for (size_t i = 0; i < n; i++) {
-        step(table, n_free, weights[i] / scale, costs[i % 2], costs[(i + 1) % 2], &choices[i]);
-        if (i % MOEC_PATH_SETTLED == MOEC_PATH_SETTLED - 1)
-            moec_path_settle(costs[(i + 1) % 2]);
-    }
+    return table->of[free_bits][state / (STATES / OLDEST)][moec_shift_next(state, coded)];
 }
 
 static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v, uint32_t state, uint32_t x)
 {
     uint32_t best = 0;
     for (uint32_t f = 1; f < n_free; f++) {
-        const float one = v - table->of[best][state][x], other = v - table->of[f][state][x];
+        const float one = v - level_of(table, best, state, x), other = v - level_of(table, f, state, x);
         best = other * other < one * one ? f : best;
     }
     return best;
@@ -131,16 +138,11 @@ void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scal
                        struct moec_shift_choices *choices, uint8_t *codes)
 {
     struct table table;
-    float costs[2][STATES];
+    _Alignas(64) float costs[2][STATES];
     const uint32_t n_free = 1u << moec_shift_of(bits)->free_bits;
     list_levels(moec_shift_of(bits), &table);
     moec_path_begin(costs[0]);
-    if (bits == 2)
-        walk(&table, 1, weights, n, scale, costs, choices);
-    else if (bits == 3)
-        walk(&table, 2, weights, n, scale, costs, choices);
-    else
-        walk(&table, 4, weights, n, scale, costs, choices);
+    walk(&table, n_free, weights, n, scale, costs, choices);
     uint32_t state = moec_path_least(costs[n % 2]);
     for (size_t i = n; i-- > 0;) {
         const uint32_t x = state & MOEC_SHIFT_CODED, oldest = choices[i].oldest[x] >> (state / 4 * 2) & 3;
