@@ -18,7 +18,7 @@
 #define REGIONS        2000
 #define LEAST_BYTES    ((uint64_t)128 << 20)
 #define TURN_BYTES     ((uint64_t)128 << 20)
-#define SCALAR_BYTES   ((uint64_t)1 << 20)
+#define SCALAR_BYTES   ((uint64_t)256 << 10)
 #define READ_STREAMS   4
 #define READ_AHEAD     1024
 #define ITEMS_A_THREAD 16

@@ -5,7 +5,7 @@
  * kernels for one token (runtime/kernels/kernels.h): dot (gate, up, dense and head) and weighted sum (down).
  * Turns walk through it, 128 MiB each, so that a last cache of hundreds of MiB does not make them long. It
  * lies in huge pages where the kernel has some, as the engine's weights do. Where memory is short it is as
- * large as there is room for. The scalar set, which no memory is too slow for, gets 1 MiB. The reference
+ * large as there is room for. The scalar set, which no memory is too slow for, gets 256 KiB. The reference
  * reads the same bytes in four streams for each thread, with prefetches. Reference and kernels take turns,
  * and medians of the turns are reported, because memory is shared with whatever else runs. A rate near the
  * reference's is bound by memory; one far below it by the computing of weights from codes, and then weights a

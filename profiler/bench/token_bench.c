@@ -8,20 +8,21 @@
 
 #include <stdlib.h>
 
-#define COLUMNS     ((uint32_t)MOEC_BENCH_COLUMNS)
-#define ROWS        1024u
-#define ROWS_SCALAR 64u
-#define MOST_TOKENS 512u
-#define TURNS       9
-#define TURN_NS     4000000u
-#define SPANS       (COLUMNS / MOEC_INT8_SPAN)
+#define COLUMNS      ((uint32_t)MOEC_BENCH_COLUMNS)
+#define ROWS         1024u
+#define ROWS_SCALAR  64u
+#define MOST_TOKENS  512u
+#define TURNS        9
+#define TURNS_SCALAR 1
+#define TURN_NS      4000000u
+#define SPANS        (COLUMNS / MOEC_INT8_SPAN)
 
 static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 64},
                                            {.dtype = MOEC_DTYPE_INT3, .group = 64},
                                            {.dtype = MOEC_DTYPE_INT4, .group = 32},
                                            {.dtype = MOEC_DTYPE_INT8, .group = 32},
                                            {.dtype = MOEC_DTYPE_BF16}};
-/* The scalar set, which takes seconds for as many, goes without the last. */
+/* The scalar set, which takes seconds for as many, goes without the last, and takes one turn. */
 static const uint32_t tokens[] = {2, 4, 8, 16, 64, 128, MOST_TOKENS};
 enum { N_CODEC = sizeof codecs / sizeof *codecs, N_TOKENS = sizeof tokens / sizeof *tokens, N_KERNEL = 2 };
 _Static_assert(N_CODEC *N_TOKENS *N_KERNEL <= MOEC_TOKEN_BENCH_MAX, "all rows have room");
@@ -40,6 +41,7 @@ struct job {
     uint8_t *data; /* (n_threads, rows, stride) */
     struct moec_matrix matrix;
     uint32_t n_tok, n_times;
+    size_t n_turn; /* at most TURNS */
 };
 
 static void release(struct job *job)
@@ -195,7 +197,7 @@ static void measure(struct job *job, const struct moec_pool *pool, uint32_t n_pe
         (void)once_ns(pool, bodies[k], job);
         n_times[k] = (uint32_t)(TURN_NS / once_ns(pool, bodies[k], job)) + 1;
     }
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (size_t turn = 0; turn < job->n_turn; turn++) {
         peaks[turn] = peak_rate(job, pool, n_peak_times);
         for (int k = 0; k < N_KERNEL; k++) {
             turns[k][turn] = product_rate(job, pool, bodies[k], n_times[k]);
@@ -205,8 +207,8 @@ static void measure(struct job *job, const struct moec_pool *pool, uint32_t n_pe
     for (int k = 0; k < N_KERNEL; k++) {
         rates[k] = (struct moec_token_rate){.kernel = names[k],
                                             .n_tokens = job->n_tok,
-                                            .products_per_second = moec_median(turns[k], TURNS),
-                                            .peak_share = moec_median(shares[k], TURNS)};
+                                            .products_per_second = moec_median(turns[k], job->n_turn),
+                                            .peak_share = moec_median(shares[k], job->n_turn)};
         moec_bench_codec_name(job->matrix.codec, rates[k].codec);
     }
 }
@@ -257,7 +259,7 @@ enum moec_status moec_token_bench_run(const struct moec_mlp_kernels *kernels, in
     const bool is_scalar = kernels->all == &moec_kernels_scalar;
     const uint32_t n_rows = is_scalar ? ROWS_SCALAR : ROWS;
     const int n_tokens = is_scalar ? N_TOKENS - 1 : N_TOKENS;
-    struct job job = {.kernels = *kernels};
+    struct job job = {.kernels = *kernels, .n_turn = is_scalar ? TURNS_SCALAR : TURNS};
     const uint32_t n_peak_times = peak_times(&job, &pool);
     double peaks[N_CODEC * N_TOKENS * TURNS];
     size_t n_peak = 0;
@@ -268,7 +270,7 @@ enum moec_status moec_token_bench_run(const struct moec_mlp_kernels *kernels, in
         if (kernels->int8 != NULL && !moec_int8_serves(codecs[c]))
             continue;
         status = fill_matrix(&job, codecs[c], n_rows, pool.n_threads, err);
-        for (int t = 0; t < n_tokens && status == MOEC_OK; t++, *n += N_KERNEL, n_peak += TURNS) {
+        for (int t = 0; t < n_tokens && status == MOEC_OK; t++, *n += N_KERNEL, n_peak += job.n_turn) {
             job.n_tok = tokens[t];
             measure(&job, &pool, n_peak_times, peaks + n_peak, rates + *n);
         }
