@@ -142,6 +142,13 @@ $(BUILD)/libmoec-mpi.so: $(call obj,profiler/ranks/mpi/mpi_transport.c formats/b
 	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,--exclude-libs,ALL $^ -o $@ $(call pc,--libs ompi-c)
 endif
 
+# Tests spend their time in the library: compiling them without optimisation takes a quarter of the time.
+$(UNIT_SRC:%.c=$(BUILD)/obj/%.o): ALL_CFLAGS += $(if $(SANITIZE),,-O0)
+# The linkers that take half of the time of GNU's, where one is there, for the two hundred programs that only tests need.
+ifeq ($(SANITIZE),)
+TEST_LINKER := $(firstword $(foreach linker,lld gold,$(if $(shell command -v ld.$(linker) 2>/dev/null),-fuse-ld=$(linker))))
+endif
+
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -295,7 +302,7 @@ $(BUILD)/libtests.a: $(TEST_PARTS)
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
+	$(Q)$(CC) $(SAN_FLAGS) $(TEST_LINKER) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
 # Tests of what libmoert is made of, which need none of moec's own libraries: those that a device is tested with.
 RUNTIME_TESTS := $(addprefix test_,arena codec digest evict int8 kernels kernels_dense kernels_encoded kernels_packed mxfp4 \
