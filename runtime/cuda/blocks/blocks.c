@@ -20,7 +20,9 @@
 #endif
 
 #define STACK_BYTES (256u << 10)
-#define MAX_WARPS   (MOEC_BLOCKS_MAX_THREADS / MOEC_BLOCKS_WARP)
+/* From a stack to the next: at a power of two apart their tops would share a few lines of the caches. */
+#define STACK_STRIDE (STACK_BYTES + 33 * 64)
+#define MAX_WARPS    (MOEC_BLOCKS_MAX_THREADS / MOEC_BLOCKS_WARP)
 
 MOEC_BLOCKS_LOCAL const struct moec_blocks_place *moec_blocks_here;
 MOEC_BLOCKS_LOCAL uint64_t moec_blocks_epoch;
@@ -45,30 +47,28 @@ struct context {
 };
 
 #if defined(__x86_64__)
-/* Pushes what a call must preserve, leaves the stack pointer in *from, and takes up `to` in the same way. */
-void moec_blocks_change_stack(void **from, void *to);
-__asm__(".text\n"
-        ".p2align 4\n"
-        ".hidden moec_blocks_change_stack\n"
-        ".globl moec_blocks_change_stack\n"
-        ".type moec_blocks_change_stack, @function\n"
-        "moec_blocks_change_stack:\n"
-        "    pushq %rbp\n"
-        "    pushq %rbx\n"
-        "    pushq %r12\n"
-        "    pushq %r13\n"
-        "    pushq %r14\n"
-        "    pushq %r15\n"
-        "    movq %rsp, (%rdi)\n"
-        "    movq %rsi, %rsp\n"
-        "    popq %r15\n"
-        "    popq %r14\n"
-        "    popq %r13\n"
-        "    popq %r12\n"
-        "    popq %rbx\n"
-        "    popq %rbp\n"
-        "    retq\n"
-        ".size moec_blocks_change_stack, . - moec_blocks_change_stack\n");
+/* Leaves the stack pointer in *from and takes up `to`, with the address to go on at on top of either. Neither calls
+ * nor returns, which processors predict by pairs: the return of whoever waited is predicted by that of the thread
+ * before it, which waited at the same place. Below the stack pointer leaf functions have 128 bytes. */
+static inline __attribute__((always_inline)) void change_stack(void **from, void *to)
+{
+    __asm__ volatile("leaq -128(%%rsp), %%rsp\n\t"
+                     "pushq %%rbp\n\t"
+                     "leaq 1f(%%rip), %%rax\n\t"
+                     "pushq %%rax\n\t"
+                     "movq %%rsp, (%0)\n\t"
+                     "movq %1, %%rsp\n\t"
+                     "popq %%rax\n\t"
+                     "jmpq *%%rax\n"
+                     "1:\n\t"
+                     "popq %%rbp\n\t"
+                     "leaq 128(%%rsp), %%rsp\n\t"
+                     : "+D"(from), "+S"(to)
+                     :
+                     : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "cc",
+                       "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+}
 #endif
 
 static void change(struct context *from, struct context *to)
@@ -80,7 +80,7 @@ static void change(struct context *from, struct context *to)
     __tsan_switch_to_fiber(to->fiber, 0);
 #endif
 #if defined(__x86_64__)
-    moec_blocks_change_stack(&from->stack_pointer, to->stack_pointer);
+    change_stack(&from->stack_pointer, to->stack_pointer);
 #else
     (void)swapcontext(&from->saved, &to->saved);
 #endif
@@ -121,7 +121,7 @@ struct runner {
     struct context context; /* of the caller */
     struct thread threads[MOEC_BLOCKS_MAX_THREADS];
     struct thread *current;
-    uint32_t n_threads;
+    uint32_t n_threads, n_left; /* that have not ended */
     uint64_t serial;
     moec_blocks_body *body;
     const void *arguments;
@@ -160,17 +160,39 @@ void moec_blocks_refuse_race(uint32_t other)
     refuse(text);
 }
 
+/* The thread whose turn it is behind `self`, which waits or has ended, or the runner, when all have had theirs. */
+static void take_turns(struct runner *runner, struct thread *self)
+{
+    struct context *next = &runner->context;
+    for (struct thread *thread = self + 1; thread < runner->threads + runner->n_threads; thread++)
+        if (thread->state == READY) {
+            runner->current = thread;
+            moec_blocks_here = &thread->place;
+            next = &thread->context;
+            break;
+        }
+    change(&self->context, next);
+}
+
 /* What every stack runs for ever: one thread's work after the other. */
 static void run_thread(void)
 {
     struct runner *runner = own_runner;
 #if MOEC_HAS_ASAN
-    __sanitizer_finish_switch_fiber(NULL, &runner->context.bottom, &runner->context.n_bytes);
+    /* The very first begins behind the runner, whose stack this is how one learns. */
+    const void *bottom;
+    size_t n_bytes;
+    __sanitizer_finish_switch_fiber(NULL, &bottom, &n_bytes);
+    if (runner->context.bottom == NULL) {
+        runner->context.bottom = bottom;
+        runner->context.n_bytes = n_bytes;
+    }
 #endif
     for (struct thread *self = runner->current;;) {
         runner->body(runner->arguments);
         self->state = ENDED;
-        change(&self->context, &runner->context);
+        runner->n_left--;
+        take_turns(runner, self);
     }
 }
 
@@ -185,11 +207,10 @@ static void prepare_stack(struct thread *thread, uint8_t *stack)
 #endif
 #if defined(__x86_64__)
     void (*entry)(void) = run_thread;
-    void **top =
-        (void **)(void *)(stack + STACK_BYTES) - 2; /* as a call leaves it: 8 below a multiple of 16 */
-    memset(top - 6, 0, 8 * sizeof *top);
+    void **top = (void **)(void *)(stack + STACK_BYTES) -
+                 2; /* above it as a call leaves it: 8 below a multiple of 16 */
     memcpy(top, &entry, sizeof entry);
-    thread->context.stack_pointer = top - 6;
+    thread->context.stack_pointer = top;
 #else
     (void)getcontext(&thread->context.saved);
     thread->context.saved.uc_stack.ss_sp = stack;
@@ -205,7 +226,7 @@ static void free_runner(void *memory)
     for (uint32_t t = 0; t < MOEC_BLOCKS_MAX_THREADS; t++)
         __tsan_destroy_fiber(runner->threads[t].context.fiber);
 #endif
-    (void)munmap(runner->stacks, (size_t)MOEC_BLOCKS_MAX_THREADS * STACK_BYTES);
+    (void)munmap(runner->stacks, (size_t)MOEC_BLOCKS_MAX_THREADS * STACK_STRIDE);
     while (runner->shared != NULL) {
         struct shared *next = runner->shared->next;
         free(runner->shared);
@@ -226,13 +247,13 @@ static struct runner *runner_of_thread(void)
         return own_runner;
     (void)pthread_once(&runner_once, make_key);
     struct runner *runner = calloc(1, sizeof *runner);
-    void *stacks = mmap(NULL, (size_t)MOEC_BLOCKS_MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+    void *stacks = mmap(NULL, (size_t)MOEC_BLOCKS_MAX_THREADS * STACK_STRIDE, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (runner == NULL || stacks == MAP_FAILED || pthread_setspecific(runner_key, runner) != 0)
         refuse("no memory for the stacks of a block");
     runner->stacks = stacks;
     for (uint32_t t = 0; t < MOEC_BLOCKS_MAX_THREADS; t++)
-        prepare_stack(&runner->threads[t], runner->stacks + (size_t)t * STACK_BYTES);
+        prepare_stack(&runner->threads[t], runner->stacks + (size_t)t * STACK_STRIDE);
 #if MOEC_HAS_TSAN
     runner->context.fiber = __tsan_get_current_fiber();
 #endif
@@ -246,7 +267,7 @@ static void wait_as(enum state state)
 {
     struct runner *runner = own_runner;
     runner->current->state = state;
-    change(&runner->current->context, &runner->context);
+    take_turns(runner, runner->current);
 }
 
 void moec_blocks_barrier(void)
@@ -254,30 +275,44 @@ void moec_blocks_barrier(void)
     wait_as(AT_BARRIER);
 }
 
-static uint32_t exchange(uint32_t mask, struct request request)
+/* Of the thread at work; its fields are written one by one, since copies of whole requests wait for such writes. */
+static struct request *request_of(uint32_t mask)
 {
     struct thread *self = own_runner->current;
     if ((mask >> self->place.thread.x % MOEC_BLOCKS_WARP & 1) == 0)
         refuse("a thread exchanges values, but its own mask excludes it");
     self->mask = mask;
-    self->request = request;
-    wait_as(AT_EXCHANGE);
-    return self->request.value;
+    return &self->request;
 }
 
 uint32_t moec_blocks_exchange(uint32_t mask, uint32_t value, uint32_t from)
 {
-    return exchange(mask, (struct request){.value = value, .from = from});
+    struct request *request = request_of(mask);
+    request->is_ballot = false;
+    request->value = value;
+    request->from = from;
+    request->work = NULL;
+    wait_as(AT_EXCHANGE);
+    return request->value;
 }
 
 uint32_t moec_blocks_ballot(uint32_t mask, uint32_t value)
 {
-    return exchange(mask, (struct request){.is_ballot = true, .value = value != 0});
+    struct request *request = request_of(mask);
+    request->is_ballot = true;
+    request->value = value != 0;
+    request->work = NULL;
+    wait_as(AT_EXCHANGE);
+    return request->value;
 }
 
 void moec_blocks_together(uint32_t mask, moec_blocks_work *work, void *own)
 {
-    (void)exchange(mask, (struct request){.work = work, .own = own});
+    struct request *request = request_of(mask);
+    request->is_ballot = false;
+    request->work = work;
+    request->own = own;
+    wait_as(AT_EXCHANGE);
 }
 
 void *moec_blocks_shared(const void *key, size_t n_bytes)
@@ -294,48 +329,63 @@ void *moec_blocks_shared(const void *key, size_t n_bytes)
     return made->bytes;
 }
 
+/* Lanes of a mask, from the lowest. */
+#define EACH_LANE(lane, mask)                                                                                \
+    for (uint32_t left_ = (mask), lane; left_ != 0 && (lane = (uint32_t)__builtin_ctz(left_), true);         \
+         left_ &= left_ - 1)
+
 /* Whether all lanes of a mask have come to the same exchange. */
 static bool have_come(const struct runner *runner, uint32_t first, uint32_t mask)
 {
     const struct request *asked = &runner->threads[first + (uint32_t)__builtin_ctz(mask)].request;
-    for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++) {
+    EACH_LANE(lane, mask)
+    {
         const struct thread *thread = &runner->threads[first + lane];
-        if ((mask >> lane & 1) != 0 &&
-            (first + lane >= runner->n_threads || thread->state != AT_EXCHANGE || thread->mask != mask ||
-             thread->request.is_ballot != asked->is_ballot || thread->request.work != asked->work))
+        if (first + lane >= runner->n_threads || thread->state != AT_EXCHANGE || thread->mask != mask ||
+            thread->request.is_ballot != asked->is_ballot || thread->request.work != asked->work)
             return false;
     }
     return true;
 }
 
+/* What each lane of a mask gave, which is then the answer of those that ask for it. */
+static void end_exchange_of_values(struct thread *threads, uint32_t mask)
+{
+    uint32_t values[MOEC_BLOCKS_WARP];
+    EACH_LANE(lane, mask) values[lane] = threads[lane].request.value;
+    EACH_LANE(lane, mask)
+    {
+        const uint32_t from = threads[lane].request.from;
+        if (from >= MOEC_BLOCKS_WARP || (mask >> from & 1) == 0)
+            refuse("a thread asks for the value of a thread that its mask excludes");
+        threads[lane].request.value = values[from];
+    }
+}
+
+static void end_ballot(struct thread *threads, uint32_t mask)
+{
+    uint32_t ballot = 0;
+    EACH_LANE(lane, mask) ballot |= threads[lane].request.value << lane;
+    EACH_LANE(lane, mask) threads[lane].request.value = ballot;
+}
+
 /* Ends the exchange of a mask if all its lanes have come. */
 static bool end_exchange(struct runner *runner, uint32_t first, uint32_t mask)
 {
-    uint32_t values[MOEC_BLOCKS_WARP] = {0}, ballot = 0;
-    void *own[MOEC_BLOCKS_WARP] = {NULL};
-    const struct request asked = runner->threads[first + (uint32_t)__builtin_ctz(mask)].request;
+    struct thread *threads = runner->threads + first;
+    const struct request *asked = &threads[__builtin_ctz(mask)].request;
     if (!have_come(runner, first, mask))
         return false;
-    for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++) {
-        if ((mask >> lane & 1) == 0)
-            continue;
-        const struct request *request = &runner->threads[first + lane].request;
-        values[lane] = request->value;
-        own[lane] = request->own;
-        ballot |= request->value << lane;
+    if (asked->work != NULL) {
+        void *own[MOEC_BLOCKS_WARP] = {NULL};
+        EACH_LANE(lane, mask) own[lane] = threads[lane].request.own;
+        asked->work(own);
+    } else if (asked->is_ballot) {
+        end_ballot(threads, mask);
+    } else {
+        end_exchange_of_values(threads, mask);
     }
-    if (asked.work != NULL)
-        asked.work(own);
-    for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++) {
-        struct thread *thread = &runner->threads[first + lane];
-        const uint32_t from = thread->request.from;
-        if ((mask >> lane & 1) == 0)
-            continue;
-        if (!asked.is_ballot && asked.work == NULL && (from >= MOEC_BLOCKS_WARP || (mask >> from & 1) == 0))
-            refuse("a thread asks for the value of a thread that its mask excludes");
-        thread->request.value = asked.is_ballot ? ballot : values[asked.work == NULL ? from : lane];
-        thread->state = READY;
-    }
+    EACH_LANE(lane, mask) threads[lane].state = READY;
     return true;
 }
 
@@ -368,20 +418,18 @@ static bool end_barrier(struct runner *runner)
 
 /* ---- blocks and grids ---- */
 
+/* The first thread that is ready has its turn, and gives the next its own. */
 static void run_block(struct runner *runner)
 {
-    uint32_t n_left = runner->n_threads;
-    while (n_left > 0) {
-        for (uint32_t t = 0; t < runner->n_threads; t++) {
-            struct thread *thread = &runner->threads[t];
-            if (thread->state != READY)
-                continue;
-            runner->current = thread;
-            moec_blocks_here = &thread->place;
-            change(&runner->context, &thread->context);
-            n_left -= thread->state == ENDED;
-        }
-        if (n_left > 0 && !end_exchanges(runner) && !end_barrier(runner))
+    runner->n_left = runner->n_threads;
+    while (runner->n_left > 0) {
+        struct thread *first = runner->threads;
+        while (first->state != READY)
+            first++;
+        runner->current = first;
+        moec_blocks_here = &first->place;
+        change(&runner->context, &first->context);
+        if (runner->n_left > 0 && !end_exchanges(runner) && !end_barrier(runner))
             refuse("threads of this block wait for others that never arrive");
     }
     moec_blocks_here = NULL;
