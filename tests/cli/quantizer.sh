@@ -4,7 +4,8 @@
 . tests/cli/tap.inc
 
 model=datasets/sample/model
-tiny="--data datasets/sample/calibration.txt --seq-len 32 --samples 32 --bits 2,4"
+windows="--data datasets/sample/calibration.txt --seq-len 32 --samples 32"
+tiny="$windows --sensitivity fast --bits 2,4"
 
 # number FILE KEY: the first number of this key in pretty JSON.
 number() {
@@ -53,7 +54,7 @@ else
 fi
 try 0 "the candidates stay in the profile" h5dump -H -d /studies/candidate/kl "$work/auto.h5"
 # shellcheck disable=SC2086
-try 0 "auto among symmetric codes, on one thread" "$moec" profile $model $tiny --quantizer auto --scheme symmetric \
+try 0 "auto among symmetric codes, on one thread" "$moec" profile $model $windows --bits 2,4 --quantizer auto --scheme symmetric \
     -o "$work/symmetric.h5" --quiet --threads 1
 says stdout '^quantizer: .* at 2 bits, .* at 4 bits' "it says what it chose"
 if attribute "$work/symmetric.h5" quantizer_2 | grep -q ' symmetric$'; then
@@ -193,9 +194,9 @@ try 0 "compile experts at 1 bit" "$moec" compile $model --policy uniform --bits 
 try 0 "verify" "$moec" verify "$work/one.moec"
 try 0 "inspect" "$moec" inspect "$work/one.moec"
 says stdout '1 bit: [0-9]+ experts' "inspect counts them"
-try 0 "eval with the scalar kernels" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 --samples 16 --cpu scalar --json --quiet
+try 0 "eval with the scalar kernels" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 --samples 4 --cpu scalar --json --quiet
 cp "$work/stdout" "$work/scalar.json"
-try 0 "and with the best" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 --samples 16 --json --quiet
+try 0 "and with the best" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 --samples 4 --json --quiet
 if [ "$(number "$work/stdout" perplexity)" = "$(number "$work/scalar.json" perplexity)" ]; then
     pass "give the same perplexity"
 else
@@ -204,7 +205,7 @@ fi
 try 0 "eval in int8, which leaves 1 bit to the floats" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 \
     --samples 16 --arithmetic int8 --json --quiet
 # shellcheck disable=SC2086 # options are words
-try 0 "profile with 1 bit" "$moec" profile $model ${tiny%--bits*} --bits 1,2,4 --quantizer auto --sensitivity fast -o "$work/one.h5" --json --quiet
+try 0 "profile with 1 bit" "$moec" profile $model $windows --bits 1,2,4 --quantizer auto --sensitivity fast -o "$work/one.h5" --json --quiet
 cat >"$work/up.lua" <<'EOF'
 return function(moec)
   local assignment = {}
