@@ -4,8 +4,8 @@
 . tests/cli/tap.inc
 
 model=datasets/sample/model
-small="--seq-len 64 --samples 96 --seed 1"
-tiny="--seq-len 64 --samples 48 --bits 2,4 --seed 2"
+small="--seq-len 32 --samples 96 --seed 1"
+tiny="--seq-len 32 --samples 48 --bits 2,4 --seed 2"
 
 # number FILE KEY: a number of flat JSON.
 number() {
@@ -93,7 +93,7 @@ holds "edgemoe is at most as large as uniform" "$(wc -c <"$work/edgemoe.moec") <
 try 0 "compile again" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 5% -o "$work/twice.moec" --quiet --threads 1
 same "$work/edgemoe.moec" "$work/twice.moec" "the same inputs give the same bytes at any thread count"
 
-# 24 windows of 64 tokens are few: what the search accepts on them may lose more than 5% on others, and safer plans are too
+# 24 windows of 32 tokens are few: what the search accepts on them may lose more than 5% on others, and safer plans are too
 # large.
 try 1 "a missed promise" "$moec" compile $model --policy edgemoe --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
     -o "$work/missed.moec" --quiet
@@ -156,9 +156,9 @@ says stderr "'2%' is 0.02" "the message says how to write it"
 
 # ---- eval, run ----
 
-try 0 "eval of the folder" "$moec" eval $model --data datasets/sample/test.txt --samples 40 --json --quiet
+try 0 "eval of the folder" "$moec" eval $model --data datasets/sample/test.txt --seq-len 64 --samples 40 --json --quiet
 folder=$(number "$work/stdout" value)
-try 0 "eval of a bundle against it" "$moec" eval "$work/edgemoe.moec" --data datasets/sample/test.txt --samples 40 \
+try 0 "eval of a bundle against it" "$moec" eval "$work/edgemoe.moec" --data datasets/sample/test.txt --seq-len 64 --samples 40 \
     --reference $model --json --quiet
 holds "the reference is the folder's value" "$(number "$work/stdout" reference) == $folder"
 holds "the loss is what the values say" \
