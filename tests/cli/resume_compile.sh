@@ -128,13 +128,13 @@ return function(moec)
 end
 LUA
 start=$(now_ms)
-try 1 "a policy that fails at its end" compile --policy "$work/fail.lua"
+try 1 "a policy that fails at its end" compile --policy "$work/fail.lua" --sensitivity fast
 failing=$(($(now_ms) - start))
 says stderr "units of work are kept in '.*'" "leaves what it measured"
 cp "$journal" "$work/journal"
 cp "$profile_journal" "$work/profile_journal"
 start=$(now_ms)
-try 1 "the same once more" compile --policy "$work/fail.lua"
+try 1 "the same once more" compile --policy "$work/fail.lua" --sensitivity fast
 again=$(($(now_ms) - start))
 check "takes a fraction of the time" "$again < 0.6 * $failing"
 # restore: the journals of the policy that failed.
@@ -229,7 +229,7 @@ says stderr "another job: its task" "are another job"
 # ---- a dry run ----
 
 rm -f "$journal"
-try 0 "a dry run" compile --policy "$work/four.lua" --dry-run
+try 0 "a dry run" cheap --dry-run
 absent "$journal" "has no journal"
 
 done_testing
