@@ -48,7 +48,7 @@ plan() {
     max_loss=$1
     shift
     "$moec" sparsify "$work/plain.moec" --data datasets/sample/calibration.txt --reference "$sample" \
-        --samples 48 --seq-len 96 --max-loss "$max_loss" "$@"
+        --samples 40 --seq-len 64 --max-loss "$max_loss" "$@"
 }
 try 0 "a plan" plan 6% --by-projection up -q --json -o "$work/p.moec"
 loss=$(number loss) high=$(number loss_high) bytes=$(number expert_bytes_per_token) active=$(number active_share)
@@ -84,7 +84,7 @@ little=$(little_memory "$work/p.moec")
 try 0 "in little memory" "$moec" run "$work/p.moec" -p "Once upon" -n 12 --ignore-eos -t 1 --memory "$little"
 if cmp -s "$work/stdout" "$work/planned"; then pass "the same words"; else fail "the same words"; fi
 try 0 "tune counts what it loses" "$moec" tune "$work/p.moec" --data datasets/sample/calibration.txt --reference "$sample" \
-    --samples 32 --seq-len 48 --max-loss 60% --slots 8 -q -o "$work/pt.moec"
+    --samples 32 --seq-len 48 --max-loss 60% --with route --slots 8 -q -o "$work/pt.moec"
 try 1 "a target that is out of reach" plan 0.01% -q -o "$work/x.moec"
 says stderr "nothing was written" "says so"
 try 2 "a bundle with decisions" "$moec" sparsify "$work/pt.moec" --data $text --reference $sample --max-loss 6% -q -o "$work/x.moec"
