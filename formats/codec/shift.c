@@ -3,6 +3,7 @@
 #include "formats/base/bytes.h"
 #include "formats/codec/path_costs.h"
 
+#include <pthread.h>
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -88,6 +89,22 @@ static void list_levels(const struct moec_shift *shift, struct table *table)
     }
 }
 
+/* Of 2, 3 and 4 bits: listing them takes as long as the search of thirty weights, and rows are short. */
+static struct table tables[3];
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
+
+static void list_tables(void)
+{
+    for (uint32_t i = 0; i < 3; i++)
+        list_levels(&shifts[i], &tables[i]);
+}
+
+static const struct table *table_of(uint32_t bits)
+{
+    (void)pthread_once(&tables_once, list_tables);
+    return &tables[bits - 2];
+}
+
 #define LANES 4
 #define TARGET
 #define NAMED(name) name##_plain
@@ -137,16 +154,15 @@ static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v
 void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scale,
                        struct moec_shift_choices *choices, uint8_t *codes)
 {
-    struct table table;
+    const struct table *table = table_of(bits);
     _Alignas(64) float costs[2][STATES];
     const uint32_t n_free = 1u << moec_shift_of(bits)->free_bits;
-    list_levels(moec_shift_of(bits), &table);
     moec_path_begin(costs[0]);
-    walk(&table, n_free, weights, n, scale, costs, choices);
+    walk(table, n_free, weights, n, scale, costs, choices);
     uint32_t state = moec_path_least(costs[n % 2]);
     for (size_t i = n; i-- > 0;) {
         const uint32_t x = state & MOEC_SHIFT_CODED, oldest = choices[i].oldest[x] >> (state / 4 * 2) & 3;
         state = STATES / 4 * oldest + state / 4;
-        codes[i] = (uint8_t)(x | nearest_free(&table, n_free, weights[i] / scale, state, x) << 2);
+        codes[i] = (uint8_t)(x | nearest_free(table, n_free, weights[i] / scale, state, x) << 2);
     }
 }
