@@ -154,13 +154,20 @@ static void test_fast_sensitivity__same_bytes_in_least_memory(void **state)
     struct moec_checkpoint *checkpoint = NULL;
     struct moec_profile a, b;
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    struct moec_error refused = {0};
     enum moec_status status = MOEC_ERR_BUDGET;
     uint8_t *bytes_a = NULL, *bytes_b = NULL;
     size_t n_a = 0, n_b = 0;
     options.seq_len_tokens = 24;
     profile_make(MODEL, &options, &a);
     MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
-    for (options.memory_bytes = 8 << 20; status == MOEC_ERR_BUDGET; options.memory_bytes += 1 << 19)
+    /* From a little less than what the refusal of next to nothing names. */
+    options.memory_bytes = 8 << 20;
+    assert_int_equal(moec_profile_run(checkpoint, &options, &b, &refused), MOEC_ERR_BUDGET);
+    const char *named = strstr(refused.message, "raise --work-memory to ");
+    assert_non_null(named);
+    options.memory_bytes = (strtoull(named + strlen("raise --work-memory to "), NULL, 10) - 2) << 20;
+    for (; status == MOEC_ERR_BUDGET; options.memory_bytes += 1 << 19)
         status = moec_profile_run(checkpoint, &options, &b, NULL);
     assert_int_equal(status, MOEC_OK);
     moec_checkpoint_close(checkpoint);
