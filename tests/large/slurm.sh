@@ -55,11 +55,11 @@ try 0 "slurmctld" slurmctld
 try 0 "slurmd" slurmd
 is_up() {
     i=0
-    while [ $i -lt 60 ] && ! sinfo -h -t idle | grep -q "$host"; do
+    while [ "$i" -lt 60 ] && ! sinfo -h -t idle | grep -q "$host"; do
         sleep 0.5
         i=$((i + 1))
     done
-    [ $i -lt 60 ]
+    [ "$i" -lt 60 ]
 }
 try 0 "a node" is_up
 
