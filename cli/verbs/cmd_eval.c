@@ -421,7 +421,7 @@ static void digest_bundle(const struct moec_bundle *bundle, uint8_t digest[stati
 }
 
 /* What each rank measures has to be the same. */
-static enum moec_status compare_ranks(struct eval_job *job, struct moec_error *err)
+static enum moec_status compare_models(struct eval_job *job, struct moec_error *err)
 {
     uint8_t digest[MOEC_SHA256_BYTES] = {0};
     if (job->args->ranks == NULL)
@@ -430,8 +430,7 @@ static enum moec_status compare_ranks(struct eval_job *job, struct moec_error *e
         MOEC_TRY(moec_checkpoint_digest(job->source.checkpoint, NULL, NULL, digest, err));
     else
         digest_bundle(job->source.bundle, digest);
-    MOEC_TRY(moec_ranks_same(job->args->ranks, "another model", digest, sizeof digest, err));
-    return moec_ranks_same(job->args->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err);
+    return moec_ranks_same(job->args->ranks, "another model", digest, sizeof digest, err);
 }
 
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
@@ -452,10 +451,11 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
-    if (is_rows && job->args->ranks != NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "several ranks share windows of text, but task '%s' measures rows: start it on one",
-                         job->measure.task.name);
+    if (cli_has(job->args, "answers") && job->args->ranks != NULL)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "several ranks share the rows, and each has only its own answers: leave out --answers, or "
+            "start one process");
     MOEC_TRY(check_completions(job, err));
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
@@ -472,11 +472,12 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(moec_kv_read(cli_text(job->args, "kv"), &kv, err));
     if (kv.dtype != MOEC_DTYPE_F32)
         MOEC_TRY(moec_source_keep_kv(&job->source, kv, err));
+    MOEC_TRY(compare_models(job, err));
     if (is_rows)
         return eval_rows(job, err);
     MOEC_TRY(check_windows(job, err));
     MOEC_TRY(make_windows(job, err));
-    MOEC_TRY(compare_ranks(job, err));
+    MOEC_TRY(moec_ranks_same(job->args->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err));
     MOEC_TRY(score(job, err));
     finish_phases(job);
     cli_progress_end(&job->progress);

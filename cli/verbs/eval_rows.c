@@ -106,8 +106,11 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
         .route = decides ? &job->decisions->route : NULL,
         .record_bytes = {source->record_bytes[0], source->record_bytes[1]},
         .generation = &generation};
-    const struct moec_row_scores_options rows = {
-        .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
+    const struct moec_row_scores_options rows = {.n_sample = job->measure->n_sample,
+                                                 .seed = job->measure->seed,
+                                                 .ranks = job->args->ranks,
+                                                 .done = row_done,
+                                                 .context = job};
     if (source->tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          source->path);
@@ -121,6 +124,9 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     if (decides)
         job->counts = moec_continuation_route_counts(continuation);
     moec_continuation_free(continuation);
+    if (status == MOEC_OK && decides)
+        status = moec_ranks_sum(job->args->ranks, (uint64_t *)&job->counts,
+                                sizeof job->counts / sizeof(uint64_t), err);
     return status;
 }
 
@@ -250,6 +256,7 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
     MOEC_TRY(moec_rows_read(&measure->task, measure->data, moec_rows_budget(measure->work_bytes), &job->rows,
                             err));
     cli_note_data(job->progress, &job->rows);
+    MOEC_TRY(moec_ranks_same(job->args->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err));
     if (cli_has(job->args, "answers")) {
         MOEC_TRY(moec_output_open(&job->answers, cli_text(job->args, "answers"), err));
         job->writes_answers = true;

@@ -105,7 +105,8 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
 {
     static const enum moec_part parts[] = {MOEC_PART_SEARCH, MOEC_PART_CERTIFICATE};
     const struct moec_compile_options *options = run->options;
-    const struct moec_row_metric_means means = {options->kernels, options->n_threads, options->arithmetic};
+    const struct moec_row_metric_means means = {
+        .kernels = options->kernels, .n_threads = options->n_threads, .arithmetic = options->arithmetic};
     struct moec_windows windows[2] = {0};
     struct moec_work_request request = {.checkpoint = run->checkpoint,
                                         .work_bytes = options->work_bytes > 0 ? options->work_bytes

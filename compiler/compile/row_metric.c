@@ -237,6 +237,7 @@ enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric, e
     struct moec_progress own = progress != NULL ? *progress : (struct moec_progress){0};
     const struct moec_row_scores_options rows = {.n_sample = metric->n_chosen[part],
                                                  .chosen = metric->chosen[part],
+                                                 .ranks = means->ranks,
                                                  .done = row_done,
                                                  .context = &own};
     MOEC_TRY_OUT(moec_continuation_create(model, experts, moec_checkpoint_tokenizer(metric->checkpoint),

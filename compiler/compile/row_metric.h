@@ -39,6 +39,7 @@ struct moec_row_metric_means {
     const struct moec_kernels *kernels;
     int n_threads;
     enum moec_arithmetic arithmetic;
+    struct moec_ranks *ranks; /* that share the rows (profiler/evaluate/row_scores.h); borrowed, or NULL */
 };
 
 /* Rows of a part, their data's name and digest, and bytes that a measurement takes. */

@@ -162,6 +162,18 @@ static enum moec_status score_row(struct scoring *job, uint32_t i,
                                  : MOEC_OK;
 }
 
+/* Scores of all rows, and counts over them, to all ranks. */
+static enum moec_status gather(struct moec_ranks *ranks, struct moec_row_scores *scores,
+                               struct moec_error *err)
+{
+    uint64_t counts[] = {scores->n_tokens, scores->n_cut};
+    MOEC_TRY(moec_ranks_gather(ranks, scores->values, scores->n_row, scores->n_metric * sizeof(double), err));
+    MOEC_TRY(moec_ranks_sum(ranks, counts, 2, err));
+    scores->n_tokens = counts[0];
+    scores->n_cut = (uint32_t)counts[1];
+    return MOEC_OK;
+}
+
 enum moec_status moec_row_scores_measure(struct moec_continuation *continuation, const struct moec_task *task,
                                          const struct moec_rows *rows,
                                          const struct moec_row_scores_options *options,
@@ -179,7 +191,9 @@ enum moec_status moec_row_scores_measure(struct moec_continuation *continuation,
     *job = (struct scoring){.continuation = continuation, .task = task, .rows = rows};
     MOEC_TRY_OUT(draw(rows, options, scores, err));
     for (uint32_t i = 0; i < scores->n_row; i++)
-        MOEC_TRY_OUT(score_row(job, i, options, scores, err));
+        if (moec_ranks_has(options->ranks, i))
+            MOEC_TRY_OUT(score_row(job, i, options, scores, err));
+    MOEC_TRY_OUT(gather(options->ranks, scores, err));
 out:
     free(job);
     if (status != MOEC_OK)

@@ -10,6 +10,7 @@
 #define MOEC_PROFILER_ROW_SCORES_H
 
 #include "profiler/evaluate/continuation.h"
+#include "profiler/ranks/ranks.h"
 #include "profiler/tasks/rows.h"
 
 #define MOEC_ROW_METRICS 4 /* most of a kind */
@@ -39,6 +40,9 @@ struct moec_row_scores_options {
     uint32_t n_sample; /* rows to draw; 0, or more than there are = all, in the data's order */
     uint64_t seed;
     const uint64_t *chosen; /* (n_sample) these rows instead of a draw; NULL = draw */
+    struct moec_ranks
+        *ranks; /* that share the rows: called together then, and `done` is told of own rows alone;
+                               * borrowed, NULL = this process has all */
     /* Called after each row; a status other than MOEC_OK stops the work. May be NULL. */
     enum moec_status (*done)(void *context, uint32_t n_done, uint32_t n_row,
                              const struct moec_row_result *result, struct moec_error *err);

@@ -46,6 +46,20 @@ cp "$work/stdout" "$work/alone.json"
 try 0 "more ranks than windows" evaluate ranks 4
 same "the same of them" "$work/alone.json" "$work/stdout"
 
+# ---- eval of a task ----
+
+for i in 1 2 3 4 5; do
+    printf '{"goal": "Number %d is", "sol1": "one %d", "sol2": "two"}\n' $i $i
+    echo $((i % 2)) >>"$work/piqa-labels.lst"
+done >"$work/piqa.jsonl"
+answer() {
+    "$@" "$moec" eval "$work/model" --task piqa --data "$work/piqa.jsonl" --json --reference "$work/model"
+}
+try 0 "one process scores rows" answer env
+cp "$work/stdout" "$work/alone.json"
+try 0 "two ranks score them" answer ranks 2
+same "the same" "$work/alone.json" "$work/stdout"
+
 # ---- eval of a bundle that decides ----
 
 try 0 "a bundle" "$moec" compile "$work/model" --policy uniform --bits 4 -o "$work/four.moec"
@@ -142,8 +156,8 @@ try 2 "a verb that shares nothing" ranks 2 "$moec" verify "$work/one.moec"
 says stderr "mpirun started 2 ranks, but 'moec verify' shares no work" "is refused"
 try 2 "a device" ranks 2 "$moec" eval "$work/model" --data "$data" --device cuda
 says stderr "several ranks work on processors alone" "is refused"
-try 2 "rows" ranks 2 "$moec" eval "$work/model" --task piqa --data "$data"
-says stderr "task 'piqa' measures rows" "are refused"
+try 2 "answers" ranks 2 "$moec" eval "$work/model" --task piqa --data "$work/piqa.jsonl" --answers "$work/answers"
+says stderr "leave out --answers" "are refused"
 try 2 "sensitivities by the speed of a machine" ranks 2 "$moec" compile "$work/model" --data "$data" --policy marginal \
     --max-loss 5% -o "$work/x.moec"
 says stderr "give --sensitivity fast or exact" "are refused"
