@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the Debian packages of what is built: moec, moec-run, libmoert0, libmoert-dev.
+# Writes the Debian packages of what is built: moec, moec-run, libmoert0, libmoert-dev and, where Open MPI is, moec-mpi.
 #     packaging/deb.sh VERSION FOLDER     (from the repository root, after make)
 set -eu
 version=$1 folder=$2
@@ -24,6 +24,7 @@ move moec-run usr/bin/moec-run usr/share/man/man1/moec-run.1 usr/share/bash-comp
     usr/share/zsh/site-functions/_moec-run usr/share/fish/vendor_completions.d/moec-run.fish
 move libmoert0 usr/lib/libmoert.so.0
 move libmoert-dev usr/lib/libmoert.so usr/lib/libmoert.a usr/lib/pkgconfig usr/include
+[ ! -e "$work/all/usr/lib/libmoec-mpi.so" ] || move moec-mpi usr/lib/libmoec-mpi.so
 mv "$work/all" "$work/moec"
 find "$work/moec/usr/share/man" "$work/moec-run/usr/share/man" -type f -exec gzip -9n {} +
 
@@ -65,6 +66,9 @@ build moec-run science "$(depends "$work/moec-run/usr/bin/moec-run")" \
     'runs Mixture-of-Experts language models in little memory'
 build moec science "$(depends "$work/moec/usr/bin/moec"), moec-run (= $version)" \
     'compiler and profiler for Mixture-of-Experts language models'
+[ ! -d "$work/moec-mpi" ] || build moec-mpi science \
+    "$(depends "$work/moec-mpi/usr/lib/libmoec-mpi.so"), moec (= $version), openmpi-bin" \
+    'compiles Mixture-of-Experts language models on several machines'
 build libmoert0 libs "$(depends "$work/libmoert0/usr/lib/libmoert.so.0")" \
     'runtime for Mixture-of-Experts language models in little memory'
 build libmoert-dev libdevel "libmoert0 (= $version)" 'runtime for Mixture-of-Experts language models (development files)'

@@ -10,7 +10,7 @@ try 0 "a random model" "$build/tools/make_random_checkpoint" --tokenizer "$work/
     --heads 2 --kv-heads 2 --experts 6 --top-k 2 --ff 64 --vocab 4096 --positions 128 "$work/model"
 
 if [ ! -e "$build/libmoec-mpi.so" ] || ! command -v mpirun >/dev/null; then
-    skip "ranks" "Open MPI is not installed (libopenmpi-dev, openmpi-bin)"
+    skip "ranks" "mpirun is missing, or this build has no libmoec-mpi.so"
     done_testing
 fi
 
