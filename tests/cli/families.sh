@@ -40,9 +40,10 @@ for folder in tests/fixtures/families/*/; do
         fail "$family: bundle and exported folder measure the same"
     fi
     # shellcheck disable=SC2086
-    "$moec" eval "$model.moec" $measure --json -q --arithmetic int8 --threads 3 >"$work/int8" 2>"$work/stderr"
+    "$moec" eval "$model.moec" $measure --samples 16 --json -q --arithmetic int8 --threads 3 >"$work/int8" 2>"$work/stderr"
     # shellcheck disable=SC2086
-    try 0 "$family: int8 arithmetic" "$moec" eval "$model.moec" $measure --json -q --arithmetic int8 --threads 1 --cpu scalar
+    try 0 "$family: int8 arithmetic" "$moec" eval "$model.moec" $measure --samples 16 --json -q --arithmetic int8 --threads 1 \
+        --cpu scalar
     same "$work/int8" "$work/stdout" "$family: is the same on one thread with scalar code"
     case $family in
     gptsan) # with its own tokenizer
