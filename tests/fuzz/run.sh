@@ -3,7 +3,7 @@
 # side by side. With FUZZ_KEEP=1 what it finds is kept (keep.sh). Speaks TAP. It keeps every core busy: runs alone.
 set -u
 : "${FUZZ_RUNS:=20000}"
-: "${FUZZ_SECONDS:=20}"
+: "${FUZZ_SECONDS:=10}"
 : "${FUZZ_KEEP:=0}"
 : "${FUZZ_BUILD:=build/fuzz}"
 : "${JOBS:=$(nproc 2>/dev/null || echo 2)}"
