@@ -31,8 +31,8 @@ refused "paper with an interval" "means --confidence point, but --confidence 0.9
 refused "paper with bits" "policy 'edgemoe-literal' ignores --bits" --preset paper --bits 4 --data $data --max-loss 5%
 refused "a preset that is none" "--preset.*rock" --preset rock --data $data --max-loss 5%
 
-try 0 "profile" "$moec" profile $model --data $data --seq-len 64 --samples 32 --bits 2 -o "$work/p.h5" --quiet
-try 0 "a profile in groups" "$moec" profile $model --data $data --seq-len 64 --samples 32 --bits 2 --group 32 \
+try 0 "profile" "$moec" profile $model --data $data --seq-len 32 --samples 32 --bits 2 -o "$work/p.h5" --quiet
+try 0 "a profile in groups" "$moec" profile $model --data $data --seq-len 32 --samples 32 --bits 2 --group 32 \
     --sensitivity fast -o "$work/g.h5" --quiet
 try 1 "paper with that profile" "$moec" compile $model --preset paper --profile "$work/g.h5" --max-loss 5% -o "$work/x.moec"
 says stderr "g.h5' measured others: profile with" "says what to do"
@@ -51,7 +51,7 @@ try 0 "edgemoe" "$moec" compile $model --policy edgemoe --confidence point --pro
 sed -n '/"assignment"/,/"dense"/p' "$work/stdout" >"$work/kl.txt"
 sed -n '/"assignment"/,/"dense"/p' "$work/literal.json" >"$work/loss.txt"
 differ "$work/kl.txt" "$work/loss.txt" "ranks otherwise"
-try 0 "paper from data" "$moec" compile $model --preset paper --sensitivity fast --data $data --seq-len 64 --samples 32 \
+try 0 "paper from data" "$moec" compile $model --preset paper --sensitivity fast --data $data --seq-len 32 --samples 32 \
     --max-loss 20% --dry-run --quiet
 
 # ---- what a policy ignores ----
