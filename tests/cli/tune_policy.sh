@@ -16,9 +16,10 @@ same() {
 loss=4%
 # shellcheck disable=SC2317 # called by try
 tune() {
-    "$moec" tune "$work/m.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 --slots 6 \
+    "$moec" tune "$work/m.moec" --data "$data" --reference "$sample" --samples 32 --seq-len "$length" --slots 6 \
         --max-loss "$loss" --force "$@"
 }
+length=48
 policy() {
     printf 'return function(moec)\n%s\nend\n' "$1" >"$work/p.lua"
 }
@@ -105,7 +106,7 @@ return function(moec)
 end
 EOF2
 try 0 "a policy of bits that counts what tokens read" "$moec" compile "$sample" --data "$data" --samples 32 --seq-len 48 \
-    --max-loss 4% --copies 2 --policy "$work/bits.lua" -q -o "$work/bits.moec"
+    --max-loss 4% --copies 2 --sensitivity none --policy "$work/bits.lua" -q -o "$work/bits.moec"
 says stdout "experts: +96 at 4 bits" "takes the smaller ones"
 
 # ---- refusals ----
@@ -122,7 +123,9 @@ refused 1 'moec.evaluate {left_out = 0.5}' 'uses left_out, which this search lea
 refused 1 'moec.evaluate {draft = 2}' 'as draft, expected a whole number up to 1'
 refused 1 'return {route = "cache-prior:0.9"}' 'gave cache-prior:0.9, whose loss is .* the target is 4.000%'
 refused 1 'return {sequence = {}}' 'a sequence of 0 candidates, expected 1 to 8'
+length=8
 refused 1 'for i = 1, 999 do moec.evaluate {route = "cache-prior:" .. i / 1e6, slots = 16} end' 'more than 240 different candidates, the limit'
+length=48
 try 1 "a policy of bits" tune --policy hull -q -o "$work/no.moec"
 says stderr "'hull' is not among the built-in decisions \(prior\)" "is none of decisions"
 try 1 "a policy that is not there" tune --policy prio -q -o "$work/no.moec"
