@@ -25,7 +25,7 @@ refused() {
 }
 # shellcheck disable=SC2317 # called by try
 tune() {
-    "$moec" tune "$work/m.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 --force "$@"
+    "$moec" tune "$work/m.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 32 --force "$@"
 }
 
 try 0 "a bundle with low copies" "$moec" compile "$sample" --policy uniform --bits 8 --copies 4 -q -o "$work/m.moec"
@@ -55,7 +55,7 @@ says stdout '^  cache      6 experts a layer, empty at first' "with the slots"
 try 0 "inspect --json" "$moec" inspect "$work/t.moec" --json
 check "has the same loss" "$(sed -n '/"decisions"/,$p' "$work/stdout" | sed -n 's/.*"loss": *\([-0-9.e+]*\).*/\1/p' | head -n 1) == $loss"
 cp "$work/m.moec" "$work/route.moec"
-try 0 "a route alone, in place" "$moec" tune "$work/route.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 \
+try 0 "a route alone, in place" "$moec" tune "$work/route.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 32 \
     --max-loss 4% --with route --decide all --keep-top 1 --force -q
 says stdout 'route      cache-prior:0.[0-9]*, the best 1 in any case' "keeps the best"
 
@@ -74,12 +74,12 @@ try 2 "low slots with it alone" tune --max-loss 4% --with skip --low-slots 4 -q 
 says stderr 'low-bits apply only to .* --with is skip' "are refused"
 try 0 "of prompts too" tune --max-loss 4% --slots 6 --with prefill --block-tokens 8 -q --json -o "$work/p.moec"
 prefill=$(sed -n 's/^ *"prefill": *"\(unpopular:[0-9.]*:8\)".*/\1/p' "$work/stdout" | head -n 1)
-check "a share of the experts in low copies" "length(\"$prefill\") > 12 && $(number loss_high) <= 0.04 && $(number prompt_tokens) == 48"
+check "a share of the experts in low copies" "length(\"$prefill\") > 12 && $(number loss_high) <= 0.04 && $(number prompt_tokens) == 32"
 tuned_bytes=$(number missed_bytes_per_token)
 plain_bytes=$(sed -n '/"without"/,/}/s/.*"missed_bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
 check "reads less" "$tuned_bytes < $plain_bytes"
 try 0 "a bundle with a prefill" "$moec" inspect "$work/p.moec"
-says stdout "^  prefill    $prefill, certified for prompts of 48 tokens" "is shown"
+says stdout "^  prefill    $prefill, certified for prompts of 32 tokens" "is shown"
 try 0 "all together" tune --max-loss 4% --slots 6 --with route,precision,prefill --block-tokens 8 -v -o "$work/a.moec"
 says stderr 'cache-prior:[0-9.]* with hobbit:[0-9.]*:[0-9.]* with unpopular:[0-9.]*:8: loss' "are tried together"
 
@@ -87,26 +87,26 @@ try 0 "by default" tune --max-loss 4% --slots 6 -q --json -o "$work/d.moec"
 says stdout '"decide": "decode"' "prompts are left out"
 says stdout '"route": "cache-prior:0.02:skip:0.05"' "routes that skip are tried"
 says stdout '"precision": "hobbit:0.9:1"' "and low copies, where there are some"
-check "by half" "$(number prompt_tokens) == 24 && $(number loss_high) <= 0.04"
+check "by half" "$(number prompt_tokens) == 16 && $(number loss_high) <= 0.04"
 decode_route=$(sed -n 's/^ *"route": *"\([a-z0-9.:-]*\)".*/\1/p' "$work/stdout" | head -n 1)
 decode_precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
 try 0 "the bundle" "$moec" inspect "$work/d.moec"
-says stdout 'prompts    are left out; certified for windows of which the first 24 tokens are one' "says so"
+says stdout 'prompts    are left out; certified for windows of which the first 16 tokens are one' "says so"
 try 0 "a whole one" "$moec" verify "$work/d.moec"
 try 0 "shorter prompts" tune --max-loss 4% --slots 6 --decide decode --prompt-tokens 4 --with route -q --json -o "$work/d4.moec"
 check "are certified" "$(number prompt_tokens) == 4"
 
 # Its parts are compile's: the bundle alone loses what its own certificate says, and the promise is one of two.
 try 0 "a bundle with a certificate" "$moec" compile "$sample" --data "$data" --policy uniform --bits 4 --samples 32 \
-    --seq-len 48 -q -o "$work/c.moec"
+    --seq-len 32 -q -o "$work/c.moec"
 own=$("$moec" inspect "$work/c.moec" --json | sed -n '/"certificate"/,$s/.*"loss": *\([-0-9.e+]*\).*/\1/p' | head -n 1)
 try 0 "settings on the same windows" "$moec" tune "$work/c.moec" --data "$data" --reference "$sample" --samples 32 \
-    --seq-len 48 --max-loss 25% --force -q --json
+    --seq-len 32 --max-loss 25% --force -q --json
 without=$(sed -n '/"without"/,$s/.*"loss": *\([-0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
 check "without decisions the loss is the certificate's" "$own == $without && $own != 0"
 says stdout '"bundle_certified_on_same_windows": true' "says that the windows are the same"
 try 0 "other windows" "$moec" tune "$work/c.moec" --data "$data" --reference "$sample" --samples 32 \
-    --seq-len 48 --max-loss 25% --force -q --json --seed 3
+    --seq-len 32 --max-loss 25% --force -q --json --seed 3
 says stdout '"bundle_certified_on_same_windows": false' "are others"
 
 # ---- with a sparsity plan ----
@@ -188,7 +188,7 @@ evaluate "$work/m.moec"
 check "not with --decide none" "$(number value) == $plain && $plain != $tuned"
 evaluate "$work/d.moec"
 decoded=$(number value)
-evaluate "$work/m.moec" ${decode_route:+--route "$decode_route"} ${decode_precision:+--precision "$decode_precision"} --slots 6 --prompt-tokens 24
+evaluate "$work/m.moec" ${decode_route:+--route "$decode_route"} ${decode_precision:+--precision "$decode_precision"} --slots 6 --prompt-tokens 16
 check "and prompts of the certificate's length are left out" "$(number value) == $decoded"
 evaluate "$work/d.moec" --decide all
 check "but not with --decide all" "$(number value) != $decoded"
@@ -207,11 +207,11 @@ writes_nothing() {
 }
 try 0 "a bundle that loses" "$moec" compile "$sample" --policy uniform --bits 2 -q -o "$work/low.moec"
 refused 'without decisions, the bundle itself loses .*No decision stays within .*nothing was written.*ask for --max-loss [0-9.]+%' \
-    1 "more than the target" "$moec" tune "$work/low.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 \
+    1 "more than the target" "$moec" tune "$work/low.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 32 \
     --max-loss 0.5% -q -o "$work/none.moec"
 writes_nothing
 refused 'the loss with the mildest decisions, .* is .*nothing was written.*Without decisions, it is .*--max-loss' \
-    1 "a loss that is not proven" tune --max-loss 0.0001% -q -o "$work/none.moec"
+    1 "a loss that is not proven" tune --max-loss 0.02% -q -o "$work/none.moec"
 writes_nothing
 refused 'give --data FILE' 2 "no data" "$moec" tune "$work/m.moec" --reference "$sample" --force --max-loss 2%
 refused '--reference MODEL' 2 "no original" "$moec" tune "$work/m.moec" --data "$data" --force --max-loss 2%
