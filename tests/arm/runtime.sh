@@ -6,8 +6,18 @@
 arm=${ARM_BUILD:-build/aarch64}
 processor=max
 
+# As many side by side as there are cores: qemu takes ten times as long as a processor.
+# shellcheck disable=SC2016,SC2086 # of the inner shell; words
+printf '%s\n' ${ARM_TESTS-} | xargs -r -P "$(nproc)" -I '{}' sh -c '
+    qemu-aarch64-static -cpu "$2" "$3/device-tests/$1" >"$4/$1.said" 2>&1; echo $? >"$4/$1.status"' \
+    sh '{}' "$processor" "$arm" "$work"
+# shellcheck disable=SC2317 # called by try
+ended() {
+    cat "$work/$1.said"
+    return "$(cat "$work/$1.status")"
+}
 for name in ${ARM_TESTS-}; do
-    try 0 "$name" qemu-aarch64-static -cpu "$processor" "$arm/device-tests/$name"
+    try 0 "$name" ended "$name"
 done
 
 # words OPTION...: a text from the bundle, here and there.
