@@ -142,8 +142,9 @@ $(BUILD)/libmoec-mpi.so: $(call obj,profiler/ranks/mpi/mpi_transport.c formats/b
 	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,--exclude-libs,ALL $^ -o $@ $(call pc,--libs ompi-c)
 endif
 
-# Tests spend their time in the library: compiling them without optimisation takes a quarter of the time.
-$(UNIT_SRC:%.c=$(BUILD)/obj/%.o): ALL_CFLAGS += $(if $(SANITIZE),,-O0)
+# Tests spend their time in the library: compiling them without optimisation takes a quarter of the time. Not where
+# sanitizers or qemu make each operation dear.
+$(UNIT_SRC:%.c=$(BUILD)/obj/%.o): ALL_CFLAGS += $(if $(SANITIZE)$(filter aarch64,$(ARCH)),,-O0)
 # The linkers that take half of the time of GNU's, where one is there, for the two hundred programs that only tests need.
 ifeq ($(SANITIZE),)
 TEST_LINKER := $(firstword $(foreach linker,lld gold,$(if $(shell command -v ld.$(linker) 2>/dev/null),-fuse-ld=$(linker))))
