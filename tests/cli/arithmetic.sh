@@ -15,7 +15,7 @@ try 0 "a bundle of 4 bits" "$moec" compile $sample --policy uniform --bits 4 --g
 # ---- run ----
 
 generate() {
-    "$moec" run "$model" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json "$@" \
+    "$moec" run "$model" -p "The old miller had three sons and" -n 40 --ctx 128 --ignore-eos --stats json "$@" \
         >"$work/stdout" 2>"$work/stats"
 }
 check_same() {
@@ -34,7 +34,7 @@ for bits in 4 2 trellis; do
         check_same "$bits bits: the same with $how"
     done
 done
-try 0 "the smaller program" "$(dirname "$moec")/moec-run" "$work/mt.moec" -p "The old miller had three sons and" -n 60 --ctx 128 \
+try 0 "the smaller program" "$(dirname "$moec")/moec-run" "$work/mt.moec" -p "The old miller had three sons and" -n 40 --ctx 128 \
     --ignore-eos --arithmetic int8
 check_same "has the same words"
 generate --arithmetic canonical && cp "$work/stdout" "$work/canonical"

@@ -8,14 +8,14 @@ data=datasets/sample/calibration.txt
 
 # ---- before a profile ----
 
-try 0 "what a profile would take" "$moec" profile $model --data $data --samples 40 --seq-len 96 --dry-run --quiet -o "$work/p.h5"
+try 0 "what a profile would take" "$moec" profile $model --data $data --samples 40 --seq-len 48 --dry-run --quiet -o "$work/p.h5"
 says stdout '^about .* on this machine as it is now: [0-9.]+ passes over 40 windows$' "begins with its answer"
 says stdout '^[0-9.]+ core-hours: .* on 16 idle cores like these$' "in core-hours too"
 says stdout '^  single experts +[0-9.]+ passes' "each phase has its passes"
 says stdout '^memory: about [0-9.]+ MiB, at most [0-9.]+ GiB' "memory is estimated and bounded"
 says stdout '^disk: profile at most [0-9.]+ [kM]B' "and disk"
 try 1 "nothing is written" test -e "$work/p.h5"
-try 0 "the same as JSON" "$moec" profile $model --data $data --samples 40 --seq-len 96 --dry-run --quiet --json --sensitivity fast
+try 0 "the same as JSON" "$moec" profile $model --data $data --samples 40 --seq-len 48 --dry-run --quiet --json --sensitivity fast
 foreseen=$(sed -n 's/^ *"passes": \([0-9.]*\),/\1/p' "$work/stdout")
 memory=$(sed -n 's/^ *"memory_bytes": \([0-9]*\),/\1/p' "$work/stdout")
 # within_memory NAME: the last profile took the memory that was foreseen, but for a seventh.
@@ -29,7 +29,7 @@ within_memory() {
         fail "$1 (foreseen $memory, peak $peak)"
     fi
 }
-try 0 "a profile" "$moec" profile $model --data $data --samples 40 --seq-len 96 --sensitivity fast -o "$work/p.h5" --json --verbose
+try 0 "a profile" "$moec" profile $model --data $data --samples 40 --seq-len 48 --sensitivity fast -o "$work/p.h5" --json --verbose
 cp "$work/stderr" "$work/verbose"
 cp "$work/stdout" "$work/measured"
 taken=$(sed -n 's/^ *"cost_passes": \([0-9.]*\),/\1/p' "$work/stdout")
@@ -41,10 +41,10 @@ fi
 within_memory "and the memory"
 for options in "--sensitivity fast --work-memory 96MiB" "--sensitivity exact --sensitivity-samples 4" "--sensitivity none"; do
     # shellcheck disable=SC2086 # options with spaces between them
-    memory=$("$moec" profile $model --data $data --samples 32 --seq-len 64 --bits 2 $options --dry-run --json --quiet |
+    memory=$("$moec" profile $model --data $data --samples 32 --seq-len 32 --bits 2 $options --dry-run --json --quiet |
         sed -n 's/^ *"memory_bytes": \([0-9]*\),/\1/p')
     # shellcheck disable=SC2086
-    try 0 "a profile with $options" "$moec" profile $model --data $data --samples 32 --seq-len 64 --bits 2 $options \
+    try 0 "a profile with $options" "$moec" profile $model --data $data --samples 32 --seq-len 32 --bits 2 $options \
         -o "$work/r.h5" --force --json --quiet
     within_memory "takes the memory that was foreseen"
 done
@@ -55,7 +55,7 @@ says stderr '^all +[0-9.]+ +[0-9.]+ +[0-9.]*[1-9][0-9.]* ' "and in all"
 cp "$work/measured" "$work/stdout"
 says stdout '"peak_multiply_adds_per_second": [0-9.]*[1-9]' "--json has it too"
 says stdout '"bound_by": "[a-z ]+"' "with what binds"
-try 0 "the same profile, without" "$moec" profile $model --data $data --samples 40 --seq-len 96 --sensitivity fast -o "$work/p2.h5" \
+try 0 "the same profile, without" "$moec" profile $model --data $data --samples 40 --seq-len 48 --sensitivity fast -o "$work/p2.h5" \
     --json --quiet
 if cmp -s "$work/p.h5" "$work/p2.h5"; then pass "is the same file"; else fail "is the same file"; fi
 try 1 "and its JSON has no phases" grep -q bound_by "$work/stdout"
@@ -70,7 +70,7 @@ says stdout '^An expert buffer of .* has a hit rate of [0-9]+ % with' "what to e
 head -n 5 "$work/stdout" >"$work/answer"
 cp "$work/answer" "$work/stdout"
 says stdout '^Make the buffer at least .* lru never hits' "is its answer in few lines"
-try 0 "another profile" "$moec" profile $model --data $data --samples 40 --seq-len 96 --seed 7 --sensitivity fast -o "$work/q.h5" --quiet
+try 0 "another profile" "$moec" profile $model --data $data --samples 40 --seq-len 48 --seed 7 --sensitivity fast -o "$work/q.h5" --quiet
 try 0 "a comparison" "$moec" profile --compare "$work/p.h5" "$work/q.h5"
 head -n 3 "$work/stdout" | tr '\n' ' ' >"$work/answer"
 try 0 "begins with its answer" grep -Eq '(difference|differ).*: A and B rank experts with' "$work/answer"

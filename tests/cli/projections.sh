@@ -6,7 +6,7 @@
 
 model=datasets/sample/model
 data=datasets/sample/calibration.txt
-windows="--seq-len 64 --samples 64 --seed 3"
+windows="--seq-len 32 --samples 64 --seed 3"
 
 # number FILE KEY: the first number of this key in JSON.
 number() {
