@@ -17,9 +17,11 @@
  * leave. */
 static const struct share {
     double loss, pairs;
-} decided[] = {{0.25, 1}, {0.5, 1}, {0.75, 1}}, left_out[] = {{0.25, 0.4}, {0.45, 0.5}, {0.65, 0.6}},
-  /* The last one is what compile would write. */
-    fitted[] = {{0.1, 1}, {0.25, 1}, {0.5, 1}, {0.75, 1}, {1, 1}};
+    uint32_t n_search; /* windows; 0 = as many as compile takes */
+} decided[] = {{0.25, 1, 0}, {0.5, 1, 0}, {0.75, 1, 0}},
+  left_out[] = {{0.25, 0.4, 0}, {0.45, 0.5, 0}, {0.65, 0.6, 0}},
+  /* The last one is what compile would write; the others are compared on as many windows as fit takes. */
+    fitted[] = {{0.1, 1, 64}, {0.25, 1, 64}, {0.5, 1, 64}, {0.75, 1, 64}, {1, 1, 0}};
 #define N_SHARE  (sizeof decided / sizeof *decided)
 #define N_FITTED (sizeof fitted / sizeof *fitted)
 _Static_assert(sizeof decided == sizeof left_out && N_SHARE <= N_FITTED && N_FITTED <= CLI_MAX_DRAFTS,
@@ -140,6 +142,7 @@ static enum moec_status compile(struct cli_tune_drafts *drafts, struct moec_chec
         MOEC_TRY_OUT(name_file(drafts->output, suffix, &paths[i], err));
         made[i].max_loss = shares[i].loss * drafts->max_loss;
         made[i].pair_share = shares[i].pairs;
+        made[i].n_search = shares[i].n_search;
         made[i].path = paths[i];
     }
     status = moec_compile_drafts(checkpoint, profile, digest, &options, &hooks, made, n_share, &report, err);

@@ -187,6 +187,7 @@ MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoin
 struct moec_compile_draft {
     double max_loss;       /* that the search spends, on its part */
     double pair_share;     /* 0: by the bundle's size; else as in struct moec_policy_request */
+    uint32_t n_search;     /* windows that its plans are measured on at most; 0 = as many as compile takes */
     const char *path;      /* that it is written to */
     struct moec_plan plan; /* owned; moec_compile_draft_release */
     uint64_t n_bytes;      /* of the bundle */

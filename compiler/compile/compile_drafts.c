@@ -26,12 +26,17 @@ static enum moec_status search(struct moec_compile_run *run, const struct moec_c
 {
     struct moec_compile_options own = *options;
     struct moec_error missed = {0};
+    const struct moec_compile_scope scope = run->scope;
+    if (draft->n_search > 0 && draft->n_search < scope.n_search)
+        run->scope.n_search = draft->n_search;
+    if (run->search.is_open && run->search.windows.n_window != moec_compile_part_count(run, MOEC_PART_SEARCH))
+        moec_compile_part_release(&run->search);
     own.max_loss = draft->max_loss;
     own.pair_share = draft->pair_share;
     run->options = &own;
     const enum moec_status status = moec_compile_search(run, &missed);
-    moec_compile_part_release(&run->search);
     run->options = options;
+    run->scope = scope;
     if (status == MOEC_ERR_TARGET) {
         moec_compile_say(run, "no draft that loses %.3f%%: %s", 100 * draft->max_loss, missed.message);
         return MOEC_OK;

@@ -178,7 +178,7 @@ static enum moec_status confirm(struct moec_compile_run *run, struct moec_error 
 
 enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_error *err)
 {
-    if (run->profile != NULL)
+    if (run->profile != NULL && !run->search.is_open)
         MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
     run->n_asked = 0;
     moec_compile_begin(run, run->options->offers_variants && !run->offer.is_made ? MOEC_STAGE_FIT_EXPERTS
