@@ -37,6 +37,21 @@ static void print_front(const struct moec_tune_report *report)
     }
 }
 
+/* Two a line: they come in pairs, but for decisions of which there is one. */
+static void print_looks(const struct cli_fit_result *result)
+{
+    cli_print(stdout, "  foretold, and not certified:\n");
+    for (uint32_t i = 0; i < result->n_look; i++) {
+        const struct cli_fit_look *look = &result->looks[i];
+        const bool ends = i % 2 == 1 || i + 1 == result->n_look;
+        if (isnan(look->token_ns))
+            cli_print(stdout, "    %-22s %12s%s", look->name, "does not run", ends ? "\n" : "");
+        else
+            cli_print(stdout, "    %-22s %9.3f ms%s", look->name, milliseconds(look->token_ns),
+                      ends ? "\n" : "");
+    }
+}
+
 void cli_print_fit(const struct cli_fit_result *result)
 {
     const struct moec_tune_report *report = result->report;
@@ -52,20 +67,18 @@ void cli_print_fit(const struct cli_fit_result *result)
     cli_print(stdout, "  token      %.3f ms expected, %.0f a second: %s binds; %.1f KiB read\n",
               milliseconds(fit->token_ns), fit->token_ns > 0 ? 1e9 / fit->token_ns : 0, bound_by(result),
               result->foretold.read_bytes / 1024);
-    cli_print(stdout, "  beside     %.3f ms as moec compile alone would write it, %.2f times as long\n",
-              milliseconds(fit->compiled_ns), fit->token_ns > 0 ? fit->compiled_ns / fit->token_ns : 0);
+    if (fit->compiled_ns > 0)
+        cli_print(stdout, "  beside     %.3f ms as moec compile alone would write it, %.2f times as long\n",
+                  milliseconds(fit->compiled_ns), fit->token_ns > 0 ? fit->compiled_ns / fit->token_ns : 0);
+    else
+        cli_print(stdout, "  beside     what moec compile alone would write does not run in this memory\n");
     cli_print(stdout, "             %.3f ms with every expert in memory\n", milliseconds(fit->resident_ns));
     cli_print(stdout, "  settings   %s", moec_tune_name(settings, 0, name));
     if (moec_decision_settings_are_on(settings))
         cli_print(stdout, " by %" PRIu32 " experts a layer", settings->n_slots);
     cli_print(stdout, "; --evict %s --predict %s\n", fit->evict, fit->predict);
     print_front(report);
-    for (uint32_t i = 0; i < result->n_look; i++)
-        if (isnan(result->looks[i].token_ns))
-            cli_print(stdout, "  %-26s does not run\n", result->looks[i].name);
-        else
-            cli_print(stdout, "  %-26s %.3f ms\n", result->looks[i].name,
-                      milliseconds(result->looks[i].token_ns));
+    print_looks(result);
     cli_print(stdout, "next: moec-run %s -p \"...\" --memory %s\n", result->file, result->memory);
 }
 

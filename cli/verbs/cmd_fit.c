@@ -12,7 +12,7 @@
 #include "cli/verbs/fit_device.h"
 #include "cli/verbs/tune_drafts.h"
 #include "formats/base/file.h"
-#include "runtime/policy/route.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,10 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Generated tokens that a candidate is run for, and times as many for what is said in the end. */
-#define FORETOLD_TOKENS 2048u
-#define SAID_TIMES      2u
-#define MOST_MEASURED   24
+#define MOST_MEASURED  24u /* candidates */
+#define SEARCH_WINDOWS 64u /* that each of them is run on at most */
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
@@ -62,9 +60,10 @@ struct fit_job {
     struct moec_checkpoint *checkpoint; /* while the drafts are made */
     struct moec_source bundle, original;
     struct fit_device device;
-    struct fit_room rooms[CLI_MAX_DRAFTS]; /* of the drafts */
-    char *trace;                           /* owned: path of recordings */
-    struct moec_foretell_setup foretell;
+    struct fit_room rooms[CLI_MAX_DRAFTS];              /* of the drafts */
+    char *journal;                                      /* owned: path of what the search keeps */
+    uint8_t digests[CLI_MAX_DRAFTS][MOEC_SHA256_BYTES]; /* of the drafts */
+    struct moec_units *units;
     struct moec_tune_fit fit;
     struct moec_tune_options tune;
     struct moec_tune_report report;
@@ -156,12 +155,13 @@ static enum moec_status make_drafts(struct fit_job *job, struct moec_error *err)
 }
 
 static enum moec_status foretell(void *context, uint32_t draft, const struct moec_decision_settings *settings,
+                                 const struct moec_model *model, struct moec_replay *ran,
                                  struct moec_foretold *out, struct moec_error *err)
 {
     struct fit_job *job = context;
     struct moec_foretell *recorded = NULL;
-    MOEC_TRY(moec_foretell_record(&job->foretell, job->drafts.paths[draft], settings, cli_interrupt_is_asked,
-                                  &recorded, err));
+    MOEC_TRY(moec_foretell_recorded(&job->device.described, model, ran, job->drafts.paths[draft], settings,
+                                    &recorded, err));
     const enum moec_status status = moec_foretell_time(recorded, job->rooms[draft].buffer_bytes, out, err);
     moec_foretell_free(recorded);
     return status;
@@ -185,6 +185,166 @@ static enum moec_status check_rooms(const struct fit_job *job, struct moec_error
         cli_memory_text(asked, job->memory.request.budget_bytes), cli_budget_text(least, least_bytes));
 }
 
+/* ---- looks ---- */
+
+static void add_look(struct cli_fit_result *result, const char *name, double token_ns)
+{
+    struct cli_fit_look *look = &result->looks[result->n_look++];
+    (void)snprintf(look->name, sizeof look->name, "%s", name);
+    look->token_ns = token_ns;
+}
+
+/* The winner as it will run, in a buffer of so many bytes. */
+static enum moec_status foretell_winner(const struct fit_job *job, const struct moec_foretell *recorded,
+                                        uint64_t buffer_bytes, double *token_ns, struct moec_error *err)
+{
+    const struct moec_foretold *chosen = &job->result.foretold;
+    struct moec_foretold foretold;
+    MOEC_TRY(moec_foretell_with(recorded, buffer_bytes, chosen->evict, chosen->predict, &foretold, err));
+    *token_ns = foretold.token_ns;
+    return MOEC_OK;
+}
+
+/* What a token would take with half and twice the memory, and from half and twice the storage. */
+static enum moec_status look_around(struct fit_job *job, struct moec_foretell *recorded,
+                                    struct moec_error *err)
+{
+    static const struct {
+        const char *memory, *storage;
+        double factor;
+    } around[] = {{"with half the memory", "from half the storage", 0.5},
+                  {"with twice the memory", "from twice the storage", 2}};
+    const char *path = job->drafts.paths[job->report.winner.draft];
+    const uint64_t buffer_bytes = job->rooms[job->report.winner.draft].buffer_bytes;
+    for (size_t i = 0; i < 2; i++) {
+        struct fit_memory memory = job->memory;
+        struct fit_room room;
+        double token_ns = NAN;
+        memory.request.budget_bytes = (uint64_t)((double)memory.request.budget_bytes * around[i].factor);
+        MOEC_TRY(fit_room_find(&memory, path, &room, err));
+        if (room.buffer_bytes > 0)
+            MOEC_TRY(foretell_winner(job, recorded, room.buffer_bytes, &token_ns, err));
+        add_look(&job->result, around[i].memory, token_ns);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        double token_ns = NAN;
+        fit_device_scale(&job->device, around[i].factor);
+        enum moec_status status = moec_foretell_move(recorded, &job->device.described, err);
+        fit_device_scale(&job->device, 1 / around[i].factor);
+        MOEC_TRY(status);
+        MOEC_TRY(foretell_winner(job, recorded, buffer_bytes, &token_ns, err));
+        add_look(&job->result, around[i].storage, token_ns);
+    }
+    return MOEC_OK;
+}
+
+static const char *name_without(const struct moec_decision_settings *settings)
+{
+    return strncmp(settings->route, "top-k", 5) == 0 ? "without the prior" : "without the skip";
+}
+
+/* The winner, whose eviction and predictor are chosen, with other memory and storage; then without one of its
+ * decisions. */
+static enum moec_status look(void *context, uint32_t draft, const struct moec_decision_settings *settings,
+                             const struct moec_model *model, struct moec_replay *ran, struct moec_error *err)
+{
+    struct fit_job *job = context;
+    const uint64_t buffer_bytes = job->rooms[draft].buffer_bytes;
+    struct moec_foretell *recorded = NULL;
+    double token_ns = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_foretell_recorded(&job->device.described, model, ran, job->drafts.paths[draft], settings,
+                                    &recorded, err));
+    if (strcmp(settings->route, job->report.winner.settings.route) != 0) {
+        MOEC_TRY_OUT(foretell_winner(job, recorded, buffer_bytes, &token_ns, err));
+        add_look(&job->result, name_without(settings), token_ns);
+        goto out;
+    }
+    MOEC_TRY_OUT(moec_foretell_best(recorded, buffer_bytes, &job->result.foretold, err));
+    job->result.all_bytes = moec_foretell_all_bytes(recorded);
+    MOEC_TRY_OUT(foretell_winner(job, recorded, job->result.all_bytes, &job->result.fit.resident_ns, err));
+    status = look_around(job, recorded, err);
+out:
+    moec_foretell_free(recorded);
+    return status;
+}
+
+/* ---- what is kept ---- */
+
+static enum moec_status digest_file(const char *path, uint8_t digest[static MOEC_SHA256_BYTES],
+                                    struct moec_error *err)
+{
+    uint8_t bytes[1 << 16];
+    struct moec_file file;
+    struct moec_sha256 sha;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_file_open(&file, path, err));
+    moec_sha256_init(&sha);
+    for (uint64_t at = 0; at < file.n_bytes && status == MOEC_OK;) {
+        const uint64_t left = file.n_bytes - at;
+        const size_t n = left < sizeof bytes ? (size_t)left : sizeof bytes;
+        status = moec_file_read(&file, at, bytes, n, err);
+        moec_sha256_update(&sha, bytes, n);
+        at += n;
+    }
+    moec_file_close(&file);
+    moec_sha256_finish(&sha, digest);
+    return status;
+}
+
+/* What times and losses depend on beside a candidate. */
+static enum moec_status describe_job(const struct fit_job *job, struct moec_job_text *text,
+                                     struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    char hex[2 * MOEC_SHA256_BYTES + 1], *device = NULL;
+    struct moec_sha256 sha;
+    moec_job_line(text, "moec", "%s", MOEC_VERSION);
+    moec_trial_digest_windows(job->drafts.data_digest, &job->drafts.windows, digest);
+    moec_sha256_hex(digest, hex);
+    moec_job_line(text, "windows", "%s", hex);
+    MOEC_TRY(moec_device_write(&job->device.described, &device, err));
+    moec_sha256_init(&sha);
+    moec_sha256_update(&sha, device, strlen(device));
+    moec_sha256_finish(&sha, digest);
+    free(device);
+    moec_sha256_hex(digest, hex);
+    moec_job_line(text, "device", "%s", hex);
+    moec_job_line(text, "memory", "%" PRIu64 " of a context of %" PRIu32, job->memory.request.budget_bytes,
+                  job->memory.n_context);
+    moec_job_line(text, "confidence", "%.9g", job->tune.trial.confidence);
+    return MOEC_OK;
+}
+
+static enum moec_status open_journal(struct fit_job *job, struct moec_error *err)
+{
+    const struct moec_progress progress = cli_progress_observer(&job->progress);
+    struct moec_job_text *text = NULL;
+    for (uint32_t i = 0; i < job->drafts.n; i++)
+        MOEC_TRY(digest_file(job->drafts.paths[i], job->digests[i], err));
+    if (asprintf(&job->journal, "%s.search.journal", job->output) < 0) {
+        job->journal = NULL;
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
+    }
+    MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
+    enum moec_status status = describe_job(job, text, err);
+    if (status == MOEC_OK)
+        status = moec_units_open(job->journal, MOEC_UNITS_AUTO, text, &progress, &job->units, err);
+    free(text);
+    job->tune.units = job->units;
+    job->tune.draft_digests = job->digests;
+    return status;
+}
+
+static void close_journal(struct fit_job *job, bool is_finished)
+{
+    if (is_finished)
+        moec_units_discard(job->units);
+    else
+        moec_units_close(job->units);
+    free(job->journal);
+}
+
 static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
 {
     const struct cli_tune_drafts *drafts = &job->drafts;
@@ -200,141 +360,37 @@ static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
             job->tune.shared.n_slots = job->rooms[i].n_slots;
     }
     MOEC_TRY(check_rooms(job, err));
-    if (asprintf(&job->trace, "%s.recording", job->output) < 0) {
-        job->trace = NULL;
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
-    }
     job->tune.trial.n_prompt = job->measure.seq_len_tokens / 2;
-    const uint32_t n_decoded = job->measure.seq_len_tokens - job->tune.trial.n_prompt;
-    job->foretell = (struct moec_foretell_setup){.device = &job->device.described,
-                                                 .trace = job->trace,
-                                                 .n_threads = job->measure.n_threads,
-                                                 .windows = &drafts->windows,
-                                                 .n_prompt = job->tune.trial.n_prompt,
-                                                 .n_window = (FORETOLD_TOKENS + n_decoded - 1) / n_decoded};
     job->fit.foretell = foretell;
+    job->fit.look = look;
     job->fit.context = job;
     job->fit.n_measured = MOST_MEASURED;
+    job->fit.n_search = SEARCH_WINDOWS;
     job->tune.with_route = job->tune.with_skip = true;
     job->tune.shared.decode_only = true;
     job->tune.fit = &job->fit;
-    return MOEC_OK;
+    return open_journal(job, err);
 }
 
 /* ---- the result ---- */
 
-static void add_look(struct cli_fit_result *result, const char *name, double token_ns)
+static void fill_result(struct fit_job *job)
 {
-    struct cli_fit_look *look = &result->looks[result->n_look++];
-    (void)snprintf(look->name, sizeof look->name, "%s", name);
-    look->token_ns = token_ns;
-}
-
-/* What a token would take with half and twice the memory, and from half and twice the storage. */
-static enum moec_status look_around(struct fit_job *job, struct moec_foretell *recorded,
-                                    struct moec_error *err)
-{
-    static const struct {
-        const char *memory, *storage;
-        double factor;
-    } around[] = {{"with half the memory", "from half the storage", 0.5},
-                  {"with twice the memory", "from twice the storage", 2}};
-    const char *path = job->drafts.paths[job->report.winner.draft];
-    const uint64_t buffer_bytes = job->rooms[job->report.winner.draft].buffer_bytes;
-    struct moec_foretold foretold;
-    for (size_t i = 0; i < 2; i++) {
-        struct fit_memory memory = job->memory;
-        struct fit_room room;
-        memory.request.budget_bytes = (uint64_t)((double)memory.request.budget_bytes * around[i].factor);
-        MOEC_TRY(fit_room_find(&memory, path, &room, err));
-        if (room.buffer_bytes > 0)
-            MOEC_TRY(moec_foretell_time(recorded, room.buffer_bytes, &foretold, err));
-        add_look(&job->result, around[i].memory, room.buffer_bytes > 0 ? foretold.token_ns : NAN);
-    }
-    for (size_t i = 0; i < 2; i++) {
-        fit_device_scale(&job->device, around[i].factor);
-        enum moec_status status = moec_foretell_move(recorded, &job->device.described, err);
-        fit_device_scale(&job->device, 1 / around[i].factor);
-        MOEC_TRY(status);
-        MOEC_TRY(moec_foretell_time(recorded, buffer_bytes, &foretold, err));
-        add_look(&job->result, around[i].storage, foretold.token_ns);
-    }
-    return MOEC_OK;
-}
-
-/* What a token takes without one of the decisions. */
-static enum moec_status look_without(struct fit_job *job, struct moec_error *err)
-{
-    const struct moec_tune_candidate *winner = &job->report.winner;
-    struct moec_route route = {0};
-    struct moec_foretold foretold;
-    if (!moec_decision_settings_are_on(&winner->settings))
-        return MOEC_OK;
-    MOEC_TRY(moec_route_read(winner->settings.route, &route, err));
-    for (int i = 0; i < 2; i++) {
-        struct moec_decision_settings settings = winner->settings;
-        if ((i == 0 ? route.share : route.skip) <= 0)
-            continue;
-        if (i == 0)
-            (void)snprintf(settings.route, sizeof settings.route, "top-k:skip:%g", (double)route.skip);
-        else
-            (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", (double)route.share);
-        MOEC_TRY(foretell(job, winner->draft, &settings, &foretold, err));
-        add_look(&job->result, i == 0 ? "without the prior" : "without the skip", foretold.token_ns);
-    }
-    return MOEC_OK;
-}
-
-/* What moec compile would write: the last plan, which spends the whole loss on bits, or where the search part
- * does not expect its proof, the one before. */
-static uint32_t compiled_draft(const struct fit_job *job)
-{
-    uint32_t draft = job->drafts.n - 1;
-    while (draft > 0 && job->report.plain[draft].search.high > job->tune.trial.max_loss)
-        draft--;
-    return job->rooms[draft].n_slots > 0 ? draft : job->report.winner.draft;
-}
-
-static void fill_fit(const struct fit_job *job, const struct moec_foretold *resident,
-                     const struct moec_foretold *plain, struct moec_bundle_fit *fit)
-{
+    const struct moec_tune_report *report = &job->report;
     const struct moec_foretold *foretold = &job->result.foretold;
-    *fit = (struct moec_bundle_fit){.memory_bytes = job->memory.request.budget_bytes,
-                                    .buffer_bytes = job->rooms[job->report.winner.draft].buffer_bytes,
-                                    .n_context = job->memory.n_context,
-                                    .token_ns = foretold->token_ns,
-                                    .compiled_ns = plain->token_ns,
-                                    .resident_ns = resident->token_ns};
+    struct moec_bundle_fit *fit = &job->result.fit;
+    fit->memory_bytes = job->memory.request.budget_bytes;
+    fit->buffer_bytes = job->rooms[report->winner.draft].buffer_bytes;
+    fit->n_context = job->memory.n_context;
+    fit->token_ns = foretold->token_ns;
+    fit->compiled_ns =
+        report->compiled != MOEC_TUNE_NO_DRAFT ? report->plain[report->compiled].foretold.token_ns : 0;
     fit_device_speed(&job->device, &fit->bytes_per_second, &fit->latency_ns);
     (void)snprintf(fit->evict, sizeof fit->evict, "%s", foretold->evict);
     (void)snprintf(fit->predict, sizeof fit->predict, "%s", foretold->predict);
-}
-
-/* All that is said of the winner, on more text than the search ran. */
-static enum moec_status fill_result(struct fit_job *job, struct moec_error *err)
-{
-    const struct moec_tune_candidate *winner = &job->report.winner;
-    const uint64_t buffer_bytes = job->rooms[winner->draft].buffer_bytes;
-    const bool decides = moec_decision_settings_are_on(&winner->settings);
-    struct moec_foretell *recorded = NULL;
-    struct moec_foretold resident, plain;
-    enum moec_status status = MOEC_OK;
-    job->foretell.n_window *= SAID_TIMES;
-    MOEC_TRY(moec_foretell_record(&job->foretell, job->drafts.paths[winner->draft],
-                                  decides ? &winner->settings : NULL, cli_interrupt_is_asked, &recorded,
-                                  err));
-    job->result.all_bytes = moec_foretell_all_bytes(recorded);
-    MOEC_TRY_OUT(moec_foretell_time(recorded, buffer_bytes, &job->result.foretold, err));
-    MOEC_TRY_OUT(moec_foretell_time(recorded, job->result.all_bytes, &resident, err));
-    plain = job->result.foretold;
-    if (decides || compiled_draft(job) != winner->draft)
-        MOEC_TRY_OUT(foretell(job, compiled_draft(job), NULL, &plain, err));
-    fill_fit(job, &resident, &plain, &job->result.fit);
-    MOEC_TRY_OUT(look_around(job, recorded, err));
-    status = look_without(job, err);
-out:
-    moec_foretell_free(recorded);
-    return status;
+    job->result.file = job->output;
+    job->result.memory = cli_text(job->args, "memory");
+    job->result.report = report;
 }
 
 static enum moec_status write_winner(struct fit_job *job, struct moec_error *err)
@@ -367,10 +423,7 @@ static enum moec_status fit(struct fit_job *job, struct moec_error *err)
     const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
     MOEC_TRY(moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err));
     moec_source_close(&job->bundle);
-    job->result.file = job->output;
-    job->result.memory = cli_text(job->args, "memory");
-    job->result.report = &job->report;
-    MOEC_TRY(fill_result(job, err));
+    fill_result(job);
     MOEC_TRY(write_winner(job, err));
     cli_progress_end(&job->progress);
     if (cli_has(job->args, "json"))
@@ -391,7 +444,7 @@ static int run_fit(const struct cli_args *args)
     moec_checkpoint_close(job.checkpoint);
     fit_device_release(&job.device, status == MOEC_OK);
     cli_tune_drafts_release(&job.drafts, status == MOEC_OK);
-    free(job.trace);
+    close_journal(&job, status == MOEC_OK);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
 }
 
@@ -412,8 +465,8 @@ const struct cli_command cli_command_fit = {
         "routers choose is replayed on the described device. The plans and settings of the front are then "
         "tested on text that nothing before has looked at, from the safest to the fastest, until one fails; the "
         "last that passed is written.\n"
-        "What moec compile would write is always a candidate. After Ctrl-C the "
-        "same command continues the work. docs/fit.md describes it.",
+        "What moec compile would write is always a candidate, and nothing that is foretold slower than it is "
+        "written. After Ctrl-C the same command continues the work. docs/fit.md describes it.",
     .examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 600MiB --storage sd -o model.moec\n"
                 "moec-run model.moec -p \"Once upon a time\" --memory 600MiB",
     .more_examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 64MiB --storage 100MB/s,200us "

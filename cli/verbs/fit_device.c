@@ -17,7 +17,7 @@
 
 #define DEFAULT_CONTEXT_TOKENS 2048u /* as moec-run */
 #define PROMPT_TOKENS          20u   /* before a text of -n tokens */
-#define COMPUTE_NS             ((uint64_t)2000000000)
+#define COMPUTE_NS             ((uint64_t)1000000000)
 #define LEAST_CONTEXT_TOKENS   64u
 #define PATTERN_BYTES          ((uint64_t)1 << 17) /* beside a tokenizer's allocations, and for rounding */
 #define TOKENIZER_STEP         ((uint64_t)1 << 16)

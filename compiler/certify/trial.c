@@ -32,9 +32,15 @@ static enum moec_status report_pass(void *context, const char *phase, double don
     return trial->progress->report(trial->progress->context, trial->phase, done * n, total * n);
 }
 
+static uint32_t at_most(uint32_t n, uint32_t most)
+{
+    return most > 0 && most < n ? most : n;
+}
+
 void moec_trial_expect(const struct moec_trial *trial, double n_search, double n_certify)
 {
-    moec_progress_expect(trial->progress, n_search * trial->n_search + n_certify * trial->n_certify);
+    moec_progress_expect(trial->progress, n_search * at_most(trial->n_search, trial->most_search) +
+                                              n_certify * at_most(trial->n_certify, trial->most_certify));
 }
 
 void moec_trial_say(const struct moec_trial *trial, const char *line)
@@ -45,14 +51,36 @@ void moec_trial_say(const struct moec_trial *trial, const char *line)
 
 /* ---- a part ---- */
 
-void moec_trial_close(struct moec_trial *trial)
+/* All of the part but what the original gave. */
+static void forget(struct moec_trial *trial)
 {
     moec_scorer_free(trial->scorer);
     moec_windows_release(&trial->windows);
-    free(trial->reference_nll);
     free(trial->measured.nll);
     free(trial->measured.kl);
-    moec_trial_init(trial->inputs, trial->options, trial->progress, trial);
+    trial->scorer = NULL;
+    trial->measured = (struct moec_measure){0};
+}
+
+void moec_trial_close(struct moec_trial *trial)
+{
+    forget(trial);
+    moec_scorer_reference_free(trial->kept);
+    free(trial->reference_nll);
+    trial->kept = NULL;
+    trial->reference_nll = NULL;
+}
+
+void moec_trial_leave(struct moec_trial *trial)
+{
+    struct moec_scorer_reference *kept =
+        trial->scorer != NULL ? moec_scorer_leave_reference(trial->scorer) : NULL;
+    if (kept == NULL) {
+        moec_trial_close(trial);
+        return;
+    }
+    forget(trial);
+    trial->kept = kept;
 }
 
 static struct moec_chance chance_of(const struct moec_trial *trial)
@@ -73,15 +101,38 @@ static enum moec_status check_chance(const struct moec_trial *trial, struct moec
     return MOEC_OK;
 }
 
+/* The original on the part: what was kept of it, or now. */
+static enum moec_status refer(struct moec_trial *trial, struct moec_error *err)
+{
+    const struct moec_source *original = trial->inputs->original;
+    const struct moec_progress progress = {.report = report_pass, .context = trial};
+    if (trial->kept != NULL) {
+        moec_scorer_use_reference(trial->scorer, trial->kept);
+        trial->kept = NULL;
+        return MOEC_OK;
+    }
+    if (trial->leaves_original)
+        return MOEC_OK;
+    trial->phase = "original";
+    MOEC_TRY(moec_alloc((void **)&trial->reference_nll, trial->windows.n_window, sizeof(double),
+                        "window losses", err));
+    MOEC_TRY(moec_scorer_set_reference(trial->scorer, original->model, original->experts,
+                                       trial->reference_nll, &progress, err));
+    return check_chance(trial, err);
+}
+
 enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, struct moec_error *err)
 {
-    const struct moec_source *bundle = trial->inputs->bundle, *original = trial->inputs->original;
-    const struct moec_progress progress = {.report = report_pass, .context = trial};
-    moec_trial_close(trial);
-    trial->phase = "original";
+    const struct moec_source *bundle = trial->inputs->bundle;
+    if (trial->kept == NULL || trial->part != part)
+        moec_trial_close(trial);
+    trial->part = part;
     MOEC_TRY(moec_windows_part(trial->inputs->windows, part, &trial->windows, err));
+    trial->n_part = trial->windows.n_window;
+    trial->windows.n_window = at_most(trial->n_part, part == MOEC_PART_SEARCH   ? trial->most_search
+                                                     : part == MOEC_PART_SELECT ? trial->most_select
+                                                                                : trial->most_certify);
     const uint64_t n = trial->windows.n_window;
-    MOEC_TRY(moec_alloc((void **)&trial->reference_nll, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&trial->measured.nll, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&trial->measured.kl, n, sizeof(double), "window losses", err));
     const struct moec_scorer_options options = {
@@ -95,9 +146,7 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
     };
     MOEC_TRY(
         moec_scorer_create(bundle->model, bundle->experts, &trial->windows, &options, &trial->scorer, err));
-    MOEC_TRY(moec_scorer_set_reference(trial->scorer, original->model, original->experts,
-                                       trial->reference_nll, &progress, err));
-    MOEC_TRY(check_chance(trial, err));
+    MOEC_TRY(refer(trial, err));
     trial->phase = part == MOEC_PART_SEARCH   ? "search"
                    : part == MOEC_PART_SELECT ? "selection"
                                               : "certificate";
@@ -114,9 +163,15 @@ enum moec_status moec_trial_run(struct moec_trial *trial, const struct moec_scor
 enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *loss, struct moec_error *err)
 {
     static const struct moec_scorer_variation none = {0};
+    MOEC_TRY(moec_trial_run(trial, &none, &trial->measured, err));
+    return moec_trial_weigh(trial, loss, err);
+}
+
+enum moec_status moec_trial_weigh(const struct moec_trial *trial, struct moec_loss *loss,
+                                  struct moec_error *err)
+{
     struct moec_loss_options loss_options = moec_loss_options_default();
     loss_options.confidence = trial->options->confidence;
-    MOEC_TRY(moec_trial_run(trial, &none, &trial->measured, err));
     const struct moec_loss_windows windows = moec_windows_loss_windows(&trial->windows);
     return moec_loss_measure(&windows, trial->reference_nll, trial->measured.nll, trial->measured.kl,
                              &loss_options, loss, err);
@@ -163,7 +218,10 @@ void moec_trial_certify(const struct moec_trial *trial, const struct moec_loss *
     (void)snprintf(certificate->data_name, sizeof certificate->data_name, "%s", trial->inputs->data_name);
     (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
                    moec_arithmetic_certificate_name(trial->options->arithmetic));
-    moec_trial_digest_windows(trial->inputs->data_digest, &trial->windows, certificate->part_digest);
+    /* Of all windows of the part: a certificate on the first of them warns of one on more. */
+    struct moec_windows whole = trial->windows;
+    whole.n_window = trial->n_part;
+    moec_trial_digest_windows(trial->inputs->data_digest, &whole, certificate->part_digest);
 }
 
 /* ---- the tests ---- */
@@ -181,6 +239,8 @@ static enum moec_status measure_test(void *context, uint32_t i, struct moec_loss
 {
     const struct trial_tests *tests = context;
     moec_trial_expect(tests->trial, 0, tests->sequence->n - i);
+    if (tests->sequence->measure != NULL)
+        return tests->sequence->measure(tests->sequence->context, i, loss, err);
     MOEC_TRY(tests->sequence->prepare(tests->sequence->context, i, err));
     return moec_trial_measure(tests->trial, loss, err);
 }

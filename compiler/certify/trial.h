@@ -42,12 +42,18 @@ struct moec_trial {
     const struct moec_trial_options *options;
     const struct moec_progress *progress;   /* not NULL */
     uint32_t n_search, n_select, n_certify; /* windows of these parts */
+    /* Of a part no more windows than these are taken, the first ones; 0 = all. Set before the part is opened. */
+    uint32_t most_search, most_select, most_certify;
+    bool leaves_original; /* parts that are opened from now on are for runs alone, not for losses */
     /* Of the part that is open: */
     struct moec_windows windows;
     struct moec_scorer *scorer;
     double *reference_nll;        /* (W), owned */
     struct moec_measure measured; /* (W) each, owned: of the last measurement */
     const char *phase;
+    enum moec_part part;
+    uint32_t n_part;                    /* windows that it has, of which `windows` are the first */
+    struct moec_scorer_reference *kept; /* owned: what moec_trial_leave kept, of the part */
 };
 
 void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_trial_options *options,
@@ -58,15 +64,19 @@ void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_t
 MOEC_WARN_UNUSED enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part,
                                                   struct moec_error *err);
 void moec_trial_close(struct moec_trial *trial);
+/* Closes the part, but when it is opened next, for another bundle, the original is not evaluated anew. */
+void moec_trial_leave(struct moec_trial *trial);
 
 /* A run of the bundle as the scorer is set up now, with a variation, into `measure`. */
 MOEC_WARN_UNUSED enum moec_status moec_trial_run(struct moec_trial *trial,
                                                  const struct moec_scorer_variation *variation,
                                                  const struct moec_measure *measure, struct moec_error *err);
 
-/* The loss of the bundle as the scorer is set up now. */
+/* The loss of the bundle as the scorer is set up now. And of what trial->measured holds already. */
 MOEC_WARN_UNUSED enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *loss,
                                                      struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_trial_weigh(const struct moec_trial *trial, struct moec_loss *loss,
+                                                   struct moec_error *err);
 
 /* Says what is still to come at most: passes of search and certificate part. And a line for people. */
 void moec_trial_expect(const struct moec_trial *trial, double n_search, double n_certify);
@@ -79,6 +89,8 @@ struct moec_trial_sequence {
     const struct moec_loss *search[MOEC_MAX_SEQUENCE]; /* (n), on the search part */
     const char *(*name)(void *context, uint32_t i);    /* for people; valid until the next call */
     enum moec_status (*prepare)(void *context, uint32_t i, struct moec_error *err); /* sets the scorer up */
+    /* Of who knows losses from before: opens the part and measures, in place of `prepare`; NULL = no one does. */
+    enum moec_status (*measure)(void *context, uint32_t i, struct moec_loss *loss, struct moec_error *err);
     void (*passed)(void *context, uint32_t i); /* after its test, in which it was proven */
     void *context;
 };

@@ -16,11 +16,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What every bundle has or can be given; the first of equals is taken. */
-static const struct moec_evict_ops *const policies[] = {&moec_evict_hobbit, &moec_evict_lru, &moec_evict_lfu};
-static const struct moec_predict_ops *const predictors[] = {&moec_predict_none, &moec_predict_gate};
-#define N_POLICY    (sizeof policies / sizeof *policies)
-#define N_PREDICTOR (sizeof predictors / sizeof *predictors)
+/* What every bundle has or can be given; the first of equals is taken. The first few serve to compare bundles. */
+static const struct moec_evict_ops *const policies[] = {&moec_evict_hobbit, &moec_evict_lru,  &moec_evict_lfu,
+                                                        &moec_evict_lhu,    &moec_evict_fate, &moec_evict_arc,
+                                                        &moec_evict_edgemoe};
+static const struct moec_predict_ops *const predictors[] = {&moec_predict_none, &moec_predict_gate,
+                                                            &moec_predict_path_gate};
+#define N_POLICY        (sizeof policies / sizeof *policies)
+#define N_PREDICTOR     (sizeof predictors / sizeof *predictors)
+#define N_FEW_POLICY    3u
+#define N_FEW_PREDICTOR 2u
+/* Of what the first few take: the best of many must take less than this to be more than luck. */
+#define WORTH 0.98
 
 struct moec_foretell {
     struct moec_bundle *bundle;
@@ -129,8 +136,9 @@ static enum moec_status run(const struct moec_foretell_setup *setup, const char 
 
 /* The decisions again, of the recorded scores: they come out the same, and so what logical caches hold does.
  */
-static enum moec_status decide(struct moec_foretell *foretell, const struct moec_decision_settings *settings,
-                               const char *path, struct moec_error *err)
+static enum moec_status decide(struct moec_foretell *foretell, const struct moec_model *given,
+                               const struct moec_decision_settings *settings, const char *path,
+                               struct moec_error *err)
 {
     const struct moec_bundle *bundle = foretell->bundle;
     enum moec_status status = MOEC_OK;
@@ -139,11 +147,13 @@ static enum moec_status decide(struct moec_foretell *foretell, const struct moec
     MOEC_TRY(moec_simulated_decisions_check(&foretell->replay, &bundle->config, path, err));
     MOEC_TRY(
         moec_route_from_settings(settings, &bundle->config, &bundle->paths, path, &foretell->route, err));
-    MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
-    MOEC_TRY(moec_model_create(&bundle->config, &dense, &model, err));
+    if (given == NULL) {
+        MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
+        MOEC_TRY(moec_model_create(&bundle->config, &dense, &model, err));
+    }
     const struct moec_simulated_decisions_setup setup = {.replay = &foretell->replay,
                                                          .recording = &foretell->plain,
-                                                         .model = model,
+                                                         .model = given != NULL ? given : model,
                                                          .route = &foretell->route};
     MOEC_TRY_OUT(moec_simulated_decisions_make(&setup, &foretell->decided, err));
     MOEC_TRY_OUT(moec_recording_make(&foretell->decided.replay, NULL, 0, &foretell->recording, err));
@@ -162,23 +172,24 @@ static uint64_t second_sequence(const struct moec_recording *recording)
     return step < recording->n_step ? step : 0;
 }
 
-static enum moec_status read_recording(const struct moec_foretell_setup *setup, const char *path,
-                                       const struct moec_decision_settings *settings,
+static enum moec_status read_recording(const struct moec_device *device, const struct moec_model *model,
+                                       const char *path, const struct moec_decision_settings *settings,
                                        struct moec_foretell *foretell, struct moec_error *err)
 {
     MOEC_TRY(moec_bundle_open(path, &foretell->bundle, err));
-    MOEC_TRY(moec_replay_load(setup->trace, &foretell->replay, err));
+    if (foretell->replay.paths == NULL)
+        foretell->replay.paths = &foretell->bundle->paths;
     foretell->low = foretell->replay.low_copy;
     if (settings != NULL && moec_decision_settings_are_on(settings)) {
         MOEC_TRY(moec_recording_make(&foretell->replay, NULL, 0, &foretell->plain, err));
-        MOEC_TRY(decide(foretell, settings, path, err));
+        MOEC_TRY(decide(foretell, model, settings, path, err));
     } else {
         MOEC_TRY(moec_recording_make(&foretell->replay, NULL, 0, &foretell->recording, err));
     }
     moec_recording_count_from(&foretell->recording, second_sequence(&foretell->recording));
     MOEC_TRY(moec_simulated_model_of_bundle(foretell->bundle, 0, foretell->low, &foretell->recording,
                                             &foretell->model, err));
-    return moec_foretell_move(foretell, setup->device, err);
+    return moec_foretell_move(foretell, device, err);
 }
 
 enum moec_status moec_foretell_move(struct moec_foretell *foretell, const struct moec_device *device,
@@ -199,14 +210,36 @@ enum moec_status moec_foretell_record(const struct moec_foretell_setup *setup, c
                                       bool (*is_cancelled)(void), struct moec_foretell **out,
                                       struct moec_error *err)
 {
-    void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_foretell), "a recording", err));
-    struct moec_foretell *foretell = memory;
-    *foretell = (struct moec_foretell){0};
+    struct moec_foretell *foretell = NULL;
+    MOEC_TRY(moec_alloc((void **)&foretell, 1, sizeof *foretell, "a recording", err));
     enum moec_status status = run(setup, path, settings, is_cancelled, err);
     if (status == MOEC_OK)
-        status = read_recording(setup, path, settings, foretell, err);
+        status = moec_replay_load(setup->trace, &foretell->replay, err);
     (void)unlink(setup->trace);
+    if (status == MOEC_OK)
+        status = read_recording(setup->device, NULL, path, settings, foretell, err);
+    if (status != MOEC_OK) {
+        moec_foretell_free(foretell);
+        return status;
+    }
+    *out = foretell;
+    return MOEC_OK;
+}
+
+enum moec_status moec_foretell_recorded(const struct moec_device *device, const struct moec_model *model,
+                                        struct moec_replay *ran, const char *path,
+                                        const struct moec_decision_settings *settings,
+                                        struct moec_foretell **out, struct moec_error *err)
+{
+    struct moec_foretell *foretell = NULL;
+    enum moec_status status = moec_alloc((void **)&foretell, 1, sizeof *foretell, "a recording", err);
+    if (status != MOEC_OK) {
+        moec_replay_release(ran);
+        return status;
+    }
+    foretell->replay = *ran;
+    *ran = (struct moec_replay){0};
+    status = read_recording(device, model, path, settings, foretell, err);
     if (status != MOEC_OK) {
         moec_foretell_free(foretell);
         return status;
@@ -248,35 +281,74 @@ uint64_t moec_foretell_all_bytes(const struct moec_foretell *foretell)
     return foretell->model.all_bytes;
 }
 
+/* What one way takes, if it is less than what `out` has. */
+static enum moec_status try_way(const struct moec_foretell *foretell, uint64_t buffer_bytes,
+                                const struct moec_evict_ops *policy, const struct moec_predict_ops *predictor,
+                                struct moec_foretold *out, struct moec_error *err)
+{
+    const struct moec_recording *recording = &foretell->recording;
+    const uint64_t most_bytes = foretell->model.every_bytes;
+    const struct moec_simulated_setup setup = {.recording = recording,
+                                               .model = &foretell->model,
+                                               .device = &foretell->clock,
+                                               .capacity_bytes =
+                                                   buffer_bytes < most_bytes ? buffer_bytes : most_bytes,
+                                               .policy = policy,
+                                               .predictor = predictor,
+                                               .precision = foretell->route.precision,
+                                               .reads_on = true};
+    const double n_token = (double)recording->n_decoded;
+    struct moec_simulated_result result;
+    if (!moec_simulated_can_predict(recording, &foretell->model, predictor))
+        return MOEC_OK;
+    MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
+    if (!(result.tpot_ns_mean < out->token_ns))
+        return MOEC_OK;
+    *out = (struct moec_foretold){.token_ns = result.tpot_ns_mean,
+                                  .read_bytes = (double)result.decode.read_bytes / n_token,
+                                  .stall_ns = result.decode.stall_ns / n_token,
+                                  .reads = (double)result.decode.misses / n_token};
+    (void)snprintf(out->evict, sizeof out->evict, "%s", policy->name);
+    (void)snprintf(out->predict, sizeof out->predict, "%s", predictor->name);
+    return MOEC_OK;
+}
+
+static enum moec_status try_ways(const struct moec_foretell *foretell, uint64_t buffer_bytes, size_t n_policy,
+                                 size_t n_predictor, struct moec_foretold *out, struct moec_error *err)
+{
+    *out = (struct moec_foretold){.token_ns = INFINITY};
+    for (size_t i = 0; i < n_policy * n_predictor; i++)
+        MOEC_TRY(try_way(foretell, buffer_bytes, policies[i % n_policy], predictors[i / n_policy], out, err));
+    return MOEC_OK;
+}
+
 enum moec_status moec_foretell_time(const struct moec_foretell *foretell, uint64_t buffer_bytes,
                                     struct moec_foretold *out, struct moec_error *err)
 {
-    const struct moec_recording *recording = &foretell->recording;
-    struct moec_simulated_setup setup = {.recording = recording,
-                                         .model = &foretell->model,
-                                         .device = &foretell->clock,
-                                         .capacity_bytes = buffer_bytes,
-                                         .precision = foretell->route.precision,
-                                         .reads_on = true};
-    if (setup.capacity_bytes > foretell->model.every_bytes)
-        setup.capacity_bytes = foretell->model.every_bytes;
-    *out = (struct moec_foretold){.token_ns = INFINITY};
-    for (size_t i = 0; i < (foretell->has_times ? N_POLICY * N_PREDICTOR : 1); i++) {
-        struct moec_simulated_result result;
-        setup.policy = policies[i % N_POLICY];
-        setup.predictor = predictors[i / N_POLICY];
-        if (!moec_simulated_can_predict(recording, &foretell->model, setup.predictor))
-            continue;
-        MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
-        if (!(result.tpot_ns_mean < out->token_ns))
-            continue;
-        const double n_token = (double)recording->n_decoded;
-        *out = (struct moec_foretold){.token_ns = result.tpot_ns_mean,
-                                      .read_bytes = (double)result.decode.read_bytes / n_token,
-                                      .stall_ns = result.decode.stall_ns / n_token,
-                                      .reads = (double)result.decode.misses / n_token};
-        (void)snprintf(out->evict, sizeof out->evict, "%s", setup.policy->name);
-        (void)snprintf(out->predict, sizeof out->predict, "%s", setup.predictor->name);
-    }
+    if (!foretell->has_times)
+        return try_ways(foretell, buffer_bytes, 1, 1, out, err);
+    return try_ways(foretell, buffer_bytes, N_FEW_POLICY, N_FEW_PREDICTOR, out, err);
+}
+
+enum moec_status moec_foretell_best(const struct moec_foretell *foretell, uint64_t buffer_bytes,
+                                    struct moec_foretold *out, struct moec_error *err)
+{
+    struct moec_foretold best;
+    MOEC_TRY(moec_foretell_time(foretell, buffer_bytes, out, err));
+    MOEC_TRY(try_ways(foretell, buffer_bytes, N_POLICY, N_PREDICTOR, &best, err));
+    if (best.token_ns < WORTH * out->token_ns)
+        *out = best;
     return MOEC_OK;
+}
+
+enum moec_status moec_foretell_with(const struct moec_foretell *foretell, uint64_t buffer_bytes,
+                                    const char *evict, const char *predict, struct moec_foretold *out,
+                                    struct moec_error *err)
+{
+    const struct moec_evict_ops *policy = NULL;
+    const struct moec_predict_ops *predictor = NULL;
+    MOEC_TRY(moec_evict_find(evict, &policy, err));
+    MOEC_TRY(moec_predict_find(predict, &predictor, err));
+    *out = (struct moec_foretold){.token_ns = INFINITY};
+    return try_way(foretell, buffer_bytes, policy, predictor, out, err);
 }

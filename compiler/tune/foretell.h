@@ -11,7 +11,9 @@
 #include "formats/bundle/bundle.h"
 #include "formats/model/decision_settings.h"
 #include "formats/trace/device_description.h"
+#include "formats/trace/replay.h"
 #include "profiler/evaluate/windows.h"
+#include "runtime/forward/model.h"
 
 #include <math.h>
 
@@ -45,12 +47,30 @@ MOEC_WARN_UNUSED enum moec_status moec_foretell_record(const struct moec_foretel
                                                        const struct moec_decision_settings *settings,
                                                        bool (*is_cancelled)(void), struct moec_foretell **out,
                                                        struct moec_error *err);
+/* The same of what a scorer has run (profiler/evaluate/router_record.h), with the bundle at `path` and these
+ * settings; `ran` is taken over in any case. `model` is the bundle's, for the call. Errors: those of the
+ * simulator. */
+MOEC_WARN_UNUSED enum moec_status moec_foretell_recorded(const struct moec_device *device,
+                                                         const struct moec_model *model,
+                                                         struct moec_replay *ran, const char *path,
+                                                         const struct moec_decision_settings *settings,
+                                                         struct moec_foretell **out, struct moec_error *err);
 void moec_foretell_free(struct moec_foretell *foretell); /* NULL-safe */
 
-/* The fastest eviction and predictor for a buffer of so many bytes; of equals the first. Without a device
- * what hobbit reads with no predictor. Errors: those of moec_simulated_run. */
+/* The fastest of three evictions, with a gate that predicts and without, for a buffer of so many bytes; of equals
+ * the first. Without a device what hobbit reads with no predictor. Errors: those of moec_simulated_run. */
 MOEC_WARN_UNUSED enum moec_status moec_foretell_time(const struct moec_foretell *foretell,
                                                      uint64_t buffer_bytes, struct moec_foretold *out,
+                                                     struct moec_error *err);
+
+/* The same of every eviction and predictor that a bundle has without being taught, where that takes at least 2 %
+ * less. And with one of them by name. */
+MOEC_WARN_UNUSED enum moec_status moec_foretell_best(const struct moec_foretell *foretell,
+                                                     uint64_t buffer_bytes, struct moec_foretold *out,
+                                                     struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_foretell_with(const struct moec_foretell *foretell,
+                                                     uint64_t buffer_bytes, const char *evict,
+                                                     const char *predict, struct moec_foretold *out,
                                                      struct moec_error *err);
 
 /* Another device from here on, of the same layers. Errors: those of moec_simulated_device_make. */

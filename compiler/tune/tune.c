@@ -1,10 +1,14 @@
 #include "compiler/tune/tune.h"
 
 #include "compiler/tune/tune_internal.h"
+#include "profiler/evaluate/router_record.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+
+/* Of which what routers choose is recorded for a fit: times hardly differ with more, and memory does. */
+#define RECORDED_TOKENS 8192u
 
 /* ---- measuring ---- */
 
@@ -22,7 +26,7 @@ enum moec_status moec_tune_open(struct tune *tune, uint32_t draft, enum moec_par
     if (tune->draft == draft && tune->part == part)
         return MOEC_OK;
     forget_sparsity(tune);
-    moec_trial_close(&tune->trial);
+    moec_trial_leave(&tune->trial);
     tune->part = MOEC_PART_ALL;
     if (tune->draft != draft)
         MOEC_TRY(tune->drafts->open(tune->drafts->context, draft, err));
@@ -80,12 +84,53 @@ static void fill_traffic(const struct tune *tune, struct moec_tune_candidate *ca
         candidate->kept_share = (double)kept.active_bytes / (double)kept.dense_bytes;
 }
 
-enum moec_status moec_tune_measure(struct tune *tune, struct moec_tune_candidate *candidate,
-                                   struct moec_loss *loss, struct moec_error *err)
+/* The scorer's run, with what its routers chose where that is to be foretold of. */
+static enum moec_status run(struct tune *tune, struct moec_replay *ran, struct moec_error *err)
 {
-    MOEC_TRY(moec_trial_measure(&tune->trial, loss, err));
-    fill_traffic(tune, candidate);
-    return MOEC_OK;
+    const struct moec_source *bundle = tune->trial.inputs->bundle;
+    struct moec_router_record *record = NULL;
+    struct moec_scorer_variation variation = {0};
+    MOEC_TRY(moec_router_record_create(bundle->model, &tune->trial.windows, tune->options->trial.n_prompt,
+                                       RECORDED_TOKENS, &record, err));
+    variation.watch = moec_router_record_watch(record);
+    const enum moec_status status = moec_trial_run(&tune->trial, &variation, &tune->trial.measured, err);
+    if (status == MOEC_OK)
+        moec_router_record_take(record, ran);
+    moec_router_record_free(record);
+    return status;
+}
+
+enum moec_status moec_tune_record(struct tune *tune, const struct moec_tune_candidate *candidate,
+                                  struct moec_replay *ran, struct moec_error *err)
+{
+    MOEC_TRY(moec_tune_open(tune, candidate->draft, MOEC_PART_SEARCH, err));
+    MOEC_TRY(moec_tune_set_up(tune, candidate, err));
+    return run(tune, ran, err);
+}
+
+enum moec_status moec_tune_measure(struct tune *tune, enum moec_part part,
+                                   struct moec_tune_candidate *candidate, struct moec_loss *loss,
+                                   struct moec_error *err)
+{
+    const struct moec_tune_fit *fit = part == MOEC_PART_SEARCH ? tune->options->fit : NULL;
+    struct moec_replay ran = {0};
+    bool found = false;
+    MOEC_TRY(moec_tune_find(tune, part, candidate, loss, &found, err));
+    if (found)
+        return MOEC_OK;
+    MOEC_TRY(moec_tune_open(tune, candidate->draft, part, err));
+    MOEC_TRY(moec_tune_set_up(tune, candidate, err));
+    if (fit == NULL) {
+        MOEC_TRY(moec_trial_measure(&tune->trial, loss, err));
+        fill_traffic(tune, candidate);
+    } else {
+        MOEC_TRY(run(tune, &ran, err));
+        fill_traffic(tune, candidate);
+        MOEC_TRY(fit->foretell(fit->context, candidate->draft, &candidate->settings,
+                               tune->trial.inputs->bundle->model, &ran, &candidate->foretold, err));
+        MOEC_TRY(moec_trial_weigh(&tune->trial, loss, err));
+    }
+    return moec_tune_keep(tune, part, candidate, loss, err);
 }
 
 uint64_t moec_tune_bytes(const struct moec_tune_candidate *candidate)
@@ -135,20 +180,21 @@ static const char *name_test(void *context, uint32_t i)
 
 /* ---- the tests ---- */
 
-static enum moec_status prepare_test(void *context, uint32_t i, struct moec_error *err)
+static enum moec_status measure_test(void *context, uint32_t i, struct moec_loss *loss,
+                                     struct moec_error *err)
 {
     struct tune *tune = context;
-    MOEC_TRY(moec_tune_open(tune, candidate_of(tune, i)->draft, MOEC_PART_CERTIFICATE, err));
-    return moec_tune_set_up(tune, candidate_of(tune, i), err);
+    tune->tested = *candidate_of(tune, i);
+    MOEC_TRY(moec_tune_open(tune, tune->tested.draft, MOEC_PART_CERTIFICATE, err));
+    return moec_tune_measure(tune, MOEC_PART_CERTIFICATE, &tune->tested, loss, err);
 }
 
 static void keep_passed(void *context, uint32_t i)
 {
     struct tune *tune = context;
     struct moec_tune_report *report = tune->report;
-    report->winner = *candidate_of(tune, i);
+    report->winner = tune->tested;
     report->after = moec_tune_cost_of(candidate_of(tune, i));
-    fill_traffic(tune, &report->winner);
     if (tune->sparsity == NULL)
         return;
     const struct moec_sparsity_counts counts = moec_sparsity_counts(tune->sparsity);
@@ -166,7 +212,7 @@ static enum moec_status test_all(struct tune *tune, struct moec_loss *first, uin
     struct moec_tune_report *report = tune->report;
     struct moec_trial_sequence sequence = {.n = report->n_sequence,
                                            .name = name_test,
-                                           .prepare = prepare_test,
+                                           .measure = measure_test,
                                            .passed = keep_passed,
                                            .context = tune};
     for (uint32_t i = 0; i < sequence.n; i++) {
@@ -182,9 +228,7 @@ static enum moec_status test_all(struct tune *tune, struct moec_loss *first, uin
 static enum moec_status look(struct tune *tune, struct moec_tune_candidate *candidate, struct moec_loss *loss,
                              struct moec_error *err)
 {
-    MOEC_TRY(moec_tune_open(tune, candidate->draft, MOEC_PART_CERTIFICATE, err));
-    MOEC_TRY(moec_tune_set_up(tune, candidate, err));
-    return moec_tune_measure(tune, candidate, loss, err);
+    return moec_tune_measure(tune, MOEC_PART_CERTIFICATE, candidate, loss, err);
 }
 
 /* What the search part says of a plan alone: each was measured. */
@@ -282,12 +326,17 @@ static enum moec_status certify(struct tune *tune, struct moec_error *err)
     struct moec_loss without, first = {0};
     uint32_t n_passed = 0;
     moec_trial_expect(&tune->trial, 0, report->n_sequence + 2);
+    if (tune->options->fit != NULL)
+        MOEC_TRY(moec_tune_fit_choose_windows(tune, err));
+    MOEC_TRY(moec_tune_fix_sequence(tune, err));
     /* No test: what the bundle loses and misses without decisions, to be shown beside them. */
     MOEC_TRY(look(tune, &plain, &without, err));
     MOEC_TRY(test_all(tune, &first, &n_passed, err));
     if (n_passed == 0)
         return moec_trial_refuse(&tune->trial, "Without decisions", "decisions", name_test(tune, 0), &without,
                                  &first, err);
+    if (tune->options->fit != NULL)
+        MOEC_TRY(moec_tune_fit_check_winner(tune, n_passed, err));
     report->before = find_before(tune);
     if (report->winner.draft != plain.draft) {
         plain = report->plain[report->winner.draft];
@@ -302,8 +351,9 @@ enum moec_status moec_tune(const struct moec_trial_inputs *inputs, const struct 
 {
     struct tune tune = {.options = options, .drafts = drafts, .report = report, .part = MOEC_PART_ALL};
     enum moec_status status = MOEC_OK;
-    *report = (struct moec_tune_report){0};
+    *report = (struct moec_tune_report){.compiled = MOEC_TUNE_NO_DRAFT};
     moec_trial_init(inputs, &options->trial, progress, &tune.trial);
+    tune.trial.most_search = tune.trial.most_select = options->fit != NULL ? options->fit->n_search : 0;
     if (drafts != NULL)
         MOEC_TRY_OUT(drafts->open(drafts->context, 0, err));
     MOEC_TRY_OUT(moec_tune_check(&tune, err));
@@ -317,6 +367,8 @@ enum moec_status moec_tune(const struct moec_trial_inputs *inputs, const struct 
         status = refuse_search(&tune, err);
     else
         status = certify(&tune, err);
+    if (status == MOEC_OK && options->fit != NULL)
+        status = moec_tune_fit_look(&tune, err);
 out:
     moec_trial_close(&tune.trial);
     moec_sparsity_free(tune.sparsity);

@@ -26,6 +26,8 @@
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/sparsity_plan.h"
 #include "formats/trace/device_description.h"
+#include "formats/trace/replay.h"
+#include "profiler/common/unit.h"
 
 #define MOEC_TUNE_MAX_CANDIDATES 256
 #define MOEC_TUNE_MAX_DRAFTS     8
@@ -35,15 +37,25 @@
  * own choices. Drafts are then searched with the slots that the device's memory leaves them, and their bits
  * alone are candidates too. */
 struct moec_tune_fit {
-    /* Of a draft with these settings. Errors end the search. */
+    /* Of a draft with these settings, of which `ran` is what its routers chose on the search part (taken over in any
+     * case) and `model` the weights. Errors end the search. */
     enum moec_status (*foretell)(void *context, uint32_t draft, const struct moec_decision_settings *settings,
+                                 const struct moec_model *model, struct moec_replay *ran,
                                  struct moec_foretold *out, struct moec_error *err);
+    /* When the tests have ended: of the winner again, and of its draft with other settings. `ran` likewise. */
+    enum moec_status (*look)(void *context, uint32_t draft, const struct moec_decision_settings *settings,
+                             const struct moec_model *model, struct moec_replay *ran, struct moec_error *err);
     void *context;
     /* Of a layer, for decisions; 0: the draft does not run in the memory and is left out. */
     uint32_t n_slots[MOEC_TUNE_MAX_DRAFTS];
     bool holds_all[MOEC_TUNE_MAX_DRAFTS]; /* memory has room for every expert */
     uint32_t n_measured;                  /* candidates that are measured at most */
+    uint32_t n_search; /* windows of the search part, and of the selection part, that they are measured on */
 };
+
+/* Times that foretelling cannot tell apart: more than this share above another one is slower. */
+#define MOEC_TUNE_SLOWER   0.02
+#define MOEC_TUNE_NO_DRAFT UINT32_MAX
 
 struct moec_tune_options {
     /* A policy of decisions that searches in place of moec tune: built-in name or path. NULL = none. */
@@ -65,6 +77,10 @@ struct moec_tune_options {
      * keep-top of those with a route, the start of the cache, whether prompts are left out. */
     struct moec_decision_settings shared;
     const struct moec_tune_fit *fit; /* with drafts, route and skip alone; NULL: by bytes. Borrowed. */
+    /* What was measured is kept there and found again, and what the certificate part is to test before any of its
+     * windows is read. Then SHA-256 of each draft. Borrowed; NULL = nothing is kept. */
+    struct moec_units *units;
+    const uint8_t (*draft_digests)[MOEC_SHA256_BYTES];
 };
 
 /* Whether candidates differ in which experts tokens take. */
@@ -125,6 +141,9 @@ struct moec_tune_report {
     uint32_t n_candidate;
     uint32_t sequence[MOEC_MAX_SEQUENCE]; /* (n_sequence) places in candidates, in the order of the tests */
     uint32_t n_sequence;
+    /* With a fit: the draft that compile alone would write, as its search expects; MOEC_TUNE_NO_DRAFT where that does
+     * not run in the memory. Nothing that is foretold slower is the winner, unless a test refuted it. */
+    uint32_t compiled;
     /* The last that passed, and what the certificate part says of it. */
     struct moec_tune_candidate winner;
     struct moec_certificate certificate; /* of all of it, with the tests */

@@ -1,6 +1,8 @@
 /* Candidates of a fit: plans of bits, each with routes and skips of rising strength, by the time that tokens
  * take on a device. */
+#include "compiler/certify/prefix.h"
 #include "compiler/tune/tune_internal.h"
+#include "runtime/policy/route.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,9 +22,11 @@ static const struct ray {
 #define MOST_TRIES 5    /* of a plan along a ray */
 #define FIRST_TRY  0.7  /* strength */
 #define STRONGER   1.6
-/* What tries are hoped to leave of a token's time, where none was made or none went beyond the aim. */
+/* What tries are hoped to leave of a token's time, where none was made, unless other tries left less, or none went
+ * beyond the aim. And of the best time so far what a further try must hope for. */
 #define HOPE_UNTRIED 0.6
 #define HOPE_MILD    0.8
+#define WORTH        0.98
 
 /* What is known of a plan along a ray: the strongest try within the aim and the mildest beyond it. Strength 0
  * is the plan alone. */
@@ -33,11 +37,11 @@ struct bracket {
     uint32_t n;
 };
 
-static struct moec_decision_settings settings_of(const struct tune *tune, const struct ray *ray,
-                                                 double strength)
+static struct moec_decision_settings settings_of(const struct tune *tune, uint32_t draft,
+                                                 const struct ray *ray, double strength)
 {
     struct moec_decision_settings settings = tune->options->shared;
-    settings.n_slots = tune->options->fit->n_slots[tune->draft];
+    settings.n_slots = tune->options->fit->n_slots[draft];
     if (ray == NULL) {
         settings.keep_top = 0;
         return settings;
@@ -50,19 +54,17 @@ static struct moec_decision_settings settings_of(const struct tune *tune, const 
     return settings;
 }
 
-static enum moec_status measure(struct tune *tune, const struct moec_decision_settings *settings,
+static enum moec_status measure(struct tune *tune, uint32_t draft,
+                                const struct moec_decision_settings *settings,
                                 struct moec_tune_candidate *candidate, struct moec_error *err)
 {
-    const struct moec_tune_fit *fit = tune->options->fit;
     char name[MOEC_TUNE_NAME_BYTES], line[256];
-    *candidate = (struct moec_tune_candidate){.draft = tune->draft, .settings = *settings};
-    MOEC_TRY(moec_tune_set_up(tune, candidate, err));
-    MOEC_TRY(moec_tune_measure(tune, candidate, &candidate->search, err));
+    *candidate = (struct moec_tune_candidate){.draft = draft, .settings = *settings};
+    MOEC_TRY(moec_tune_measure(tune, MOEC_PART_SEARCH, candidate, &candidate->search, err));
     candidate->chosen = candidate->search;
-    MOEC_TRY(fit->foretell(fit->context, tune->draft, settings, &candidate->foretold, err));
     (void)snprintf(line, sizeof line,
                    "plan %" PRIu32 ", %s: loss %.3f%% (upper bound %.3f%%), %.3f ms a token (%.1f KiB read)",
-                   tune->draft + 1, moec_tune_name(settings, 0, name), 100 * candidate->search.loss,
+                   draft + 1, moec_tune_name(settings, 0, name), 100 * candidate->search.loss,
                    100 * candidate->search.high, 1e-6 * candidate->foretold.token_ns,
                    candidate->foretold.read_bytes / 1024);
     moec_trial_say(&tune->trial, line);
@@ -83,15 +85,15 @@ static double meeting(const struct bracket *bracket, double aim)
     return width > 0 ? fmin(0.8, fmax(0.2, (aim - bracket->low_loss) / width)) : 0.5;
 }
 
-/* The time that the next try may show; INFINITY where none pays. */
-static double promise(const struct bracket *bracket, double target)
+/* The time that the next try may show; INFINITY where none pays. `hope` is of brackets without a try. */
+static double promise(const struct bracket *bracket, double target, double hope)
 {
     const double aim = AIM * target;
     if (bracket->n == MOST_TRIES || aim - bracket->low_loss < NEAR * target ||
         (bracket->has_high && bracket->high_loss - bracket->low_loss < NEAR * target))
         return INFINITY;
     if (!bracket->has_high)
-        return bracket->low_ns * (bracket->n == 0 ? HOPE_UNTRIED : HOPE_MILD);
+        return bracket->low_ns * (bracket->n == 0 ? hope : HOPE_MILD);
     return bracket->low_ns + meeting(bracket, aim) * (bracket->high_ns - bracket->low_ns);
 }
 
@@ -109,9 +111,8 @@ static enum moec_status try_ray(struct tune *tune, uint32_t draft, size_t r, str
     const double target = tune->options->trial.max_loss, strength = next_strength(bracket, target);
     struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
     expect(tune, report->n_candidate);
-    MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
-    const struct moec_decision_settings settings = settings_of(tune, &rays[r], strength);
-    MOEC_TRY(measure(tune, &settings, candidate, err));
+    const struct moec_decision_settings settings = settings_of(tune, draft, &rays[r], strength);
+    MOEC_TRY(measure(tune, draft, &settings, candidate, err));
     report->n_candidate++;
     bracket->n++;
     if (candidate->search.loss > AIM * target) {
@@ -135,23 +136,166 @@ static enum moec_status try_plain(struct tune *tune, uint32_t draft, struct moec
         report->plain[draft].search.loss = report->plain[draft].search.high = INFINITY;
         return MOEC_OK;
     }
-    MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
-    const struct moec_decision_settings settings = settings_of(tune, NULL, 0);
+    const struct moec_decision_settings settings = settings_of(tune, draft, NULL, 0);
     expect(tune, report->n_candidate);
-    MOEC_TRY(measure(tune, &settings, &report->plain[draft], err));
+    MOEC_TRY(measure(tune, draft, &settings, &report->plain[draft], err));
     report->candidates[report->n_candidate++] = report->plain[draft];
     return MOEC_OK;
 }
 
-/* Of drafts whose experts memory holds, the one of the least loss stays, and what loses less, which is tested
- * before it; whether there is one. */
+/* ---- beside compile ---- */
+
+/* The last draft spends the whole loss on bits; where the search part does not expect its proof, compile would end
+ * with one before. */
+static uint32_t find_compiled(const struct tune *tune)
+{
+    const struct moec_tune_report *report = tune->report;
+    uint32_t draft = moec_tune_draft_count(tune) - 1;
+    while (draft > 0 && report->plain[draft].search.high > tune->options->trial.max_loss)
+        draft--;
+    return tune->options->fit->n_slots[draft] > 0 ? draft : MOEC_TUNE_NO_DRAFT;
+}
+
+static bool is_slower(const struct moec_tune_report *report, const struct moec_tune_candidate *candidate)
+{
+    return report->compiled != MOEC_TUNE_NO_DRAFT &&
+           candidate->foretold.token_ns >
+               (1 + MOEC_TUNE_SLOWER) * report->plain[report->compiled].foretold.token_ns;
+}
+
+/* The plain draft itself; n_candidate where it is not among the candidates. */
+static uint32_t place_of_compiled(const struct moec_tune_report *report)
+{
+    uint32_t i = 0;
+    while (i < report->n_candidate && (report->candidates[i].draft != report->compiled ||
+                                       moec_decision_settings_are_on(&report->candidates[i].settings)))
+        i++;
+    return i;
+}
+
+/* Of what is slower the plan of bits that loses least alone is left, for texts that prove nothing else. */
+bool moec_tune_fit_admits(const struct moec_tune_report *report, const struct moec_tune_options *options,
+                          const struct moec_tune_candidate *candidate)
+{
+    if (options->fit == NULL || !is_slower(report, candidate))
+        return true;
+    if (moec_decision_settings_are_on(&candidate->settings))
+        return false;
+    for (uint32_t d = 0; d < MOEC_TUNE_MAX_DRAFTS; d++)
+        if (report->plain[d].search.n_window > 0 && report->plain[d].search.loss < candidate->search.loss)
+            return false;
+    return true;
+}
+
+_Static_assert(MOEC_SEQUENCE_MAX_BETWEEN + 2 < MOEC_MAX_SEQUENCE, "a sequence has room for one more");
+
+/* Of two that stand close on the front only one is tested; this one always is. */
+void moec_tune_fit_add_compiled(const struct tune *tune)
+{
+    struct moec_tune_report *report = tune->report;
+    const uint32_t place = place_of_compiled(report);
+    uint32_t at = 0;
+    if (place == report->n_candidate || !report->candidates[place].is_on_front || report->n_sequence == 0)
+        return;
+    const uint64_t ns = moec_tune_bytes(&report->candidates[place]);
+    for (; at < report->n_sequence; at++) {
+        if (report->sequence[at] == place)
+            return;
+        if (moec_tune_bytes(&report->candidates[report->sequence[at]]) < ns)
+            break;
+    }
+    for (uint32_t i = report->n_sequence++; i > at; i--)
+        report->sequence[i] = report->sequence[i - 1];
+    report->sequence[at] = place;
+}
+
+/* By what the other parts say of the sequence's fastest, as moec compile chooses them. */
+enum moec_status moec_tune_fit_choose_windows(struct tune *tune, struct moec_error *err)
+{
+    const struct moec_tune_report *report = tune->report;
+    const struct moec_tune_candidate *last = &report->candidates[report->sequence[report->n_sequence - 1]];
+    const struct moec_loss *losses[] = {&last->search, &last->chosen};
+    const size_t n_loss = tune->trial.n_select > 0 ? 2 : 1;
+    struct moec_windows part = {0};
+    double variance = 0;
+    uint32_t n_measured = 0;
+    for (size_t i = 0; i < n_loss; i++) {
+        const double sum = losses[i]->error * losses[i]->n_window;
+        if (losses[i]->n_unit < 2)
+            continue;
+        variance += sum * sum;
+        n_measured += losses[i]->n_window;
+    }
+    MOEC_TRY(moec_windows_part(tune->trial.inputs->windows, MOEC_PART_CERTIFICATE, &part, err));
+    const struct moec_prefix_request request = {.n_window = part.n_window,
+                                                .documents = part.by_document ? part.document : NULL,
+                                                .target = tune->options->trial.max_loss,
+                                                .confidence = tune->options->trial.confidence,
+                                                .error = n_measured > 0 ? sqrt(variance) / n_measured : 0,
+                                                .n_measured = n_measured};
+    tune->trial.most_certify = moec_prefix_choose(&request);
+    moec_windows_release(&part);
+    return MOEC_OK;
+}
+
+enum moec_status moec_tune_fit_check_winner(struct tune *tune, uint32_t n_passed, struct moec_error *err)
+{
+    const struct moec_tune_report *report = tune->report;
+    const double target = tune->options->trial.max_loss;
+    struct moec_loss loss;
+    if (!is_slower(report, &report->winner))
+        return MOEC_OK;
+    struct moec_tune_candidate compiled = report->plain[report->compiled];
+    if (n_passed < report->n_sequence && report->sequence[n_passed] == place_of_compiled(report))
+        return MOEC_OK; /* that is what failed */
+    MOEC_TRY(moec_tune_measure(tune, MOEC_PART_CERTIFICATE, &compiled, &loss, err));
+    if (loss.high > target)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "what is proven to lose at most %.3f%% would take %.3f ms a token, but the plan of moec compile "
+        "%.3f ms, so nothing was written: compile with the same --max-loss, or give more text",
+        100 * target, 1e-6 * report->winner.foretold.token_ns, 1e-6 * compiled.foretold.token_ns);
+}
+
+enum moec_status moec_tune_fit_look(struct tune *tune, struct moec_error *err)
+{
+    const struct moec_tune_fit *fit = tune->options->fit;
+    const struct moec_tune_candidate *winner = &tune->report->winner;
+    struct moec_route route = {0};
+    if (fit->look == NULL)
+        return MOEC_OK;
+    tune->trial.leaves_original = true;
+    if (moec_decision_settings_are_on(&winner->settings))
+        MOEC_TRY(moec_route_read(winner->settings.route, &route, err));
+    for (int i = 0; i < 3; i++) {
+        struct moec_tune_candidate candidate = *winner;
+        struct moec_replay ran = {0};
+        char *words = candidate.settings.route;
+        if ((i == 1 && route.share <= 0) || (i == 2 && route.skip <= 0))
+            continue;
+        if (i == 1)
+            (void)snprintf(words, sizeof candidate.settings.route, "top-k:skip:%g", (double)route.skip);
+        if (i == 2)
+            (void)snprintf(words, sizeof candidate.settings.route, "cache-prior:%g", (double)route.share);
+        MOEC_TRY(moec_tune_record(tune, &candidate, &ran, err));
+        MOEC_TRY(fit->look(fit->context, candidate.draft, &candidate.settings,
+                           tune->trial.inputs->bundle->model, &ran, err));
+    }
+    return MOEC_OK;
+}
+
+/* ---- the search ---- */
+
+/* Of drafts whose experts memory holds and that are no slower than compile's, the one of the least loss stays, and
+ * what loses less, which is tested before it; whether there is one. */
 static bool keep_resident(struct tune *tune)
 {
     struct moec_tune_report *report = tune->report;
     const struct moec_tune_candidate *best = NULL;
     for (uint32_t i = 0; i < report->n_candidate; i++) {
         const struct moec_tune_candidate *candidate = &report->candidates[i];
-        if (tune->options->fit->holds_all[candidate->draft] &&
+        if (tune->options->fit->holds_all[candidate->draft] && !is_slower(report, candidate) &&
             (best == NULL || candidate->search.loss < best->search.loss))
             best = candidate;
     }
@@ -166,28 +310,37 @@ static bool keep_resident(struct tune *tune)
     return true;
 }
 
-/* The plan and ray of the shortest time that may still be found, the first of equals; false where none is. */
-static bool find_best(const struct bracket brackets[][N_RAY], uint32_t n_draft, double target,
-                      uint32_t *draft, size_t *ray)
+/* The plan and ray of the shortest time that may still be found, the first of equals; false where none is, or none
+ * that is worth a try beside what was found. */
+static bool find_best(const struct tune *tune, const struct bracket brackets[][N_RAY], uint32_t *draft,
+                      size_t *ray)
 {
-    double best = INFINITY;
-    for (uint32_t d = 0; d < n_draft; d++)
+    const struct moec_tune_report *report = tune->report;
+    const double target = tune->options->trial.max_loss;
+    double best = INFINITY, found = INFINITY, hope = HOPE_UNTRIED;
+    for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
         for (size_t r = 0; r < N_RAY; r++) {
-            const double ns = promise(&brackets[d][r], target);
+            if (brackets[d][r].low_loss > target)
+                continue;
+            found = fmin(found, brackets[d][r].low_ns);
+            hope = fmin(hope, brackets[d][r].low_ns / report->plain[d].foretold.token_ns);
+        }
+    for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
+        for (size_t r = 0; r < N_RAY; r++) {
+            const double ns = promise(&brackets[d][r], target, hope);
             if (!(ns < best))
                 continue;
             best = ns;
             *draft = d;
             *ray = r;
         }
-    return isfinite(best);
+    return best < WORTH * found;
 }
 
 enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
     const uint32_t n_draft = moec_tune_draft_count(tune);
-    const double target = tune->options->trial.max_loss;
     struct bracket brackets[MOEC_TUNE_MAX_DRAFTS][N_RAY];
     uint32_t draft = 0;
     size_t ray = 0;
@@ -197,10 +350,10 @@ enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err)
             brackets[d][r] = (struct bracket){.low_loss = report->plain[d].search.loss,
                                               .low_ns = report->plain[d].foretold.token_ns};
     }
+    report->compiled = find_compiled(tune);
     if (keep_resident(tune) || tune->trial.inputs->bundle->config->top_k == 1)
         return MOEC_OK;
-    while (report->n_candidate < tune->options->fit->n_measured &&
-           find_best(brackets, n_draft, target, &draft, &ray))
+    while (report->n_candidate < tune->options->fit->n_measured && find_best(tune, brackets, &draft, &ray))
         MOEC_TRY(try_ray(tune, draft, ray, &brackets[draft][ray], err));
     return MOEC_OK;
 }

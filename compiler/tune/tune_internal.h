@@ -3,6 +3,7 @@
  *   tune_search.c   candidates, measured on the search part, and which of them are tested
  *   tune_policy.c   the same, asked for by a policy
  *   tune_fit.c      the same, by the time that tokens take on a device
+ *   tune_units.c    what is kept of both
  *   tune.c          measuring one, and the tests
  *
  * Thread rule: one thread, parallel inside. */
@@ -29,6 +30,7 @@ struct tune {
     struct moec_sparsity_plan plan;                       /* where one is searched: the one of `sparsity` */
     struct moec_sparsity_fit *fits[MOEC_TUNE_MAX_DRAFTS]; /* of drafts that were searched */
     char name[MOEC_TUNE_NAME_BYTES];
+    struct moec_tune_candidate tested; /* as the test at work sees it */
 };
 
 static inline uint32_t moec_tune_draft_count(const struct tune *tune)
@@ -44,11 +46,30 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_open(struct tune *tune, uint32_t dra
 /* The scorer decides as a candidate of the draft that is open does. Errors: those of the scorer. */
 MOEC_WARN_UNUSED enum moec_status
 moec_tune_set_up(struct tune *tune, const struct moec_tune_candidate *candidate, struct moec_error *err);
-/* The loss on the open part, of which `candidate` receives traffic and kept_share. */
-MOEC_WARN_UNUSED enum moec_status moec_tune_measure(struct tune *tune, struct moec_tune_candidate *candidate,
+/* The loss on a part, which is opened unless what was kept says it; of it `candidate` receives traffic and
+ * kept_share, and with a fit on the search part the time that is foretold. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_measure(struct tune *tune, enum moec_part part,
+                                                    struct moec_tune_candidate *candidate,
                                                     struct moec_loss *loss, struct moec_error *err);
+/* Runs a candidate on the search part for what its routers choose alone. `ran` is the caller's. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_record(struct tune *tune,
+                                                   const struct moec_tune_candidate *candidate,
+                                                   struct moec_replay *ran, struct moec_error *err);
 /* Whole bytes a token, with a fit whole nanoseconds; at least one: what a sequence has is compared by ratio. */
 uint64_t moec_tune_bytes(const struct moec_tune_candidate *candidate);
+
+/* ---- tune_units.c ---- */
+
+/* Fills loss, traffic, kept_share and what is foretold, where these were kept. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_find(const struct tune *tune, enum moec_part part,
+                                                 struct moec_tune_candidate *candidate,
+                                                 struct moec_loss *loss, bool *found, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_tune_keep(const struct tune *tune, enum moec_part part,
+                                                 const struct moec_tune_candidate *candidate,
+                                                 const struct moec_loss *loss, struct moec_error *err);
+/* Keeps the windows of the certificate part, the report's sequence and what ends it, before any of these windows is
+ * read. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fix_sequence(const struct tune *tune, struct moec_error *err);
 
 /* ---- tune_search.c ---- */
 
@@ -82,5 +103,19 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_policy(struct tune *tune, struct moe
  * follows the loss that is left. Where memory holds every expert of a draft, the fastest candidate is the
  * one of these that loses least, and nothing decides. Errors: those of measuring and foretelling. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err);
+/* Whether a candidate may be tested: not where it decides and is foretold slower than the draft that compile would
+ * write. Without a fit all may. */
+bool moec_tune_fit_admits(const struct moec_tune_report *report, const struct moec_tune_options *options,
+                          const struct moec_tune_candidate *candidate);
+/* Puts that draft into the sequence where it is on the front. */
+void moec_tune_fit_add_compiled(const struct tune *tune);
+/* How many windows of the certificate part the sequence is tested on. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fit_choose_windows(struct tune *tune, struct moec_error *err);
+/* After the tests, of which n_passed were proven: refuses a winner that is slower than that draft, unless the
+ * certificate part refutes the draft. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fit_check_winner(struct tune *tune, uint32_t n_passed,
+                                                             struct moec_error *err);
+/* Has the fit look at the winner, and at its draft with a part of its decisions, on the search part. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fit_look(struct tune *tune, struct moec_error *err);
 
 #endif

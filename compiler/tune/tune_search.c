@@ -139,8 +139,7 @@ static enum moec_status try_candidate(struct tune *tune, struct moec_tune_candid
                                       struct moec_error *err)
 {
     char name[MOEC_TUNE_NAME_BYTES], draft[32] = "", computed[40] = "", line[256];
-    MOEC_TRY(moec_tune_set_up(tune, candidate, err));
-    MOEC_TRY(moec_tune_measure(tune, candidate, &candidate->search, err));
+    MOEC_TRY(moec_tune_measure(tune, MOEC_PART_SEARCH, candidate, &candidate->search, err));
     candidate->chosen = candidate->search;
     if (tune->drafts != NULL)
         (void)snprintf(draft, sizeof draft, "draft %" PRIu32 ", ", candidate->draft + 1);
@@ -320,20 +319,26 @@ static uint32_t list_front(struct tune *tune, uint32_t first, uint32_t *sequence
     struct moec_tune_report *report = tune->report;
     struct moec_front_point points[MOEC_TUNE_MAX_CANDIDATES];
     bool is_on_front[MOEC_TUNE_MAX_CANDIDATES] = {false};
-    for (uint32_t i = first; i < report->n_candidate; i++)
-        points[i - first] =
+    uint32_t places[MOEC_TUNE_MAX_CANDIDATES], n_point = 0;
+    for (uint32_t i = first; i < report->n_candidate; i++) {
+        report->candidates[i].is_on_front = false;
+        if (!moec_tune_fit_admits(report, tune->options, &report->candidates[i]))
+            continue;
+        points[n_point] =
             (struct moec_front_point){moec_tune_bytes(&report->candidates[i]), &report->candidates[i].search};
+        places[n_point++] = i;
+    }
     const struct moec_front_request request = {.points = points,
-                                               .n_point = report->n_candidate - first,
+                                               .n_point = n_point,
                                                .max_loss = tune->options->trial.max_loss,
                                                .confidence = tune->options->trial.confidence,
                                                .n_search = tune->trial.n_search,
                                                .n_certify = tune->trial.n_certify};
     const uint32_t n = moec_front_choose(&request, is_on_front, sequence);
     for (uint32_t i = 0; i < n; i++)
-        sequence[i] += first;
-    for (uint32_t i = first; i < report->n_candidate; i++)
-        report->candidates[i].is_on_front = is_on_front[i - first];
+        sequence[i] = places[sequence[i]];
+    for (uint32_t i = 0; i < n_point; i++)
+        report->candidates[places[i]].is_on_front = is_on_front[i];
     return n;
 }
 
@@ -544,9 +549,7 @@ static enum moec_status select_front(struct tune *tune, struct moec_error *err)
             struct moec_tune_candidate again = *candidate;
             if (!candidate->is_on_front || candidate->draft != draft)
                 continue;
-            MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SELECT, err));
-            MOEC_TRY(moec_tune_set_up(tune, candidate, err));
-            MOEC_TRY(moec_tune_measure(tune, &again, &candidate->chosen, err));
+            MOEC_TRY(moec_tune_measure(tune, MOEC_PART_SELECT, &again, &candidate->chosen, err));
             (void)snprintf(line, sizeof line, "draft %" PRIu32 ", %s: loss %.3f%% on the selection part",
                            draft + 1, moec_tune_name(&candidate->settings, candidate->share, name),
                            100 * candidate->chosen.loss);
@@ -586,7 +589,10 @@ enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *e
 {
     struct moec_tune_report *report = tune->report;
     report->n_sequence = list_front(tune, 0, report->sequence);
-    return moec_tune_select(tune, err);
+    MOEC_TRY(moec_tune_select(tune, err));
+    if (tune->options->fit != NULL)
+        moec_tune_fit_add_compiled(tune);
+    return MOEC_OK;
 }
 
 enum moec_status moec_tune_select(struct tune *tune, struct moec_error *err)

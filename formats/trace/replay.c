@@ -13,6 +13,7 @@ void moec_replay_release(struct moec_replay *replay)
     free(replay->record_bytes);
     free(replay->slot_bytes);
     free(replay->n_tok);
+    free(replay->begins);
     free(replay->spans);
     free(replay->answers);
     free(replay->active);
@@ -21,6 +22,7 @@ void moec_replay_release(struct moec_replay *replay)
     free(replay->is_low);
     free(replay->scored);
     free(replay->logits);
+    free(replay->next_logits);
     moec_path_table_release(&replay->own_paths);
     *replay = (struct moec_replay){0};
 }

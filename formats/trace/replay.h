@@ -64,7 +64,8 @@ struct moec_replay {
     uint32_t gates_ahead; /* all answers tell the gates of so many layers, as far as their stack has them */
     bool has_times;
     uint64_t n_step;
-    uint32_t *n_tok;                    /* (n_step), owned: T of each step */
+    uint32_t *n_tok; /* (n_step), owned: T of each step */
+    bool *begins;    /* (n_step), owned: with its prompt, a sequence; NULL: as steps of several tokens tell */
     struct moec_replay_span *spans;     /* (n_step), owned; NULL: each step passes all layers */
     struct moec_replay_answer *answers; /* (n_step, S), owned */
     uint32_t *active;                   /* owned pools that answers point into */
@@ -76,6 +77,9 @@ struct moec_replay {
      * give their input. Any bits of F32. NULL and 0 in a replay without. */
     float *logits;
     uint32_t n_logit;
+    /* What the router of the next MoE layer would say of the input of this one's, for answers to single tokens, as
+     * `logits` (same places). Owned; NULL in a replay without. */
+    float *next_logits;
 
     struct moec_path_table own_paths; /* of a trace */
 };

@@ -156,6 +156,25 @@ out:
     return status;
 }
 
+struct moec_scorer_reference {
+    struct moec_forward forward;
+    struct moec_states hidden;
+    struct moec_reference probabilities;
+    bool is_kept;
+    uint32_t *rows;
+};
+
+void moec_scorer_reference_free(struct moec_scorer_reference *reference)
+{
+    if (reference == NULL)
+        return;
+    moec_forward_release(&reference->forward);
+    moec_reference_release(&reference->probabilities);
+    moec_states_release(&reference->hidden);
+    free(reference->rows);
+    free(reference);
+}
+
 static void drop_reference(struct moec_scorer *scorer)
 {
     moec_forward_release(&scorer->reference_forward);
@@ -438,6 +457,38 @@ out:
     return status;
 }
 
+struct moec_scorer_reference *moec_scorer_leave_reference(struct moec_scorer *scorer)
+{
+    struct moec_error ignored = {0};
+    struct moec_scorer_reference *reference = NULL;
+    if (scorer->reference_hidden.rows == NULL || scorer->head != &scorer->reference_forward ||
+        moec_alloc((void **)&reference, 1, sizeof *reference, "a reference", &ignored) != MOEC_OK)
+        return NULL;
+    *reference = (struct moec_scorer_reference){.forward = scorer->reference_forward,
+                                                .hidden = scorer->reference_hidden,
+                                                .probabilities = scorer->reference,
+                                                .is_kept = scorer->reference_kept,
+                                                .rows = scorer->reference_rows};
+    scorer->reference_forward = (struct moec_forward){0};
+    scorer->reference_hidden = (struct moec_states){0};
+    scorer->reference = (struct moec_reference){0};
+    scorer->reference_kept = false;
+    scorer->reference_rows = NULL;
+    return reference;
+}
+
+void moec_scorer_use_reference(struct moec_scorer *scorer, struct moec_scorer_reference *reference)
+{
+    drop_reference(scorer);
+    scorer->reference_forward = reference->forward;
+    scorer->reference_hidden = reference->hidden;
+    scorer->reference = reference->probabilities;
+    scorer->reference_kept = reference->is_kept;
+    scorer->reference_rows = reference->rows;
+    scorer->head = &scorer->reference_forward;
+    free(reference);
+}
+
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer)
 {
     return scorer->reference_hidden.rows != NULL ? scored_rows(scorer, &scorer->reference_hidden) : NULL;
@@ -479,6 +530,26 @@ static void take_hidden(struct moec_scorer *scorer, const struct moec_states *fr
     }
 }
 
+/* A run that a watch traces. */
+struct traced {
+    struct moec_scorer *scorer;
+    const struct moec_scorer_watch *watch;
+    const struct moec_forward *forward;
+};
+
+static enum moec_status pass_traced(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
+                                    struct moec_error *err)
+{
+    const struct traced *traced = context;
+    return traced->watch->traced(traced->watch->context, traced->forward, ordinal, batch, err);
+}
+
+static enum moec_status pass_worked(void *context, uint64_t multiply_adds, struct moec_error *err)
+{
+    const struct traced *traced = context;
+    return worked(traced->scorer, multiply_adds, err);
+}
+
 enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
                                         const struct moec_scorer_variation *variation,
                                         const struct moec_measure *measure,
@@ -492,7 +563,8 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     /* A second face of the same forward pass: one scratch serves both, one after the other. */
     struct moec_forward forward = scorer->forward;
     struct moec_sweep sweep = scorer->sweep;
-    const struct moec_sweep_store store = {.states = &scorer->hidden, .worked = worked, .context = scorer};
+    struct traced traced = {.scorer = scorer, .watch = watch, .forward = &forward};
+    struct moec_sweep_store store = {.states = &scorer->hidden, .worked = worked, .context = scorer};
     uint64_t n_row = 0, total = cost_from(scorer, variation->first_layer, n_window);
     for (uint32_t w = 0; w < n_window; w++)
         n_row += scorer->windows->scored[w];
@@ -505,6 +577,12 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     forward.inputs = watch != NULL ? &watch->inputs : NULL;
     if (watch != NULL)
         moec_forward_stay(&forward);
+    if (watch != NULL && watch->trace != NULL) {
+        store.trace = watch->trace;
+        store.traced = pass_traced;
+        store.worked = pass_worked;
+        store.context = &traced;
+    }
     sweep.forward = &forward;
     if (variation->first_layer > 0)
         take_hidden(scorer, variation->hidden);
@@ -512,7 +590,7 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
         MOEC_TRY(moec_sweep_embed(&sweep, 0, n_window, scorer->hidden.rows, &store, err));
     for (uint32_t layer = variation->first_layer; layer < config->n_layer && n_window > 0; layer++) {
         MOEC_TRY(moec_sweep_layer(&sweep, layer, 0, n_window, scorer->hidden.rows, &store, err));
-        if (watch != NULL)
+        if (watch != NULL && watch->layer_done != NULL)
             MOEC_TRY(watch->layer_done(watch->context, layer, err));
     }
     MOEC_TRY(score_tokens(scorer, &forward, n_row, err));

@@ -10,6 +10,7 @@
 
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/cache_replay.h"
+#include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/windows.h"
 #include "profiler/ranks/ranks.h"
 #include "runtime/forward/forward.h"
@@ -65,6 +66,17 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_take_reference(struct moec_scorer 
                                                              const struct moec_progress *progress,
                                                              struct moec_error *err);
 
+/* What a reference left, without its scorer: for another scorer of the same windows, whose model is another than
+ * the reference's too. */
+struct moec_scorer_reference;
+
+/* Takes the reference away from a scorer, whose runs have none from then on; the caller's. NULL where the
+ * scorer has none of another model. */
+struct moec_scorer_reference *moec_scorer_leave_reference(struct moec_scorer *scorer);
+/* Gives it to a scorer of the same windows, which takes it over. */
+void moec_scorer_use_reference(struct moec_scorer *scorer, struct moec_scorer_reference *reference);
+void moec_scorer_reference_free(struct moec_scorer_reference *reference); /* NULL-safe */
+
 /* From now on runs decide by `route` (borrowed, NULL = not at all), and their counts begin anew. The
  * reference stays what it is. Errors: MOEC_ERR_MEMORY, after which the scorer can only be freed. */
 MOEC_WARN_UNUSED enum moec_status
@@ -95,11 +107,17 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_run(struct moec_scorer *scorer,
 const double *moec_scorer_token_nll(const struct moec_scorer *scorer);
 
 /* Looks at a run: at the inputs of dense products (all windows of a layer before the next layer's), and when
- * all windows have passed a layer; other than MOEC_OK stops. The head comes after the last layer. */
+ * all windows have passed a layer; other than MOEC_OK stops. The head comes after the last layer. NULL members
+ * are not called. */
 struct moec_scorer_watch {
     struct moec_inputs_hook inputs;
     enum moec_status (*layer_done)(void *context, uint32_t layer, struct moec_error *err);
-    void *context; /* of layer_done */
+    /* MoE layers are traced into these arrays, which hold one batch, and `traced` is told of each batch, as in
+     * struct moec_sweep_store. NULL: nothing is. */
+    const struct moec_mlp_trace *trace;
+    enum moec_status (*traced)(void *context, const struct moec_forward *forward, uint32_t ordinal,
+                               const struct moec_sweep_batch *batch, struct moec_error *err);
+    void *context; /* of layer_done and traced */
 };
 
 /* How a run differs from the scorer's own model; all zero: not at all. */

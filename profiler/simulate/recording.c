@@ -26,6 +26,8 @@ static bool begins(struct sequences *sequences, const struct moec_replay *replay
 {
     if (sequences->have_sources)
         return moec_replay_is_source(replay, step) && (step == 0 || !moec_replay_is_source(replay, step - 1));
+    if (replay->begins != NULL)
+        return replay->begins[step];
     if (sequences->profile != NULL) {
         if (token != sequences->next)
             return false;
@@ -85,7 +87,8 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
         const bool is_source = moec_replay_is_source(replay, step);
         const bool is_prompt = sequences.have_sources
                                    ? is_source || (step > 0 && moec_replay_is_source(replay, step - 1))
-                                   : n_tok > 1 || (profile != NULL && is_first && prompt_tokens > 0);
+                                   : n_tok > 1 || (replay->begins != NULL && is_first) ||
+                                         (profile != NULL && is_first && prompt_tokens > 0);
         position = is_first ? 0 : position;
         const struct moec_replay_span layers = moec_replay_passed(replay, step);
         recording->steps[step] = (struct moec_recorded_step){.first_token = recording->n_token,

@@ -43,6 +43,8 @@ void moec_simulated_decisions_release(struct moec_simulated_decisions *decided)
     free(decided->replay.experts);
     free(decided->replay.weights);
     free(decided->replay.is_low);
+    if (decided->owns_scored)
+        free(decided->replay.scored);
     free(decided->forms.rows);
     free(decided->forms.is_low);
     free(decided->logical.first);
@@ -108,6 +110,25 @@ static enum moec_status allocate(struct work *work, uint64_t n, struct moec_erro
     if (work->setup->route->precision.kind == MOEC_PRECISION_FATE)
         return moec_alloc((void **)&work->foreseen, moec_precision_foreseen_words(config),
                           sizeof *work->foreseen, "experts that layers foresee", err);
+    return MOEC_OK;
+}
+
+/* Guesses that are yet to be asked what a decision makes of them. */
+static enum moec_status allocate_scored(struct work *work, struct moec_error *err)
+{
+    const struct moec_replay *from = work->setup->replay;
+    struct moec_simulated_decisions *decided = work->decided;
+    uint64_t n = 0;
+    if (from->next_logits == NULL || moec_route_looks_at_buffer(work->setup->route))
+        return MOEC_OK;
+    for (uint64_t a = 0; a < from->n_step * from->n_layer; a++) {
+        const uint64_t end = from->answers[a].next_gate + from->answers[a].n_next_gate;
+        n = end > n ? end : n;
+    }
+    decided->replay.scored = NULL;
+    MOEC_TRY(moec_alloc((void **)&decided->replay.scored, n, sizeof *from->scored, "decided answers", err));
+    decided->owns_scored = true;
+    memcpy(decided->replay.scored, from->scored, n * sizeof *from->scored);
     return MOEC_OK;
 }
 
@@ -331,6 +352,20 @@ static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, ui
     move_times(work, from, answer);
 }
 
+/* Of a token's guesses at the next layer those that it would not take there, as its logical cache is now. */
+static void foretell_gate(struct work *work, uint64_t step, uint32_t ordinal)
+{
+    const struct moec_replay *recorded = work->setup->replay;
+    const struct moec_replay_answer *answer = &recorded->answers[step * recorded->n_layer + ordinal];
+    const bool is_free = work->setup->recording->steps[step].is_prefill && work->setup->route->decode_only;
+    const struct moec_sequence_rows rows = {.n_rows = 1, .route = &work->state, .route_layer = ordinal};
+    if (!work->decided->owns_scored || recorded->n_tok[step] != 1 || answer->n_next_gate == 0 || is_free)
+        return;
+    moec_decide_foretell(&work->forward, recorded->moe_layers[ordinal + 1], 1, &rows,
+                         recorded->next_logits + answer->logits,
+                         work->decided->replay.scored + answer->next_gate, answer->n_next_gate);
+}
+
 /* Notes which of n keys from `first` on have entered the logical cache, or left it, since it was last asked.
  */
 static enum moec_status note_held(struct work *work, uint32_t first, uint32_t n, struct moec_error *err)
@@ -387,6 +422,7 @@ static enum moec_status decide_steps(struct work *work, struct moec_error *err)
         MOEC_TRY(note_held(work, 0, info->begins ? recorded->n_layer * n_layer_key : 0, err));
         for (uint32_t s = 0; s < recorded->n_layer; s++) {
             decide_answer(work, step, s, &n_choice);
+            foretell_gate(work, step, s);
             MOEC_TRY(note_held(work, s * n_layer_key, n_layer_key, err));
             first[step * recorded->n_layer + s + 1] = work->n_key;
         }
@@ -409,6 +445,7 @@ enum moec_status moec_simulated_decisions_make(const struct moec_simulated_decis
     MOEC_TRY_OUT(check_foreseen(setup, err));
     MOEC_TRY_OUT(check_prompts(setup, err));
     MOEC_TRY_OUT(allocate(&work, n, err));
+    MOEC_TRY_OUT(allocate_scored(&work, err));
     MOEC_TRY_OUT(moec_decider_create(config, setup->route, max_tokens, &work.decider, err));
     MOEC_TRY_OUT(moec_route_state_create(config, setup->route, setup->replay->n_layer, 0, &work.state, err));
     MOEC_TRY_OUT(allocate_logical(&work, err));

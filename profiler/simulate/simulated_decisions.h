@@ -25,6 +25,7 @@ struct moec_simulated_decisions_setup {
 
 struct moec_simulated_decisions {
     struct moec_replay replay; /* with the decided experts; borrows the rest of the setup's replay */
+    bool owns_scored;          /* guesses too are its own: where the setup's replay has next_logits */
     struct moec_route_counts prompt, decode; /* of the tokens of prompts, and of the others */
     struct moec_recorded_logical logical;    /* for a recording of the replay */
     struct moec_recorded_forms forms;        /* likewise, with a prefill; else empty */

@@ -5,8 +5,7 @@
 #include "compiler/sparsify/sparsify.h"
 #include "compiler/tune/tune.h"
 
-#include "tests/unit/fixture_bundle.h"
-#include "tests/unit/random_windows.h"
+#include "tests/unit/bench_of_parts.h"
 
 #include <math.h>
 
@@ -78,62 +77,6 @@ static void test_certify__sequences_that_fail_at_once_or_never(void **state)
 }
 
 /* ---- parts ---- */
-
-#define FAMILY   "tests/fixtures/families/olmoe"
-#define SEQ_LEN  16u
-#define N_SEARCH 7u
-#define N_SELECT 2u
-#define N_WINDOW 20u
-
-/* A checkpoint and a bundle of it, on windows whose parts differ in size. */
-struct bench_of_parts {
-    char *folder;
-    struct moec_source bundle, original;
-    struct moec_windows windows;
-    uint8_t parts[N_WINDOW];
-    uint8_t data_digest[MOEC_SHA256_BYTES];
-    struct moec_trial_inputs inputs;
-};
-
-static void open_parts(struct bench_of_parts *b, bool is_mixed)
-{
-    *b = (struct bench_of_parts){.folder = temporary_folder(), .data_digest = {1, 2, 3}};
-    char *path = temporary_path(b->folder, "mixed.moec");
-    fixture_bundle_write(FAMILY, path, 16, is_mixed);
-    MUST(moec_source_open(path, 1 << 26, 1, 0, &b->bundle, &err));
-    MUST(moec_source_open(FAMILY, 1 << 26, 1, 0, &b->original, &err));
-    free(path);
-    windows_make(b->original.config, N_WINDOW, SEQ_LEN, 11, &b->windows);
-    b->windows.part = malloc(N_WINDOW);
-    assert_non_null(b->windows.part);
-    for (uint32_t w = 0; w < N_WINDOW; w++)
-        b->windows.part[w] = w < N_SEARCH              ? MOEC_PART_SEARCH
-                             : w < N_SEARCH + N_SELECT ? MOEC_PART_SELECT
-                                                       : MOEC_PART_CERTIFICATE;
-    b->inputs = (struct moec_trial_inputs){.bundle = &b->bundle,
-                                           .original = &b->original,
-                                           .windows = &b->windows,
-                                           .data_digest = b->data_digest,
-                                           .data_name = "random"};
-}
-
-static void close_parts(struct bench_of_parts *b)
-{
-    moec_windows_release(&b->windows);
-    moec_source_close(&b->bundle);
-    moec_source_close(&b->original);
-    temporary_remove(b->folder);
-}
-
-static struct moec_trial_options trial_options(double max_loss)
-{
-    return (struct moec_trial_options){.kernels = &moec_kernels_scalar,
-                                       .n_threads = 1,
-                                       .reference_bytes = 1 << 24,
-                                       .max_loss = max_loss,
-                                       .confidence = 0.95,
-                                       .goes_on_by_chance = true}; /* weights are random */
-}
 
 /* On the certificate part, whole, and nothing else. */
 static void assert_certified(const struct bench_of_parts *b, const struct moec_certificate *certificate)

@@ -1,0 +1,363 @@
+/* A fit's promises: what is kept before the certificate part is read, what is found again, that nothing slower than
+ * compile's plan is written, and that a scorer's run chooses what an engine chooses. */
+#include "compiler/tune/tune.h"
+#include "compiler/tune/tune_internal.h"
+#include "formats/trace/trace_json.h"
+#include "profiler/evaluate/router_record.h"
+#include "profiler/simulate/simulated_decisions.h"
+#include "runtime/moert.h"
+#include "runtime/policy/route_settings.h"
+
+#include "tests/unit/bench_of_parts.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#define N_PROMPT 4u
+#define N_SLOT   2u
+
+/* ---- a fit whose times are made up ---- */
+
+struct fit_bench {
+    struct bench_of_parts parts;
+    struct moec_tune_fit fit;
+    struct moec_tune_options options;
+    struct moec_tune_drafts drafts;
+    struct moec_tune_report report;
+    uint8_t digests[1][MOEC_SHA256_BYTES];
+    struct moec_units *units;
+    char *journal;
+    uint32_t n_foretold;
+    double decided_ns; /* what deciding takes; without 100 */
+};
+
+static enum moec_status foretell(void *context, uint32_t draft, const struct moec_decision_settings *settings,
+                                 const struct moec_model *model, struct moec_replay *ran,
+                                 struct moec_foretold *out, struct moec_error *err)
+{
+    struct fit_bench *b = context;
+    (void)model;
+    (void)err;
+    assert_int_equal(draft, 0);
+    assert_true(ran->n_step > 0);
+    moec_replay_release(ran);
+    b->n_foretold++;
+    *out = (struct moec_foretold){.token_ns = moec_decision_settings_are_on(settings) ? b->decided_ns : 100,
+                                  .evict = "lru",
+                                  .predict = "none"};
+    return MOEC_OK;
+}
+
+static enum moec_status open_draft(void *context, uint32_t draft, struct moec_error *err)
+{
+    (void)context;
+    (void)draft;
+    (void)err;
+    return MOEC_OK;
+}
+
+static void open_fit(struct fit_bench *b, double decided_ns)
+{
+    *b = (struct fit_bench){.decided_ns = decided_ns, .digests = {{1}}};
+    open_parts(&b->parts, true);
+    b->journal = temporary_path(b->parts.folder, "journal");
+    b->fit = (struct moec_tune_fit){
+        .foretell = foretell, .context = b, .n_slots = {N_SLOT}, .n_measured = 6, .n_search = N_SEARCH - 1};
+    b->drafts = (struct moec_tune_drafts){.n = 1, .open = open_draft};
+    b->options = (struct moec_tune_options){.trial = trial_options(5),
+                                            .with_route = true,
+                                            .with_skip = true,
+                                            .shared = {.n_slots = N_SLOT, .decode_only = true},
+                                            .fit = &b->fit,
+                                            .draft_digests = b->digests};
+    b->options.trial.n_prompt = N_PROMPT;
+}
+
+static enum moec_status run_fit(struct fit_bench *b, struct moec_error *error)
+{
+    static struct moec_job_text text;
+    text = (struct moec_job_text){.n_bytes = 0};
+    moec_job_line(&text, "job", "test");
+    MUST(moec_units_open(b->journal, MOEC_UNITS_AUTO, &text, NULL, &b->units, &err));
+    b->options.units = b->units;
+    const enum moec_status status =
+        moec_tune(&b->parts.inputs, &b->options, &b->drafts, NULL, &b->report, error);
+    moec_units_close(b->units);
+    return status;
+}
+
+static void close_fit(struct fit_bench *b)
+{
+    moec_tune_report_release(&b->report);
+    (void)unlink(b->journal);
+    free(b->journal);
+    close_parts(&b->parts);
+}
+
+static bool has_unit(const char *journal, const char *key)
+{
+    static char bytes[1 << 20];
+    FILE *file = fopen(journal, "rb");
+    assert_non_null(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    assert_true(n < sizeof bytes);
+    (void)fclose(file);
+    return memmem(bytes, n, key, strlen(key)) != NULL;
+}
+
+static void move_tokens(struct fit_bench *b, uint32_t by)
+{
+    for (uint32_t w = N_SEARCH + N_SELECT; w < N_WINDOW; w++)
+        b->parts.windows.tokens[(size_t)w * moec_windows_stride(&b->parts.windows)] += by;
+}
+
+/* A window of the certificate part that no model can read stops the fit where a model first looks at it: not before
+ * the sequence is kept. */
+static void test_tune_fit__looks_at_no_certificate_window_before_the_sequence_is_kept(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    struct moec_error told_error = {0};
+    char search[32], certificate[32];
+    open_fit(&b, 50);
+    (void)snprintf(search, sizeof search, "run/%d/%u/", (int)MOEC_PART_SEARCH, N_SEARCH - 1);
+    (void)snprintf(certificate, sizeof certificate, "run/%d/", (int)MOEC_PART_CERTIFICATE);
+    move_tokens(&b, 1u << 20);
+    assert_status(run_fit(&b, &told_error), MOEC_ERR_MISMATCH, told_error);
+    assert_message(told_error, "outside the model's vocabulary");
+    assert_true(has_unit(b.journal, search));
+    assert_true(has_unit(b.journal, "sequence/"));
+    assert_false(has_unit(b.journal, certificate));
+
+    /* The same command goes on from there: nothing of the search is measured anew. */
+    const uint32_t n_foretold = b.n_foretold;
+    move_tokens(&b, 0u - (1u << 20));
+    MUST(run_fit(&b, &err));
+    assert_int_equal(b.n_foretold, n_foretold);
+    assert_true(has_unit(b.journal, certificate));
+    const struct moec_tune_report first = b.report;
+    MUST(run_fit(&b, &err));
+    assert_int_equal(b.report.n_sequence, first.n_sequence);
+    assert_memory_equal(b.report.sequence, first.sequence, sizeof first.sequence);
+    assert_string_equal(b.report.winner.settings.route, first.winner.settings.route);
+    assert_true(b.report.certificate.loss_high == first.certificate.loss_high);
+    close_fit(&b);
+}
+
+/* ---- beside compile's plan ---- */
+
+struct told {
+    uint32_t draft;
+    const char *route;
+    double loss, ns;
+};
+
+/* A report of four candidates: two plans, the second compile's, and what decides on the first. */
+static void tell(const struct told *told, uint32_t n, struct moec_tune_report *report)
+{
+    *report = (struct moec_tune_report){.compiled = 1, .n_candidate = n};
+    for (uint32_t i = 0; i < n; i++) {
+        struct moec_tune_candidate *candidate = &report->candidates[i];
+        candidate->draft = told[i].draft;
+        (void)snprintf(candidate->settings.route, sizeof candidate->settings.route, "%s", told[i].route);
+        candidate->foretold.token_ns = told[i].ns;
+        candidate->search = candidate->chosen = (struct moec_loss){.loss = told[i].loss,
+                                                                   .high = told[i].loss * 1.1,
+                                                                   .difference = log1p(told[i].loss),
+                                                                   .n_window = 64,
+                                                                   .n_unit = 64,
+                                                                   .error = 1e-4};
+        if (told[i].route[0] == '\0')
+            report->plain[told[i].draft] = *candidate;
+    }
+}
+
+static void assert_sequence(struct fit_bench *b, const struct told *told, uint32_t n,
+                            const uint32_t *sequence, uint32_t n_sequence)
+{
+    struct tune tune = {.options = &b->options, .report = &b->report};
+    moec_trial_init(&b->parts.inputs, &b->options.trial, NULL, &tune.trial);
+    tell(told, n, &b->report);
+    MUST(moec_tune_sequence_make(&tune, &err));
+    assert_int_equal(b->report.n_sequence, n_sequence);
+    for (uint32_t i = 0; i < n_sequence; i++)
+        assert_int_equal(b->report.sequence[i], sequence[i]);
+}
+
+static void test_tune_fit__nothing_that_decides_and_is_slower_than_compile_is_tested(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    open_fit(&b, 50);
+    b.options.trial.max_loss = 0.02;
+    const struct told all[] = {{0, "", 0.001, 3000},
+                               {1, "", 0.018, 2000},
+                               {0, "cache-prior:0.1", 0.005, 2500},
+                               {0, "cache-prior:0.2", 0.010, 1500}};
+    /* Compile's plan loses more and is slower than the last: it is pointless. */
+    assert_sequence(&b, all, 4, (const uint32_t[]){0, 3}, 2);
+    assert_sequence(&b, all, 3, (const uint32_t[]){0, 1}, 2);
+    /* What is hardly slower would take its place. */
+    const struct told near[] = {
+        {0, "", 0.001, 3000}, {1, "", 0.018, 2000}, {0, "cache-prior:0.1", 0.015, 2020}};
+    assert_sequence(&b, near, 3, (const uint32_t[]){0, 2, 1}, 3);
+    close_fit(&b);
+}
+
+/* All tests that were proven are of what is slower: whether compile's plan would have been proven is looked up. */
+static void test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    struct moec_error told_error = {0};
+    open_fit(&b, 50);
+    struct tune tune = {
+        .options = &b.options, .drafts = &b.drafts, .report = &b.report, .part = MOEC_PART_ALL};
+    moec_trial_init(&b.parts.inputs, &b.options.trial, NULL, &tune.trial);
+    const struct told all[] = {{0, "", 0.001, 2000}, {0, "cache-prior:0.2", 0.010, 3000}};
+    tell(all, 2, &b.report);
+    b.report.compiled = 0;
+    b.report.winner = b.report.candidates[1];
+    b.report.n_sequence = 1;
+    b.report.sequence[0] = 1;
+    assert_status(moec_tune_fit_check_winner(&tune, 1, &told_error), MOEC_ERR_TARGET, told_error);
+    assert_message(told_error, "so nothing was written: compile with the same --max-loss");
+    b.options.trial.max_loss = -0.9;
+    MUST(moec_tune_fit_check_winner(&tune, 1, &err));
+    b.options.trial.max_loss = 5;
+    b.report.winner = b.report.candidates[0];
+    MUST(moec_tune_fit_check_winner(&tune, 1, &err));
+    moec_trial_close(&tune.trial);
+    close_fit(&b);
+}
+
+/* ---- a scorer's run and an engine's ---- */
+
+static void run_engine(const struct bench_of_parts *b, const char *path, const char *trace, const char *route)
+{
+    struct moert_options options = moert_options_default();
+    struct moert_engine *engine = NULL;
+    struct moert_session *session = NULL;
+    struct moert_error err = {0};
+    options.n_threads = 1;
+    options.n_context = SEQ_LEN;
+    options.evict = "lru";
+    options.predict = "gate";
+    options.trace = trace;
+    options.trace_scores = true;
+    options.decisions = (struct moert_decisions){.none = route == NULL,
+                                                 .route = route,
+                                                 .slots = route != NULL ? "2" : NULL,
+                                                 .decode_only = route != NULL};
+    assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
+    float *logits = calloc(moert_engine_info(engine).n_vocab, sizeof *logits);
+    assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
+    for (uint32_t w = 0; w < b->windows.n_window; w++) {
+        const uint32_t *tokens = moec_windows_tokens(&b->windows, w), n = b->windows.scored[w];
+        const uint32_t n_prompt = n < N_PROMPT ? n : N_PROMPT;
+        moert_session_truncate(session, 0);
+        moert_session_set_prompt(session, n_prompt);
+        assert_int_equal(moert_session_step(session, tokens, n_prompt, logits, &err), MOERT_OK);
+        for (uint32_t i = n_prompt; i < n; i++)
+            assert_int_equal(moert_session_step(session, &tokens[i], 1, logits, &err), MOERT_OK);
+    }
+    free(logits);
+    moert_session_free(session);
+    assert_int_equal(moert_engine_end(engine, &err), MOERT_OK);
+}
+
+static void run_scorer(const struct bench_of_parts *b, const struct moec_route *route,
+                       struct moec_replay *out)
+{
+    struct moec_scorer *scorer = NULL;
+    struct moec_router_record *record = NULL;
+    const struct moec_scorer_options options = {.kernels = &moec_kernels_scalar,
+                                                .n_threads = 1,
+                                                .route = route,
+                                                .n_prompt = N_PROMPT,
+                                                .record_bytes = {b->bundle.record_bytes[0], NULL}};
+    double nll[N_WINDOW];
+    const struct moec_measure measure = {.nll = nll};
+    MUST(moec_scorer_create(b->bundle.model, b->bundle.experts, &b->windows, &options, &scorer, &err));
+    MUST(moec_router_record_create(b->bundle.model, &b->windows, N_PROMPT, UINT64_MAX, &record, &err));
+    const struct moec_scorer_variation variation = {.watch = moec_router_record_watch(record)};
+    MUST(moec_scorer_run_varied(scorer, &variation, &measure, NULL, &err));
+    moec_router_record_take(record, out);
+    moec_router_record_free(record);
+    moec_scorer_free(scorer);
+}
+
+/* Choices are the same bit for bit, but for order among equal weights, and what gates guess. */
+static void assert_same(const struct moec_replay *ours, const struct moec_replay *theirs)
+{
+    assert_int_equal(ours->n_step, theirs->n_step);
+    for (uint64_t a = 0; a < ours->n_step * ours->n_layer; a++) {
+        const struct moec_replay_answer *x = &ours->answers[a], *y = &theirs->answers[a];
+        const uint32_t n_tok = ours->n_tok[a / ours->n_layer];
+        assert_int_equal(n_tok, theirs->n_tok[a / ours->n_layer]);
+        assert_int_equal(x->n_active, y->n_active);
+        assert_memory_equal(ours->active + x->active, theirs->active + y->active,
+                            x->n_active * sizeof *ours->active);
+        for (uint32_t c = 0; c < n_tok * ours->top_k; c++) {
+            assert_int_equal(ours->experts[x->choices + c], theirs->experts[y->choices + c]);
+            assert_true(fabsf(ours->weights[x->choices + c] - theirs->weights[y->choices + c]) < 1e-5f);
+        }
+        assert_int_equal(x->n_next_gate, y->n_next_gate);
+        for (uint32_t g = 0; g < x->n_next_gate; g++) {
+            const struct moec_scored_expert *p = &ours->scored[x->next_gate + g],
+                                            *q = &theirs->scored[y->next_gate + g];
+            assert_int_equal(p->expert, q->expert);
+            assert_true(fabsf(p->score - q->score) < 1e-5f);
+        }
+    }
+}
+
+static void test_tune_fit__a_scorer_chooses_what_an_engine_chooses(void **state)
+{
+    (void)state;
+    static const char *const words = "cache-prior:0.3:skip:0.2";
+    struct bench_of_parts b;
+    struct moec_replay ours = {0}, theirs = {0};
+    open_parts(&b, true);
+    char *path = temporary_path(b.folder, "mixed.moec"), *trace = temporary_path(b.folder, "trace.json");
+    run_engine(&b, path, trace, NULL);
+    MUST(moec_replay_load(trace, &theirs, &err));
+    run_scorer(&b, NULL, &ours);
+    assert_same(&ours, &theirs);
+    moec_replay_release(&ours);
+    moec_replay_release(&theirs);
+
+    struct moec_decision_settings settings = {.n_slots = 2, .decode_only = true};
+    struct moec_recording recording = {0};
+    struct moec_simulated_decisions decided = {0};
+    struct moec_route route = {0};
+    (void)snprintf(settings.route, sizeof settings.route, "%s", words);
+    MUST(moec_route_from_settings(&settings, b.bundle.config, &b.bundle.bundle->paths, path, &route, &err));
+    run_engine(&b, path, trace, words);
+    MUST(moec_replay_load(trace, &theirs, &err));
+    run_scorer(&b, &route, &ours);
+    MUST(moec_recording_make(&ours, NULL, 0, &recording, &err));
+    const struct moec_simulated_decisions_setup setup = {
+        .replay = &ours, .recording = &recording, .model = b.bundle.model, .route = &route};
+    MUST(moec_simulated_decisions_make(&setup, &decided, &err));
+    assert_same(&decided.replay, &theirs);
+    moec_simulated_decisions_release(&decided);
+    moec_recording_release(&recording);
+    moec_replay_release(&ours);
+    moec_replay_release(&theirs);
+    (void)unlink(trace);
+    free(path);
+    free(trace);
+    close_parts(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tune_fit__looks_at_no_certificate_window_before_the_sequence_is_kept),
+        cmocka_unit_test(test_tune_fit__nothing_that_decides_and_is_slower_than_compile_is_tested),
+        cmocka_unit_test(test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted),
+        cmocka_unit_test(test_tune_fit__a_scorer_chooses_what_an_engine_chooses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
