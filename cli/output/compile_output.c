@@ -4,6 +4,7 @@
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "compiler/fit/coactivation.h"
+#include "profiler/common/available_memory.h"
 #include "profiler/evaluate/chance.h"
 
 #include <inttypes.h>
@@ -159,6 +160,12 @@ static void print_next(const struct cli_compile_result *result)
     cli_print(stdout, "next: moec run ");
     cli_print_word(stdout, result->output);
     cli_print(stdout, " -p \"...\"\n");
+    const uint64_t available = moec_available_bytes("/proc", "/sys/fs/cgroup");
+    if (available > 0 && result->report->n_bytes > available &&
+        !moec_config_is_encoder_decoder(result->config) && !moec_config_routes_by_token(result->config))
+        cli_print(
+            stdout,
+            "      not all experts fit into memory here: moec fit makes the fastest bundle for a memory\n");
 }
 
 static void print_result(const struct cli_compile_result *result)

@@ -409,9 +409,31 @@ static void budget_to_try(const struct examination *x, char text[static 24])
         cli_budget_text(text, need->least_bytes + size->token_bytes);
 }
 
+/* Whether some bundle runs in the memory that was asked about, but not one of 4 bits with all of its experts there. */
+static bool is_for_fit(const struct examination *x)
+{
+    bool runs = false, holds_all = false;
+    for (uint32_t i = 0; i < x->doctor.n_size; i++)
+        for (uint32_t d = 0; d < x->doctor.n_dense; d++) {
+            const double kept = x->doctor.sizes[i].plans[d].needs[MOEC_DOCTOR_MOEC_RUN].kept;
+            runs = runs || kept >= 0;
+            holds_all = holds_all || (x->doctor.sizes[i].bits == 4 && kept >= 1);
+        }
+    return x->has_text && cli_has(x->args, "memory") && runs && !holds_all &&
+           !moec_config_is_encoder_decoder(config_of(x)) && !moec_config_routes_by_token(config_of(x));
+}
+
 static void print_compile(const struct examination *x)
 {
     const bool has_encoder = moec_config_is_encoder_decoder(config_of(x));
+    if (is_for_fit(x)) {
+        cli_print(stdout, "    moec fit ");
+        cli_print_word(stdout, x->path);
+        cli_print(stdout,
+                  " --data mytext.txt --max-loss 2%% --memory %s \\\n        --storage sd -o model.moec\n",
+                  cli_text(x->args, "memory"));
+        return;
+    }
     cli_print(stdout, "    moec compile ");
     cli_print_word(stdout, x->path);
     /* A command that is copied goes on with a backslash. */
@@ -424,7 +446,10 @@ static void print_compile(const struct examination *x)
 static void print_run(const struct examination *x)
 {
     char memory[24];
-    budget_to_try(x, memory);
+    if (x->bundle == NULL && is_for_fit(x))
+        (void)snprintf(memory, sizeof memory, "%s", cli_text(x->args, "memory"));
+    else
+        budget_to_try(x, memory);
     cli_print(stdout, "    moec-run ");
     cli_print_word(stdout, x->bundle != NULL ? x->path : "model.moec");
     cli_print(stdout, " -p \"" PROMPT "\"");

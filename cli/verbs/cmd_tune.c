@@ -21,6 +21,7 @@
 #include "compiler/sparsify/sparsify_table.h"
 #include "compiler/tune/tune.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_fit.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/profile/profile_h5.h"
 #include "runtime/experts/low_copy.h"
@@ -258,10 +259,25 @@ static enum moec_status ask_low(struct tune_job *job, struct moec_error *err)
                                  &shared->n_low_slots, err);
 }
 
+/* Times of moec fit are those of its own settings. */
+static enum moec_status check_fit(const struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_bundle_fit fit;
+    MOEC_TRY(moec_bundle_load_fit(bundle, &fit, err));
+    if (!moec_bundle_fit_is_there(&fit))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "moec fit made '%s' for a device, and its settings are the fastest that it found there: fit the "
+        "checkpoint anew for another device, or tune a bundle of moec compile",
+        bundle->file.path);
+}
+
 /* A bundle that leaves out neurons does so in every candidate, and takes its experts in one precision. */
 static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 {
     struct moec_certificate certificate = job->bundle.bundle->certificate;
+    MOEC_TRY(check_fit(job->bundle.bundle, err));
     MOEC_TRY(moec_sparsity_open_planned(job->bundle.bundle, &job->sparsity, &certificate, err));
     job->tune.trial.sparsity = job->sparsity;
     job->tune.trial.arithmetic = cli_arithmetic(job->args, &certificate);
