@@ -15,7 +15,8 @@
  * Sums of what a path's errors make of the weights to come go with it, 16 kB for all states: outputs are walked
  * one by one, a block of weights each, so that they stay in the first-level cache.
  *
- * Scales begin as the root mean square of a row. Afterwards each becomes that of least error for the codes.
+ * Scales begin with what moec_shift_scale foretells to be best. Afterwards each becomes that of least error for
+ * the codes.
  */
 #include "compiler/fit/gptq_internal.h"
 #include "formats/base/half.h"
@@ -31,7 +32,6 @@
 #define CHUNK        MOEC_SUM_CHUNK /* rows of the factor that are multiplied at once */
 #define WINDOW_PARTS (WINDOW / LANES)
 #define NO_PATH      1e30f /* cost of a state that nothing reaches */
-#define STRETCH      1.05f /* of the first scale: corrected weights are larger, and have longer tails */
 #define SEARCHES     2     /* of a row that is an input, with the scale fitted between them */
 
 #define PARTS  (STATES / LANES) /* vectors that have one element for each state */
@@ -367,27 +367,31 @@ static uint16_t half_of(double scale)
     return half < 0x7c00 ? half : 0;
 }
 
-static double root_mean_square(const float *weights, size_t n)
+/* F16 bits of the scale that a row begins with; costs (columns) of errors, or NULL. */
+static uint16_t first_half(const struct encoding *e, const float *weights, const float *costs)
 {
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)weights[i] * (double)weights[i];
-    return sqrt(sum / (double)n);
+    return moec_f32_to_f16(moec_shift_scale(moec_codec_bits(e->codec), weights, costs, e->columns));
 }
 
-/* F16 bits of the scale that a row begins with. */
-static uint16_t first_half(const struct encoding *e, const float *weights)
+/* What the squared error of each input costs, relative to the geometric mean, to which the 16th power of the mean of
+ * 16th roots is close. */
+static void list_costs(const struct moec_gptq *gptq, float *costs)
 {
-    const float unit = moec_shift_of(moec_codec_bits(e->codec))->unit;
-    return moec_f32_to_f16((float)root_mean_square(weights, e->columns) * unit * STRETCH);
+    double mean = 0;
+    for (uint32_t i = 0; i < gptq->n; i++)
+        mean += sqrt(sqrt(sqrt(sqrt(gptq->costs[i])))) / gptq->n;
+    for (int squares = 0; squares < 4; squares++)
+        mean *= mean;
+    for (uint32_t i = 0; i < gptq->n; i++)
+        costs[i] = (float)(gptq->costs[i] / mean);
 }
 
 /* Scales of all rows to begin with. What has none the codec refuses, with the weight that is to blame. */
-static enum moec_status first_scales(struct encoding *e, struct moec_error *err)
+static enum moec_status first_scales(struct encoding *e, const float *costs, struct moec_error *err)
 {
     for (uint32_t r = 0; r < e->n_row; r++) {
         const float *weights = e->weights + (size_t)r * e->columns;
-        const uint16_t half = first_half(e, weights);
+        const uint16_t half = first_half(e, weights, costs);
         if (half >= 0x7c00)
             return moec_codec_encode_row(e->codec, weights, e->columns, e->rows, err);
         e->scales[r] = moec_f16_to_f32(half);
@@ -509,13 +513,21 @@ static void encode_tile(void *context, size_t item, int thread)
 static enum moec_status encode_outputs(struct encoding *e, const struct moec_pool *pool,
                                        struct moec_error *err)
 {
+    enum moec_status status = MOEC_OK;
     struct matrix matrix = {e, moec_gptq_width(e->n_output, pool->n_threads)};
-    MOEC_TRY(moec_alloc_aligned((void **)&e->scratch, (uint64_t)pool->n_threads,
-                                outputs_bytes(e->gptq->n, matrix.width), "paths of a matrix", err));
+    float *costs = NULL;
+    const char *what = "paths of a matrix";
+    MOEC_TRY_OUT(moec_alloc((void **)&costs, e->gptq->n, sizeof *costs, what, err));
+    list_costs(e->gptq, costs);
+    MOEC_TRY_OUT(first_scales(e, costs, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&e->scratch, (uint64_t)pool->n_threads,
+                                    outputs_bytes(e->gptq->n, matrix.width), what, err));
     moec_parallel_for(pool, (e->n_output + LANES - 1) / LANES, encode_tile, &matrix);
     moec_parallel_for(pool, (e->n_output + matrix.width - 1) / matrix.width, fit_scales, &matrix);
+out:
+    free(costs);
     free(e->scratch);
-    return MOEC_OK;
+    return status;
 }
 
 /* ---- rows that are inputs ---- */
@@ -590,7 +602,7 @@ static void encode_row(const struct row *row)
     uint8_t *codes = e->codes + (size_t)r * e->columns;
     float *errors = row->errors + row->i * row->stride;
     const uint32_t bits = moec_codec_bits(e->codec);
-    uint16_t half = first_half(e, corrected_row(row));
+    uint16_t half = first_half(e, corrected_row(row), NULL);
     half = half < 0x7c00 ? half : 0;
     for (int search = 0; search < SEARCHES && half != 0; search++) {
         moec_shift_search(bits, corrected_row(row), e->columns, moec_f16_to_f32(half), row->choices, codes);
@@ -611,6 +623,7 @@ static enum moec_status encode_inputs(struct encoding *e, const struct moec_pool
     const size_t stride = padded(e->columns);
     const char *what = "paths of a matrix";
     struct row row = {.e = e, .stride = stride};
+    MOEC_TRY_OUT(first_scales(e, NULL, err));
     MOEC_TRY_OUT(moec_alloc((void **)&row.errors, e->n_row, stride * sizeof *row.errors, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&row.corrected, CHUNK, stride * sizeof *row.corrected, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&row.rooms, (uint64_t)pool->n_threads * CHUNK,
@@ -635,6 +648,5 @@ out:
 enum moec_status moec_gptq_encode_trellis(struct encoding *e, const struct moec_pool *pool,
                                           struct moec_error *err)
 {
-    MOEC_TRY(first_scales(e, err));
     return e->by_input ? encode_inputs(e, pool, err) : encode_outputs(e, pool, err);
 }

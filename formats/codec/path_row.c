@@ -1,12 +1,10 @@
-/* A search needs a scale, and the best scale follows from the codes: they are found in turns, from the scale
- * that suits weights of the row's root mean square. */
+/* A search needs a scale, and the best scale follows from the codes: they are found in turns. */
 #include "formats/codec/path_row.h"
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
 #include "formats/codec/codec_internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +48,6 @@ enum moec_status moec_path_encode_row(const struct moec_path *path, struct moec_
                                       const float *weights, size_t n, uint8_t *row, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    double squares = 0;
     uint16_t scale = 0;
     uint8_t stored[2];
     void *scratch = NULL;
@@ -58,9 +55,7 @@ enum moec_status moec_path_encode_row(const struct moec_path *path, struct moec_
         return MOEC_OK;
     if (moec_codec_range(weights, n).top_bits >= F32_INF)
         return moec_codec_fail_not_finite(weights, n, err);
-    for (size_t i = 0; i < n; i++)
-        squares += (double)weights[i] * (double)weights[i];
-    MOEC_TRY(moec_codec_to_half((float)sqrt(squares / (double)n) * path->unit, "scale", &scale, err));
+    MOEC_TRY(moec_codec_to_half(path->first_scale(codec, weights, n), "scale", &scale, err));
     MOEC_TRY(
         moec_alloc(&scratch, n, path->choice_bytes + sizeof(float) + 1, "the path of a row's codes", err));
     struct search search = {.path = path, .codec = codec, .choices = scratch};

@@ -10,7 +10,8 @@ struct moec_path {
     void (*search)(struct moec_codec codec, const float *weights, size_t n, float scale, void *choices,
                    uint8_t *codes);
     void (*values)(struct moec_codec codec, const uint8_t *codes, size_t n, float *values);
-    float unit; /* the scale of least error for weights of root mean square 1 */
+    /* The scale to begin with: 0 for zeros. */
+    float (*first_scale)(struct moec_codec codec, const float *weights, size_t n);
     size_t choice_bytes;
     uint8_t none; /* the code of a row of zeros */
 };

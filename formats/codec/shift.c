@@ -18,8 +18,9 @@
 #define OF_BITS(bits, of_level, of_window, of_code)                                                          \
     {                                                                                                        \
         .n_levels = (of_level), .coded_bits = (of_window), .free_bits = (of_code),                           \
-        .unit = MOEC_SHIFT_##bits##_UNIT, .columns = {MOEC_SHIFT_##bits##_COLUMNS},                          \
-        .levels = {MOEC_SHIFT_##bits##_LEVELS}, .low = {MOEC_SHIFT_##bits##_LOW}, .high = {                  \
+        .unit = MOEC_SHIFT_##bits##_UNIT, .grains = {MOEC_SHIFT_##bits##_GRAINS},                            \
+        .columns = {MOEC_SHIFT_##bits##_COLUMNS}, .levels = {MOEC_SHIFT_##bits##_LEVELS},                    \
+        .low = {MOEC_SHIFT_##bits##_LOW}, .high = {                                                          \
             MOEC_SHIFT_##bits##_HIGH                                                                         \
         }                                                                                                    \
     }

@@ -12,7 +12,7 @@
  *
  * which F32 holds exactly, for a level is an integer of 8 bits. So each weight has 4, 8 or 16 levels to choose
  * from, but the three before choose which of 64 or 128, and an encoder that looks ahead has them all. The mean
- * squared error of a normal distribution is 0.0740, 0.0193 and 0.0052, that of the best 4, 8 and 16 levels
+ * squared error of a normal distribution is 0.0737, 0.0191 and 0.0049, that of the best 4, 8 and 16 levels
  * 0.1175, 0.0345 and 0.0095, and no code of as many bits has less than 0.0625, 0.0156 and 0.0039.
  *
  * Columns are the best of some hundred drawn by chance, of which the newest and the oldest two weigh most
@@ -31,12 +31,14 @@
 #define MOEC_SHIFT_STATES 64u  /* the coded bits of the last three weights, the newest lowest */
 #define MOEC_SHIFT_MOST   128u /* levels at most */
 #define MOEC_SHIFT_CODED  3u   /* of a weight's code: its coded bits; its free bits stand above them */
+#define MOEC_SHIFT_GRAINS 8u   /* sizes of levels told apart: those of number i are 16 i to 16 i + 15 */
 
 /* The code of some bits a weight. */
 struct moec_shift {
     uint32_t n_levels, coded_bits, free_bits;
-    float unit;         /* the scale of least error for weights of root mean square 1 */
-    uint8_t columns[8]; /* by bit of the window */
+    float unit; /* about the scale of least error for weights of root mean square 1, normally distributed */
+    float grains[MOEC_SHIFT_GRAINS]; /* log2 of the squared error among levels of each size, in levels */
+    uint8_t columns[8];              /* by bit of the window */
     int8_t levels[MOEC_SHIFT_MOST];
     uint8_t low[16], high[16]; /* exclusive or of columns, for each half of a window */
 };
@@ -78,6 +80,11 @@ int moec_shift_level(uint32_t bits, const uint8_t *row, size_t i);
 
 /* Levels of n codes, times nothing yet. */
 void moec_shift_values(uint32_t bits, const uint8_t *codes, size_t n, float *values);
+
+/* The scale at which the error of the best codes of n weights is foretold to be least; costs (n) is what the
+ * squared error of each counts, of geometric mean 1, or NULL, 1 each. 0 for zeros, not finite where a weight
+ * is not. Source: this project, docs/measured/codes.md. */
+float moec_shift_scale(uint32_t bits, const float *weights, const float *costs, size_t n);
 
 /* The codes (n) for which the sum of (weights[i] - level * scale)^2 is least (Viterbi's algorithm); scale is
  * above 0. `choices` (n) is scratch. */

@@ -31,11 +31,15 @@ static void values(struct moec_codec codec, const uint8_t *codes, size_t n, floa
     moec_shift_values(code_bits(codec.dtype), codes, n, out);
 }
 
+static float first_scale(struct moec_codec codec, const float *weights, size_t n)
+{
+    return moec_shift_scale(code_bits(codec.dtype), weights, NULL, n);
+}
+
 enum moec_status moec_shift_encode_row(struct moec_codec codec, const float *weights, size_t n, uint8_t *row,
                                        struct moec_error *err)
 {
-    const struct moec_path path = {search, values, moec_shift_of(code_bits(codec.dtype))->unit,
-                                   sizeof(struct moec_shift_choices), 0};
+    const struct moec_path path = {search, values, first_scale, sizeof(struct moec_shift_choices), 0};
     return moec_path_encode_row(&path, codec, weights, n, row, err);
 }
 

@@ -4,6 +4,8 @@
 #include "formats/codec/path_row.h"
 #include "formats/codec/trellis.h"
 
+#include <math.h>
+
 /* Coded bits, then free bits. */
 void moec_trellis_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
 {
@@ -25,11 +27,21 @@ static void values(struct moec_codec codec, const uint8_t *codes, size_t n, floa
     moec_trellis_values(codes, n, out);
 }
 
+/* The root mean square: what levels are made for. */
+static float first_scale(struct moec_codec codec, const float *weights, size_t n)
+{
+    double squares = 0;
+    (void)codec;
+    for (size_t i = 0; i < n; i++)
+        squares += (double)weights[i] * (double)weights[i];
+    return (float)sqrt(squares / (double)n);
+}
+
 /* Rows of zeros have levels above 0, for zeros without a sign. */
 enum moec_status moec_trellis_encode_row(struct moec_codec codec, const float *weights, size_t n,
                                          uint8_t *row, struct moec_error *err)
 {
-    const struct moec_path path = {search, values, 1, sizeof(uint64_t), MOEC_TRELLIS_FREE};
+    const struct moec_path path = {search, values, first_scale, sizeof(uint64_t), MOEC_TRELLIS_FREE};
     return moec_path_encode_row(&path, codec, weights, n, row, err);
 }
 

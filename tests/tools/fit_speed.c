@@ -1,12 +1,13 @@
 /* What an expert's fit takes: processor seconds by phase, and the error of each codec on inputs that were not
  * fitted.
  *
- *     fit_speed [HIDDEN [NEURONS [TOKENS [THREADS]]]]      OLMoE-1B-7B's expert: 2048 1024 2048 1
+ *     fit_speed [HIDDEN [NEURONS [TOKENS [THREADS [TAIL]]]]]      OLMoE-1B-7B's expert: 2048 1024 2048 1
  *
- * Weights and inputs are random: inputs follow a few common directions and have sizes of their own, weights a
- * few large ones. The phases are those of compiler/fit/expert_fit.c with the codecs of `moec compile --policy
- * hull`. Processor seconds are those of all threads together. The digest is of all encoded rows: two builds
- * whose digests agree write the same bytes. */
+ * Weights and inputs are random: inputs follow a few common directions and have sizes of their own, one weight
+ * of 511 is TAIL times as large as the others (5). The phases are those of compiler/fit/expert_fit.c with the
+ * codecs of `moec compile --policy hull`, and for comparison those that shift codes have taken the place of.
+ * Processor seconds are those of all threads together. The digest is of all encoded rows: two builds whose
+ * digests agree write the same bytes. */
 #include "compiler/fit/gptq.h"
 #include "formats/base/digest.h"
 
@@ -36,7 +37,7 @@ static const struct {
 
 struct bench {
     struct moec_pool pool;
-    uint32_t n_embd, n_ff, n_token;
+    uint32_t n_embd, n_ff, n_token, tail;
     uint32_t crc;
     double encode_s[N_CODEC], error_s[N_CODEC], moments_s, factor_s, energy_s;
     double unseen[N_CODEC], energy;
@@ -84,11 +85,11 @@ static float next_normal(uint32_t *seed)
     return sum * 1.41421356f;
 }
 
-static float *make_weights(size_t n, uint32_t seed)
+static float *make_weights(size_t n, uint32_t tail, uint32_t seed)
 {
     float *weights = allocate(n * sizeof *weights);
     for (size_t i = 0; i < n; i++)
-        weights[i] = 0.02f * next_normal(&seed) * (i % 511 == 0 ? 5 : 1);
+        weights[i] = 0.02f * next_normal(&seed) * (i % 511 == 0 ? (float)tail : 1);
     return weights;
 }
 
@@ -174,7 +175,7 @@ static void fit_matrices(struct bench *b, uint32_t n_matrix, bool by_input)
     struct moec_gptq *unseen = add_inputs(b, n_input, 50 + by_input, &ignored_s);
     float *weights[N_MATRIX];
     for (uint32_t m = 0; m < n_matrix; m++)
-        weights[m] = make_weights((size_t)b->n_ff * b->n_embd, 3 + m + 10 * by_input);
+        weights[m] = make_weights((size_t)b->n_ff * b->n_embd, b->tail, 3 + m + 10 * by_input);
     factor(b, unseen, MOEC_GPTQ_BY_INPUT, &ignored_s);
     for (uint32_t k = 0; k < N_CODEC; k++) {
         const bool by_column = kinds[k].scheme == MOEC_SCHEME_SHIFT && !by_input;
@@ -202,7 +203,7 @@ static uint32_t number(int argc, char **argv, int at, uint32_t otherwise)
 {
     const unsigned long value = argc > at ? strtoul(argv[at], NULL, 10) : otherwise;
     if (value == 0 || value > 65536)
-        fail("numbers are 1 to 65536: fit_speed [HIDDEN [NEURONS [TOKENS [THREADS]]]]");
+        fail("numbers are 1 to 65536: fit_speed [HIDDEN [NEURONS [TOKENS [THREADS [TAIL]]]]]");
     return (uint32_t)value;
 }
 
@@ -210,7 +211,8 @@ int main(int argc, char **argv)
 {
     struct bench b = {.n_embd = number(argc, argv, 1, 2048),
                       .n_ff = number(argc, argv, 2, 1024),
-                      .n_token = number(argc, argv, 3, 2048)};
+                      .n_token = number(argc, argv, 3, 2048),
+                      .tail = number(argc, argv, 5, 5)};
     b.pool = moec_pool_make((int)number(argc, argv, 4, 1));
     if (b.n_embd % 16 != 0 || b.n_ff % 16 != 0)
         fail("HIDDEN and NEURONS are multiples of 16");
