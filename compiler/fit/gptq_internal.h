@@ -7,28 +7,21 @@
 #define MOEC_COMPILER_GPTQ_INTERNAL_H
 
 #include "compiler/fit/gptq.h"
-#include "formats/base/sanitizers.h"
+#include "formats/codec/path_lanes.h"
 #include "runtime/kernels/kernels.h"
 
-#define LANES      16u
+#define LANES      MOEC_PATH_LANES
 #define GROUP_MOST 128u /* the longest groups that codecs have */
 #define GPTQ_WIDTH 128u /* the most outputs that share a look at H or its factor */
 
-/* The same source for each instruction set: products and sums stay apart (-ffp-contract=off) and lanes in
- * their places, so bits are the same. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
-    !MOEC_HAS_ASAN && !MOEC_HAS_TSAN
-#define GPTQ_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define GPTQ_CLONES
-#endif
+/* The same source for each instruction set (formats/codec/path_lanes.h). */
+#define GPTQ_CLONES MOEC_CLONES
 
-/* LANES outputs, one in each element: the compiler makes of it what an instruction set has. */
-typedef float vec __attribute__((vector_size(LANES * sizeof(float))));
-typedef uint32_t vec_bits __attribute__((vector_size(LANES * sizeof(uint32_t))));
-
-/* b where the mask is set, else a. */
-#define CHOSEN(mask, a, b) ((vec)(((vec_bits)(a) & ~(mask)) | ((vec_bits)(b) & (mask))))
+/* LANES outputs or states, one in each element. */
+typedef moec_lanes vec;
+typedef moec_lane_bits vec_bits;
+#define CHOSEN      MOEC_CHOSEN
+#define CHOSEN_BITS MOEC_CHOSEN_BITS
 
 struct moec_gptq {
     uint32_t n;     /* K */

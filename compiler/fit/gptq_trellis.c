@@ -12,8 +12,9 @@
  * those before it, takes the path of least squared error. Rows may then be taken in any order. Taking each row's
  * path again, for the errors that all others have by then, was found to gain 0.3 % of the error, and is left out.
  *
- * Sums of what a path's errors make of the weights to come go with it, 16 kB for all states: outputs are walked
- * one by one, a block of weights each, so that they stay in the first-level cache.
+ * Sums of what a path's errors make of the weights to come go with it, for 16 weights at a time; what errors make of
+ * later ones is summed when these are reached, for by then few paths differ in older errors. Outputs are walked one
+ * by one, a block of weights each, so that all of it stays in the first-level cache.
  *
  * Scales begin with what moec_shift_scale foretells to be best. Afterwards each becomes that of least error for
  * the codes.
@@ -26,25 +27,28 @@
 #include <math.h>
 #include <string.h>
 
-#define STATES       MOEC_SHIFT_STATES
-#define WINDOW       64u
-#define DECIDED      (WINDOW / 2)
-#define CHUNK        MOEC_SUM_CHUNK /* rows of the factor that are multiplied at once */
-#define WINDOW_PARTS (WINDOW / LANES)
-#define NO_PATH      1e30f /* cost of a state that nothing reaches */
-#define SEARCHES     2     /* of a row that is an input, with the scale fitted between them */
+#define STATES      MOEC_SHIFT_STATES
+#define WINDOW      64u
+#define DECIDED     (WINDOW / 2)
+#define CHUNK       MOEC_SUM_CHUNK /* rows of the factor that are multiplied at once */
+#define BLOCK_PARTS (DECIDED / LANES)
+#define KEPT        3u    /* parts of LANES weights whose errors reach what comes next */
+#define NO_PATH     1e30f /* cost of a state that nothing reaches */
+#define SEARCHES    2     /* of a row that is an input, with the scale fitted between them */
 
 #define PARTS  (STATES / LANES) /* vectors that have one element for each state */
 #define OLDEST 4u               /* states before that lead to a state, by the oldest of their bits */
 #define FREE   4u               /* levels at most that the same coded bits leave */
 
-/* The best path to each state, of one output. */
+/* The best path to each state, of one output. Weights are taken in parts of LANES. */
 struct paths {
     vec costs[PARTS];
     vec targets[PARTS];              /* the next weight as the path corrects it */
     vec levels[FREE][OLDEST][PARTS]; /* of the step to a state, by its free bits */
-    vec_bits origins[PARTS];         /* the state in which the path entered the block at work */
-    vec sums[STATES][WINDOW_PARTS]; /* what errors that are not decided make of weight i + 1, at i % WINDOW */
+    /* Of part t at t % KEPT: the state in which the path entered it; and its errors, behind which stands what all
+     * errors that are not decided make of the part's weights, as long as it is at work. */
+    vec_bits starts[KEPT][PARTS];
+    vec errors[KEPT][STATES];
     /* Of weight i at i % WINDOW, of state s in element s % LANES from bit 8 (s / LANES) on: the oldest bits of
      * the state before, and from bit 2 of it on the free bits. */
     vec_bits steps[WINDOW];
@@ -53,21 +57,21 @@ struct paths {
 struct tile {
     const struct encoding *e;
     const struct moec_shift *shift;
-    uint32_t output, n;           /* first, and how many there are */
-    struct paths *paths;          /* (LANES) */
-    vec (*others)[WINDOW_PARTS];  /* (STATES): sums as they change */
-    vec *weights, *errors;        /* (K); errors of decided weights */
-    vec *bases;                   /* (DECIDED) weights as decided errors correct them */
-    vec *room;                    /* (CHUNK) */
-    vec (*factors)[WINDOW_PARTS]; /* (DECIDED): of the block's weights, as sums have them */
-    uint32_t first;               /* weight that is not decided */
-    double largest;               /* R_ii^2: costs are relative to it */
+    uint32_t output, n;          /* first, and how many there are */
+    struct paths *paths;         /* (LANES) */
+    vec *others, *older;         /* (STATES): errors as they change; sums of older errors */
+    vec *weights, *errors;       /* (K); errors of decided weights */
+    vec *bases;                  /* (DECIDED) weights as decided errors correct them */
+    vec *room;                   /* (CHUNK) */
+    vec (*factors)[BLOCK_PARTS]; /* (WINDOW): of the block before and the block, for the block's weights */
+    uint32_t first;              /* weight that is not decided */
+    double largest;              /* R_ii^2: costs are relative to it */
 };
 
 static uint64_t tile_bytes(uint32_t n_input)
 {
     return LANES * sizeof(struct paths) +
-           (2 * (uint64_t)n_input + DECIDED + CHUNK + (STATES + DECIDED) * WINDOW_PARTS) * sizeof(vec);
+           (2 * (uint64_t)n_input + DECIDED + CHUNK + 2 * STATES + WINDOW * BLOCK_PARTS) * sizeof(vec);
 }
 
 /* Of a thread that fits scales of `width` outputs. */
@@ -110,15 +114,6 @@ static void multiply(const struct tile *tile, uint32_t first, uint32_t n_row, co
 
 /* ---- rows that are outputs: one weight on ---- */
 
-#define CHOSEN_BITS(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
-
-/* Elements 4 g .. 4 g + 3 of a vector, each four times. */
-#define FOUR_TIMES(g) 4 * (g), 4 * (g), 4 * (g), 4 * (g)
-#define SPREAD(v, g)                                                                                         \
-    __builtin_shufflevector(v, v, FOUR_TIMES(g), 4 * (g) + 1, 4 * (g) + 1, 4 * (g) + 1, 4 * (g) + 1,         \
-                            4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 3, 4 * (g) + 3,    \
-                            4 * (g) + 3, 4 * (g) + 3)
-
 /* What the step to each state is. */
 struct choices {
     vec errors[PARTS];
@@ -128,13 +123,13 @@ struct choices {
 /* The states before those of one vector, by the oldest of their bits. */
 struct before {
     vec targets[OLDEST], costs[OLDEST];
-    vec_bits origins[OLDEST];
+    vec_bits starts[OLDEST];
 };
 
 /* Of a vector of states, each with the best of the steps to it. */
 struct after {
     vec cost, level;
-    vec_bits origin, code;
+    vec_bits start, code;
 };
 
 static inline __attribute__((always_inline)) struct after
@@ -154,7 +149,7 @@ choose(const struct paths *paths, const struct before *before, const uint32_t n_
             code = CHOSEN_BITS(is_nearer, code, f << 2 | o);
         }
         const vec cost = before->costs[o] + price * error;
-        const struct after next = {cost, level, before->origins[o], code};
+        const struct after next = {cost, level, before->starts[o], code};
         if (o == 0) {
             best = next;
             continue;
@@ -162,34 +157,35 @@ choose(const struct paths *paths, const struct before *before, const uint32_t n_
         const vec_bits is_less = (vec_bits)(cost < best.cost);
         best.cost = CHOSEN(is_less, best.cost, cost);
         best.level = CHOSEN(is_less, best.level, level);
-        best.origin = CHOSEN_BITS(is_less, best.origin, next.origin);
+        best.start = CHOSEN_BITS(is_less, best.start, next.start);
         best.code = CHOSEN_BITS(is_less, best.code, code);
     }
     return best;
 }
 
 /* States 16 g .. 16 g + 15 are reached from the states 16 o + 4 g .. 16 o + 4 g + 3. */
-#define LIST_BEFORE(paths, g, before)                                                                        \
+#define LIST_BEFORE(paths, starts, g, before)                                                                \
     for (uint32_t o = 0; o < OLDEST; o++) {                                                                  \
-        (before)[g].targets[o] = SPREAD((paths)->targets[o], g);                                             \
-        (before)[g].costs[o] = SPREAD((paths)->costs[o], g);                                                 \
-        (before)[g].origins[o] = SPREAD((paths)->origins[o], g);                                             \
+        (before)[g].targets[o] = MOEC_SPREAD((paths)->targets[o], g);                                        \
+        (before)[g].costs[o] = MOEC_SPREAD((paths)->costs[o], g);                                            \
+        (before)[g].starts[o] = MOEC_SPREAD((starts)[o], g);                                                 \
     }
 
-static inline __attribute__((always_inline)) void step(struct paths *paths, const uint32_t n_free, float w,
-                                                       float price, struct choices *choices, vec_bits *steps)
+static inline __attribute__((always_inline)) void step(struct paths *paths, vec_bits starts[PARTS],
+                                                       const uint32_t n_free, float w, float price,
+                                                       struct choices *choices, vec_bits *steps)
 {
     const vec_bits fourth = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
     struct before before[PARTS];
     vec_bits packed = {0};
-    LIST_BEFORE(paths, 0, before)
-    LIST_BEFORE(paths, 1, before)
-    LIST_BEFORE(paths, 2, before)
-    LIST_BEFORE(paths, 3, before)
+    LIST_BEFORE(paths, starts, 0, before)
+    LIST_BEFORE(paths, starts, 1, before)
+    LIST_BEFORE(paths, starts, 2, before)
+    LIST_BEFORE(paths, starts, 3, before)
     for (uint32_t g = 0; g < PARTS; g++) {
         const struct after after = choose(paths, &before[g], n_free, g, price);
         paths->costs[g] = after.cost;
-        paths->origins[g] = after.origin;
+        starts[g] = after.start;
         choices->errors[g] = w - after.level;
         choices->froms[g] = (after.code & 3) * 16 + fourth + 4 * g;
         packed |= after.code << 8 * g;
@@ -197,18 +193,65 @@ static inline __attribute__((always_inline)) void step(struct paths *paths, cons
     *steps = packed;
 }
 
-/* Sums of each state with the error of the step to it. */
-static inline __attribute__((always_inline)) void extend(const struct choices *choices,
-                                                         const vec factors[static WINDOW_PARTS],
-                                                         vec (*sums)[WINDOW_PARTS], vec (*next)[WINDOW_PARTS])
+/* Adds what the errors of a part make of the weights of a later one. */
+static inline __attribute__((always_inline)) void
+add_errors(const vec *errors, const vec (*factors)[BLOCK_PARTS], uint32_t part, vec *sum)
 {
+    const float *error = (const float *)errors;
+    vec added = *sum;
+    _Pragma("GCC unroll 16") for (uint32_t k = 0; k < LANES; k++) added += error[k] * factors[k][part];
+    *sum = added;
+}
+
+/* Part t begins: what the errors of the parts before it make of its weights, of the block at work and the one before
+ * it. Most paths share what is older than the last part, which is added up once for each state that was in between. */
+static inline __attribute__((always_inline)) void open_part(const struct tile *tile, struct paths *paths,
+                                                            uint32_t t)
+{
+    const uint32_t part = t % BLOCK_PARTS;
+    const vec(*last)[BLOCK_PARTS] =
+        (const vec(*)[BLOCK_PARTS])tile->factors + (BLOCK_PARTS + part - 1) * LANES;
+    const uint32_t *starts = (const uint32_t *)paths->starts[(t + 2) % KEPT],
+                   *before = (const uint32_t *)paths->starts[(t + 1) % KEPT];
+    uint64_t seen = 0;
+    for (uint32_t s = 0; s < STATES; s++) {
+        const uint32_t start = starts[s];
+        if ((seen >> start & 1) != 0)
+            continue;
+        seen |= (uint64_t)1 << start;
+        vec *sum = &tile->older[start];
+        *sum = (vec){0};
+        if (part > 0)
+            add_errors(&paths->errors[t % KEPT][before[start]], last - 2 * LANES, part, sum);
+        add_errors(&paths->errors[(t + 1) % KEPT][start], last - LANES, part, sum);
+    }
+    for (uint32_t s = 0; s < STATES; s++) {
+        vec *sum = &paths->errors[t % KEPT][s];
+        *sum = tile->older[starts[s]];
+        add_errors(&paths->errors[(t + 2) % KEPT][s], last, part, sum);
+        ((uint32_t *)paths->starts[t % KEPT])[s] = s;
+    }
+}
+
+/* Each state takes the errors and sums of the state before it: the error of the step in the place of weight i of the
+ * part, its sum gone, and what it makes of those after it. */
+static inline __attribute__((always_inline)) void extend(const struct choices *choices, uint32_t i,
+                                                         const vec *factors, const vec from[static STATES],
+                                                         vec next[static STATES])
+{
+    const vec_bits places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vec_bits stays = (vec_bits)(places != i);
     const float *errors = (const float *)choices->errors;
     const uint32_t *froms = (const uint32_t *)choices->froms;
-    for (uint32_t s = 0; s < STATES; s++) {
-        const vec *from = sums[froms[s]];
-        _Pragma("GCC unroll 4") for (uint32_t part = 0; part < WINDOW_PARTS; part++) next[s][part] =
-            from[part] + errors[s] * factors[part];
-    }
+    for (uint32_t s = 0; s < STATES; s++)
+        next[s] = (vec)((vec_bits)from[froms[s]] & stays) + errors[s] * *factors;
+}
+
+static inline __attribute__((always_inline)) void list_targets(struct paths *paths, const vec *sums,
+                                                               uint32_t i, float base)
+{
+    for (uint32_t s = 0; s < STATES; s++)
+        ((float *)paths->targets)[s] = base + ((const float *)&sums[s])[i];
 }
 
 /* One output's paths by n weights on, from `begin`, where a block begins. */
@@ -217,23 +260,23 @@ static inline __attribute__((always_inline)) void walk_any(const struct tile *ti
 {
     const struct encoding *e = tile->e;
     struct paths *paths = &tile->paths[lane];
-    vec(*sums)[WINDOW_PARTS] = paths->sums, (*next)[WINDOW_PARTS] = tile->others;
-    for (uint32_t s = 0; s < STATES; s++) {
-        ((uint32_t *)paths->origins)[s] = s;
-        for (uint32_t part = 0; part < DECIDED / LANES; part++)
-            sums[s][((begin + DECIDED) % WINDOW) / LANES + part] = (vec){0};
-    }
-    for (uint32_t i = begin; i < begin + n; i++) {
-        const float base = i + 1 < e->gptq->n ? tile->bases[i - begin][lane] : 0;
-        vec(*const last)[WINDOW_PARTS] = sums;
-        struct choices choices;
-        step(paths, n_free, tile->weights[i][lane], (float)(e->gptq->costs[i] / tile->largest), &choices,
-             &paths->steps[i % WINDOW]);
-        extend(&choices, tile->factors[i - begin], sums, next);
-        for (uint32_t s = 0; s < STATES; s++)
-            ((float *)paths->targets)[s] = base + ((const float *)next[s])[i % WINDOW];
-        sums = next;
-        next = last;
+    for (uint32_t first = 0; first < n; first += LANES) {
+        const uint32_t t = (begin + first) / LANES, length = n - first < LANES ? n - first : LANES;
+        vec *sums = paths->errors[t % KEPT], *next = tile->others;
+        open_part(tile, paths, t);
+        list_targets(paths, sums, 0, tile->bases[first][lane]);
+        for (uint32_t k = 0; k < length; k++) {
+            const uint32_t i = begin + first + k;
+            vec *const last = sums;
+            struct choices choices;
+            step(paths, paths->starts[t % KEPT], n_free, tile->weights[i][lane],
+                 (float)(e->gptq->costs[i] / tile->largest), &choices, &paths->steps[i % WINDOW]);
+            extend(&choices, k, &tile->factors[DECIDED + first + k][first / LANES], sums, next);
+            if (k + 1 < length)
+                list_targets(paths, next, k + 1, tile->bases[first + k + 1][lane]);
+            sums = next;
+            next = last;
+        }
     }
 }
 
@@ -291,30 +334,33 @@ static void decide(const struct tile *tile, uint32_t lane)
 {
     struct paths *paths = &tile->paths[lane];
     float *costs = (float *)paths->costs;
-    const uint32_t *origins = (const uint32_t *)paths->origins, best = best_state(paths);
-    const uint32_t origin = origins[best];
+    const uint32_t t = tile->first / LANES + 2 * BLOCK_PARTS, best = best_state(paths);
+    const uint32_t *last = (const uint32_t *)paths->starts[(t + 2) % KEPT],
+                   *before = (const uint32_t *)paths->starts[(t + 1) % KEPT];
+    const uint32_t origin = before[last[best]];
     const float least = costs[best];
     take_codes(tile, lane, origin, tile->first + DECIDED);
     for (uint32_t s = 0; s < STATES; s++)
-        costs[s] = origins[s] == origin ? costs[s] - least : NO_PATH;
+        costs[s] = before[last[s]] == origin ? costs[s] - least : NO_PATH;
 }
 
-/* Weights begin + 1 .. begin + n as decided errors correct them. */
+/* Weights begin .. begin + n - 1 as decided errors correct them. */
 static void find_bases(const struct tile *tile, uint32_t begin, uint32_t n)
 {
-    memcpy(tile->bases, tile->weights + begin + 1, n * sizeof *tile->bases);
-    multiply(tile, begin + 1, n, tile->errors, tile->first, tile->bases);
+    memcpy(tile->bases, tile->weights + begin, n * sizeof *tile->bases);
+    multiply(tile, begin, n, tile->errors, tile->first, tile->bases);
 }
 
-/* What errors of DECIDED weights from `begin` on make of those behind them that their sums have. */
-static void list_factors(const struct tile *tile, uint32_t begin)
+/* What errors of the block before and of the block of n weights from `begin` on make of those of this block, and 1 of
+ * their own place. */
+static void list_factors(const struct tile *tile, uint32_t begin, uint32_t n)
 {
-    const uint32_t n = tile->e->gptq->n;
-    memset(tile->factors, 0, DECIDED * sizeof *tile->factors);
-    for (uint32_t m = begin + 1; m <= begin + WINDOW && m < n; m++) {
+    const uint32_t first = begin >= DECIDED ? begin - DECIDED : 0;
+    memset(tile->factors, 0, WINDOW * sizeof *tile->factors);
+    for (uint32_t m = begin; m < begin + n; m++) {
         const float *row = unit_row(tile->e->gptq, m);
-        for (uint32_t i = begin; i < begin + DECIDED && i < m; i++)
-            ((float *)tile->factors[i - begin])[(m - 1) % WINDOW] = row[i];
+        for (uint32_t i = first; i <= m; i++)
+            ((float *)tile->factors[i + DECIDED - begin])[m - begin] = row[i];
     }
 }
 
@@ -326,7 +372,6 @@ static void start(const struct tile *tile, uint32_t lane)
     memset(paths, 0, sizeof *paths);
     for (uint32_t s = 0; s < STATES; s++) {
         ((float *)paths->costs)[s] = s == 0 ? 0 : NO_PATH;
-        ((float *)paths->targets)[s] = tile->weights[0][lane];
         for (uint32_t f = 0; f < 1u << shift->free_bits; f++)
             for (uint32_t o = 0; o < OLDEST; o++) {
                 const uint32_t from = o * (STATES / OLDEST) + s / OLDEST;
@@ -343,14 +388,14 @@ static void search_tile(struct tile *tile)
     for (uint32_t lane = 0; lane < LANES; lane++)
         start(tile, lane);
     for (uint32_t begin = 0; begin < n; begin += DECIDED) {
-        const uint32_t length = n - begin < DECIDED ? n - begin : DECIDED, left = n - begin - 1;
+        const uint32_t length = n - begin < DECIDED ? n - begin : DECIDED;
         if (begin - tile->first == WINDOW) {
             for (uint32_t lane = 0; lane < LANES; lane++)
                 decide(tile, lane);
             tile->first += DECIDED;
         }
-        find_bases(tile, begin, left < DECIDED ? left : DECIDED);
-        list_factors(tile, begin);
+        find_bases(tile, begin, length);
+        list_factors(tile, begin, length);
         for (uint32_t lane = 0; lane < LANES; lane++)
             walk(tile, lane, begin, length);
     }
@@ -496,9 +541,10 @@ static void encode_tile(void *context, size_t item, int thread)
     tile.shift = moec_shift_of(moec_codec_bits(e->codec));
     tile.paths =
         (struct paths *)(void *)((uint8_t *)e->scratch + (size_t)thread * outputs_bytes(n, matrix->width));
-    tile.others = (vec(*)[WINDOW_PARTS])(tile.paths + LANES);
-    tile.factors = tile.others + STATES;
-    tile.weights = (vec *)(tile.factors + DECIDED);
+    tile.others = (vec *)(tile.paths + LANES);
+    tile.older = tile.others + STATES;
+    tile.factors = (vec(*)[BLOCK_PARTS])(tile.older + STATES);
+    tile.weights = (vec *)(tile.factors + WINDOW);
     tile.errors = tile.weights + n;
     tile.bases = tile.errors + n;
     tile.room = tile.bases + DECIDED;

@@ -2,16 +2,16 @@
 
 #include "formats/base/bytes.h"
 #include "formats/codec/path_costs.h"
+#include "formats/codec/path_lanes.h"
 
-#include <pthread.h>
 #include <string.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 #define STATES MOEC_SHIFT_STATES
 #define BLOCK  32
-#define FREE   4 /* levels at most that the same coded bits leave */
+#define FREE   4u /* levels at most that the same coded bits leave */
+#define OLDEST 4u /* states before that lead to a state */
+#define LANES  MOEC_PATH_LANES
+#define PARTS  (STATES / LANES)
 
 #include "formats/codec/shift_levels.h"
 
@@ -59,94 +59,100 @@ void moec_shift_values(uint32_t bits, const uint8_t *codes, size_t n, float *val
 
 /* ---- the search ---- */
 
-#define OLDEST     4u  /* what the oldest bits of a state may be: as many states come before each */
-#define FEW_PLACES 32u /* of codes with free bits */
-
-/* b where the mask is set, else a. */
-#define CHOSEN(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
-
-#define FOUR_TIMES(i) i, i, i, i
-
-/* Levels of the steps to each state, by free bits and by the oldest bits of the state before; and where there are free
- * bits, the steps' places, and levels by place. */
+/* Of the step to each state, by its free bits and the oldest bits of the state before. */
 struct table {
-    _Alignas(64) float of[FREE][OLDEST][STATES];
-    _Alignas(64) float by_place[FREE][FEW_PLACES];
-    _Alignas(64) uint32_t places[OLDEST][STATES];
+    moec_lanes of[FREE][OLDEST][PARTS];
 };
 
 static void list_levels(const struct moec_shift *shift, struct table *table)
 {
-    for (uint32_t f = 0; f < 1u << shift->free_bits; f++) {
-        const int8_t *levels = shift->levels + (f << shift->coded_bits);
+    for (uint32_t f = 0; f < 1u << shift->free_bits; f++)
         for (uint32_t o = 0; o < OLDEST; o++)
             for (uint32_t s = 0; s < STATES; s++) {
-                const uint32_t window = moec_shift_window(STATES / OLDEST * o + s / 4, s & MOEC_SHIFT_CODED);
-                table->places[o][s] = moec_shift_place(shift, window);
-                table->of[f][o][s] = (float)levels[table->places[o][s]];
+                const uint32_t from = STATES / OLDEST * o + s / OLDEST;
+                const uint32_t place = moec_shift_place(shift, moec_shift_window(from, s & MOEC_SHIFT_CODED));
+                table->of[f][o][s / LANES][s % LANES] = (float)shift->levels[f << shift->coded_bits | place];
             }
-        for (uint32_t place = 0; place < FEW_PLACES; place++)
-            table->by_place[f][place] = (float)levels[place];
+}
+
+/* The costs of states 16 h .. 16 h + 15 after a weight v; `before` is those of the states before, by their oldest
+ * bits. */
+static inline __attribute__((always_inline)) void find_least(const struct table *table, const uint32_t n_free,
+                                                             float v, const moec_lanes before[OLDEST],
+                                                             uint32_t h, moec_lanes *cost_of,
+                                                             moec_lane_bits *oldest)
+{
+    moec_lanes best = {0};
+    moec_lane_bits chosen = {0};
+    for (uint32_t o = 0; o < OLDEST; o++) {
+        const moec_lanes off = v - table->of[0][o][h];
+        moec_lanes error = off * off;
+        for (uint32_t f = 1; f < n_free; f++) {
+            const moec_lanes other = v - table->of[f][o][h], square = other * other;
+            error = MOEC_CHOSEN((moec_lane_bits)(square < error), error, square);
+        }
+        const moec_lanes cost = before[o] + error;
+        const moec_lane_bits is_less = (moec_lane_bits)(cost < best), which = o + (moec_lane_bits){0};
+        chosen = o == 0 ? which : MOEC_CHOSEN_BITS(is_less, chosen, which);
+        best = o == 0 ? cost : MOEC_CHOSEN(is_less, best, cost);
+    }
+    *oldest |= chosen << 2 * h;
+    *cost_of = best;
+}
+
+/* States 16 h .. 16 h + 15 are reached from the states 16 o + 4 h .. 16 o + 4 h + 3, o the oldest of bits. */
+#define LIST_BEFORE(costs, h, before)                                                                        \
+    for (uint32_t o = 0; o < OLDEST; o++)                                                                    \
+        (before)[h][o] = MOEC_SPREAD((costs)[o], h);
+
+static inline __attribute__((always_inline)) void walk(const struct table *table, const uint32_t n_free,
+                                                       const float *weights, size_t n, float scale,
+                                                       moec_lanes costs[static PARTS],
+                                                       struct moec_shift_choices *choices)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float v = weights[i] / scale;
+        moec_lanes before[PARTS][OLDEST];
+        moec_lane_bits oldest = {0};
+        LIST_BEFORE(costs, 0, before)
+        LIST_BEFORE(costs, 1, before)
+        LIST_BEFORE(costs, 2, before)
+        LIST_BEFORE(costs, 3, before)
+        for (uint32_t h = 0; h < PARTS; h++)
+            find_least(table, n_free, v, before[h], h, &costs[h], &oldest);
+        const moec_lane_bytes bytes = __builtin_convertvector(oldest, moec_lane_bytes);
+        memcpy(choices[i].oldest, &bytes, sizeof bytes);
+        if (i % MOEC_PATH_SETTLED == MOEC_PATH_SETTLED - 1)
+            moec_path_settle((float *)costs);
     }
 }
 
-/* Of 2, 3 and 4 bits: listing them takes as long as the search of thirty weights, and rows are short. */
-static struct table tables[3];
-static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
-
-static void list_tables(void)
+MOEC_CLONES static void walk_two(const struct table *table, const float *weights, size_t n, float scale,
+                                 moec_lanes costs[static PARTS], struct moec_shift_choices *choices)
 {
-    for (uint32_t i = 0; i < 3; i++)
-        list_levels(&shifts[i], &tables[i]);
+    walk(table, 1, weights, n, scale, costs, choices);
 }
 
-static const struct table *table_of(uint32_t bits)
+MOEC_CLONES static void walk_three(const struct table *table, const float *weights, size_t n, float scale,
+                                   moec_lanes costs[static PARTS], struct moec_shift_choices *choices)
 {
-    (void)pthread_once(&tables_once, list_tables);
-    return &tables[bits - 2];
+    walk(table, 2, weights, n, scale, costs, choices);
 }
 
-#define LANES 4
-#define TARGET
-#define NAMED(name) name##_plain
-#include "formats/codec/shift_walk.h"
-
-#ifdef __x86_64__
-#define LANES       8
-#define TARGET      __attribute__((target("avx2")))
-#define NAMED(name) name##_avx2
-#include "formats/codec/shift_walk.h"
-
-#define LANES       16
-#define TARGET      __attribute__((target("avx512f")))
-#define NAMED(name) name##_avx512
-#include "formats/codec/shift_walk.h"
-#endif
-
-static void walk(const struct table *table, uint32_t n_free, const float *weights, size_t n, float scale,
-                 float costs[2][STATES], struct moec_shift_choices *choices)
+MOEC_CLONES static void walk_four(const struct table *table, const float *weights, size_t n, float scale,
+                                  moec_lanes costs[static PARTS], struct moec_shift_choices *choices)
 {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f"))
-        walk_avx512(table, n_free, weights, n, scale, costs, choices);
-    else if (__builtin_cpu_supports("avx2"))
-        walk_avx2(table, n_free, weights, n, scale, costs, choices);
-    else
-#endif
-        walk_plain(table, n_free, weights, n, scale, costs, choices);
+    walk(table, 4, weights, n, scale, costs, choices);
 }
 
-/* That of a window, which begins in `state`. */
-static float level_of(const struct table *table, uint32_t free_bits, uint32_t state, uint32_t coded)
+/* The free bits of the level nearest to v on the step to a state. */
+static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v, uint32_t oldest,
+                             uint32_t state)
 {
-    return table->of[free_bits][state / (STATES / OLDEST)][moec_shift_next(state, coded)];
-}
-
-static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v, uint32_t state, uint32_t x)
-{
+    const uint32_t h = state / LANES, l = state % LANES;
     uint32_t best = 0;
     for (uint32_t f = 1; f < n_free; f++) {
-        const float one = v - level_of(table, best, state, x), other = v - level_of(table, f, state, x);
+        const float one = v - table->of[best][oldest][h][l], other = v - table->of[f][oldest][h][l];
         best = other * other < one * one ? f : best;
     }
     return best;
@@ -155,15 +161,20 @@ static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v
 void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scale,
                        struct moec_shift_choices *choices, uint8_t *codes)
 {
-    const struct table *table = table_of(bits);
-    _Alignas(64) float costs[2][STATES];
-    const uint32_t n_free = 1u << moec_shift_of(bits)->free_bits;
-    moec_path_begin(costs[0]);
-    walk(table, n_free, weights, n, scale, costs, choices);
-    uint32_t state = moec_path_least(costs[n % 2]);
+    static void (*const by_free[])(const struct table *, const float *, size_t, float,
+                                   moec_lanes[static PARTS],
+                                   struct moec_shift_choices *) = {walk_two, walk_three, walk_four};
+    struct table table;
+    moec_lanes costs[PARTS];
+    const uint32_t free_bits = moec_shift_of(bits)->free_bits;
+    list_levels(moec_shift_of(bits), &table);
+    moec_path_begin((float *)costs);
+    by_free[free_bits](&table, weights, n, scale, costs, choices);
+    uint32_t state = moec_path_least((const float *)costs);
     for (size_t i = n; i-- > 0;) {
-        const uint32_t x = state & MOEC_SHIFT_CODED, oldest = choices[i].oldest[x] >> (state / 4 * 2) & 3;
-        state = STATES / 4 * oldest + state / 4;
-        codes[i] = (uint8_t)(x | nearest_free(table, n_free, weights[i] / scale, state, x) << 2);
+        const uint32_t oldest = choices[i].oldest[state % LANES] >> 2 * (state / LANES) & 3;
+        const uint32_t free = nearest_free(&table, 1u << free_bits, weights[i] / scale, oldest, state);
+        codes[i] = (uint8_t)((state & MOEC_SHIFT_CODED) | free << 2);
+        state = STATES / OLDEST * oldest + state / OLDEST;
     }
 }
