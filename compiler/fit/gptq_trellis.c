@@ -43,8 +43,9 @@
 /* The best path to each state, of one output. Weights are taken in parts of LANES. */
 struct paths {
     vec costs[PARTS];
-    vec targets[PARTS];              /* the next weight as the path corrects it */
-    vec levels[FREE][OLDEST][PARTS]; /* of the step to a state, by its free bits */
+    vec targets[PARTS];                   /* the next weight as the path corrects it */
+    vec levels[FREE][OLDEST][PARTS];      /* of the step to a state, by its free bits, with which they rise */
+    vec middles[FREE - 1][OLDEST][PARTS]; /* between a level and the next */
     /* Of part t at t % KEPT: the state in which the path entered it; and its errors, behind which stands what all
      * errors that are not decided make of the part's weights, as long as it is at work. */
     vec_bits starts[KEPT][PARTS];
@@ -57,15 +58,15 @@ struct paths {
 struct tile {
     const struct encoding *e;
     const struct moec_shift *shift;
-    uint32_t output, n;          /* first, and how many there are */
-    struct paths *paths;         /* (LANES) */
-    vec *others, *older;         /* (STATES): errors as they change; sums of older errors */
-    vec *weights, *errors;       /* (K); errors of decided weights */
-    vec *bases;                  /* (DECIDED) weights as decided errors correct them */
-    vec *room;                   /* (CHUNK) */
-    vec (*factors)[BLOCK_PARTS]; /* (WINDOW): of the block before and the block, for the block's weights */
-    uint32_t first;              /* weight that is not decided */
-    double largest;              /* R_ii^2: costs are relative to it */
+    uint32_t output, n;     /* first, and how many there are */
+    struct paths *paths;    /* (LANES) */
+    vec *others, *older;    /* (STATES): errors as they change; sums of older errors */
+    vec *weights, *errors;  /* (K); errors of decided weights */
+    vec *bases;             /* (DECIDED) weights as decided errors correct them */
+    vec *room;              /* (CHUNK) */
+    vec (*factors)[WINDOW]; /* (BLOCK_PARTS): of the block before and the block, for each part's weights */
+    uint32_t first;         /* weight that is not decided */
+    double largest;         /* R_ii^2: costs are relative to it */
 };
 
 static uint64_t tile_bytes(uint32_t n_input)
@@ -137,18 +138,15 @@ choose(const struct paths *paths, const struct before *before, const uint32_t n_
 {
     struct after best = {0};
     for (uint32_t o = 0; o < OLDEST; o++) {
-        vec level = paths->levels[0][o][g], off = before->targets[o] - level, error = off * off;
+        vec level = paths->levels[0][o][g];
         vec_bits code = {0};
         code += o;
         for (uint32_t f = 1; f < n_free; f++) {
-            const vec other = paths->levels[f][o][g];
-            off = before->targets[o] - other;
-            const vec_bits is_nearer = (vec_bits)(off * off < error);
-            error = CHOSEN(is_nearer, error, off * off);
-            level = CHOSEN(is_nearer, level, other);
-            code = CHOSEN_BITS(is_nearer, code, f << 2 | o);
+            const vec_bits is_above = (vec_bits)(before->targets[o] > paths->middles[f - 1][o][g]);
+            level = CHOSEN(is_above, level, paths->levels[f][o][g]);
+            code = CHOSEN_BITS(is_above, code, f << 2 | o);
         }
-        const vec cost = before->costs[o] + price * error;
+        const vec off = before->targets[o] - level, cost = before->costs[o] + price * (off * off);
         const struct after next = {cost, level, before->starts[o], code};
         if (o == 0) {
             best = next;
@@ -194,12 +192,12 @@ static inline __attribute__((always_inline)) void step(struct paths *paths, vec_
 }
 
 /* Adds what the errors of a part make of the weights of a later one. */
-static inline __attribute__((always_inline)) void
-add_errors(const vec *errors, const vec (*factors)[BLOCK_PARTS], uint32_t part, vec *sum)
+static inline __attribute__((always_inline)) void add_errors(const vec *errors,
+                                                             const vec factors[static LANES], vec *sum)
 {
     const float *error = (const float *)errors;
     vec added = *sum;
-    _Pragma("GCC unroll 16") for (uint32_t k = 0; k < LANES; k++) added += error[k] * factors[k][part];
+    _Pragma("GCC unroll 16") for (uint32_t k = 0; k < LANES; k++) added += error[k] * factors[k];
     *sum = added;
 }
 
@@ -209,11 +207,12 @@ static inline __attribute__((always_inline)) void open_part(const struct tile *t
                                                             uint32_t t)
 {
     const uint32_t part = t % BLOCK_PARTS;
-    const vec(*last)[BLOCK_PARTS] =
-        (const vec(*)[BLOCK_PARTS])tile->factors + (BLOCK_PARTS + part - 1) * LANES;
+    const vec *factors = tile->factors[part] + (BLOCK_PARTS + part - 1) * LANES;
+    vec last[LANES];
     const uint32_t *starts = (const uint32_t *)paths->starts[(t + 2) % KEPT],
                    *before = (const uint32_t *)paths->starts[(t + 1) % KEPT];
     uint64_t seen = 0;
+    memcpy(last, factors, sizeof last);
     for (uint32_t s = 0; s < STATES; s++) {
         const uint32_t start = starts[s];
         if ((seen >> start & 1) != 0)
@@ -222,13 +221,13 @@ static inline __attribute__((always_inline)) void open_part(const struct tile *t
         vec *sum = &tile->older[start];
         *sum = (vec){0};
         if (part > 0)
-            add_errors(&paths->errors[t % KEPT][before[start]], last - 2 * LANES, part, sum);
-        add_errors(&paths->errors[(t + 1) % KEPT][start], last - LANES, part, sum);
+            add_errors(&paths->errors[t % KEPT][before[start]], factors - 2 * LANES, sum);
+        add_errors(&paths->errors[(t + 1) % KEPT][start], factors - LANES, sum);
     }
     for (uint32_t s = 0; s < STATES; s++) {
         vec *sum = &paths->errors[t % KEPT][s];
         *sum = tile->older[starts[s]];
-        add_errors(&paths->errors[(t + 2) % KEPT][s], last, part, sum);
+        add_errors(&paths->errors[(t + 2) % KEPT][s], last, sum);
         ((uint32_t *)paths->starts[t % KEPT])[s] = s;
     }
 }
@@ -243,15 +242,15 @@ static inline __attribute__((always_inline)) void extend(const struct choices *c
     const vec_bits stays = (vec_bits)(places != i);
     const float *errors = (const float *)choices->errors;
     const uint32_t *froms = (const uint32_t *)choices->froms;
-    for (uint32_t s = 0; s < STATES; s++)
-        next[s] = (vec)((vec_bits)from[froms[s]] & stays) + errors[s] * *factors;
+    _Pragma("GCC unroll 8") for (uint32_t s = 0; s < STATES; s++) next[s] =
+        (vec)((vec_bits)from[froms[s]] & stays) + errors[s] * *factors;
 }
 
 static inline __attribute__((always_inline)) void list_targets(struct paths *paths, const vec *sums,
                                                                uint32_t i, float base)
 {
-    for (uint32_t s = 0; s < STATES; s++)
-        ((float *)paths->targets)[s] = base + ((const float *)&sums[s])[i];
+    _Pragma("GCC unroll 8") for (uint32_t s = 0; s < STATES; s++)((float *)paths->targets)[s] =
+        base + ((const float *)&sums[s])[i];
 }
 
 /* One output's paths by n weights on, from `begin`, where a block begins. */
@@ -271,7 +270,7 @@ static inline __attribute__((always_inline)) void walk_any(const struct tile *ti
             struct choices choices;
             step(paths, paths->starts[t % KEPT], n_free, tile->weights[i][lane],
                  (float)(e->gptq->costs[i] / tile->largest), &choices, &paths->steps[i % WINDOW]);
-            extend(&choices, k, &tile->factors[DECIDED + first + k][first / LANES], sums, next);
+            extend(&choices, k, &tile->factors[first / LANES][DECIDED + first + k], sums, next);
             if (k + 1 < length)
                 list_targets(paths, next, k + 1, tile->bases[first + k + 1][lane]);
             sums = next;
@@ -356,11 +355,11 @@ static void find_bases(const struct tile *tile, uint32_t begin, uint32_t n)
 static void list_factors(const struct tile *tile, uint32_t begin, uint32_t n)
 {
     const uint32_t first = begin >= DECIDED ? begin - DECIDED : 0;
-    memset(tile->factors, 0, WINDOW * sizeof *tile->factors);
+    memset(tile->factors, 0, BLOCK_PARTS * sizeof *tile->factors);
     for (uint32_t m = begin; m < begin + n; m++) {
         const float *row = unit_row(tile->e->gptq, m);
         for (uint32_t i = first; i <= m; i++)
-            ((float *)tile->factors[i + DECIDED - begin])[m - begin] = row[i];
+            tile->factors[(m - begin) / LANES][i + DECIDED - begin][m % LANES] = row[i];
     }
 }
 
@@ -372,12 +371,15 @@ static void start(const struct tile *tile, uint32_t lane)
     memset(paths, 0, sizeof *paths);
     for (uint32_t s = 0; s < STATES; s++) {
         ((float *)paths->costs)[s] = s == 0 ? 0 : NO_PATH;
-        for (uint32_t f = 0; f < 1u << shift->free_bits; f++)
-            for (uint32_t o = 0; o < OLDEST; o++) {
+        for (uint32_t o = 0; o < OLDEST; o++)
+            for (uint32_t f = 0; f < 1u << shift->free_bits; f++) {
                 const uint32_t from = o * (STATES / OLDEST) + s / OLDEST;
                 const uint32_t place = moec_shift_place(shift, moec_shift_window(from, s & MOEC_SHIFT_CODED));
                 ((float *)paths->levels[f][o])[s] =
                     (float)shift->levels[f << shift->coded_bits | place] * scale;
+                if (f > 0)
+                    paths->middles[f - 1][o][s / LANES][s % LANES] =
+                        0.5f * (((float *)paths->levels[f - 1][o])[s] + ((float *)paths->levels[f][o])[s]);
             }
     }
 }
@@ -543,8 +545,8 @@ static void encode_tile(void *context, size_t item, int thread)
         (struct paths *)(void *)((uint8_t *)e->scratch + (size_t)thread * outputs_bytes(n, matrix->width));
     tile.others = (vec *)(tile.paths + LANES);
     tile.older = tile.others + STATES;
-    tile.factors = (vec(*)[BLOCK_PARTS])(tile.older + STATES);
-    tile.weights = (vec *)(tile.factors + WINDOW);
+    tile.factors = (vec(*)[WINDOW])(tile.older + STATES);
+    tile.weights = (vec *)(tile.factors + BLOCK_PARTS);
     tile.errors = tile.weights + n;
     tile.bases = tile.errors + n;
     tile.room = tile.bases + DECIDED;

@@ -10,9 +10,11 @@
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
     !MOEC_HAS_ASAN && !MOEC_HAS_TSAN
-#define MOEC_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define MOEC_CLONES   __attribute__((target_clones("avx512f", "avx2", "default")))
+#define MOEC_HAS_WIDE 1 /* functions of AVX-512 beside others */
 #else
 #define MOEC_CLONES
+#define MOEC_HAS_WIDE 0
 #endif
 
 #define MOEC_PATH_LANES 16u
