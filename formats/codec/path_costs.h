@@ -11,7 +11,6 @@ enum {
 };
 
 typedef float moec_four __attribute__((vector_size(16)));
-typedef uint8_t moec_four_bytes __attribute__((vector_size(4)));
 typedef int32_t moec_four_masks __attribute__((vector_size(16)));
 
 /* Where `b` is less than `a`, which `is_second` says, that, else `a`. */

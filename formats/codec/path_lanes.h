@@ -11,17 +11,14 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
     !MOEC_HAS_ASAN && !MOEC_HAS_TSAN
 #define MOEC_CLONES   __attribute__((target_clones("avx512f", "avx2", "default")))
-#define MOEC_HAS_WIDE 1 /* functions of AVX-512 beside others */
 #else
 #define MOEC_CLONES
-#define MOEC_HAS_WIDE 0
 #endif
 
 #define MOEC_PATH_LANES 16u
 
 typedef float moec_lanes __attribute__((vector_size(MOEC_PATH_LANES * sizeof(float))));
 typedef uint32_t moec_lane_bits __attribute__((vector_size(MOEC_PATH_LANES * sizeof(uint32_t))));
-typedef uint8_t moec_lane_bytes __attribute__((vector_size(MOEC_PATH_LANES)));
 
 /* b where the mask is set, else a: of bits, and of floats. */
 #define MOEC_CHOSEN_BITS(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))

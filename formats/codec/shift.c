@@ -2,17 +2,16 @@
 
 #include "formats/base/bytes.h"
 #include "formats/codec/path_costs.h"
-#include "formats/codec/path_lanes.h"
-#include "formats/codec/shift_search.h"
 
+#include <pthread.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define STATES MOEC_SHIFT_STATES
 #define BLOCK  32
-#define FREE   4u /* levels at most that the same coded bits leave */
-#define OLDEST 4u /* states before that lead to a state */
-#define LANES  MOEC_PATH_LANES
-#define PARTS  (STATES / LANES)
+#define FREE   4 /* levels at most that the same coded bits leave */
 
 #include "formats/codec/shift_levels.h"
 
@@ -60,203 +59,111 @@ void moec_shift_values(uint32_t bits, const uint8_t *codes, size_t n, float *val
 
 /* ---- the search ---- */
 
-/* A row to encode. */
-struct row {
-    const float *weights; /* (n) */
-    size_t n;
-    float scale;
-    struct moec_shift_choices *choices; /* (n) */
-};
+#define OLDEST     4u  /* what the oldest bits of a state may be: as many states come before each */
+#define FEW_PLACES 32u /* of codes with free bits */
 
-/* Of the step to each state, by its free bits and the oldest bits of the state before. */
+/* b where the mask is set, else a. */
+#define CHOSEN(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
+
+#define FOUR_TIMES(i) i, i, i, i
+
+/* Levels of the steps to each state, by free bits and by the oldest bits of the state before; and where there are free
+ * bits, the steps' places, and levels by place. */
 struct table {
     _Alignas(64) float of[FREE][OLDEST][STATES];
+    _Alignas(64) float by_place[FREE][FEW_PLACES];
+    _Alignas(64) uint32_t places[OLDEST][STATES];
 };
 
 static void list_levels(const struct moec_shift *shift, struct table *table)
 {
-    for (uint32_t f = 0; f < 1u << shift->free_bits; f++)
+    for (uint32_t f = 0; f < 1u << shift->free_bits; f++) {
+        const int8_t *levels = shift->levels + (f << shift->coded_bits);
         for (uint32_t o = 0; o < OLDEST; o++)
             for (uint32_t s = 0; s < STATES; s++) {
-                const uint32_t from = STATES / OLDEST * o + s / OLDEST;
-                const uint32_t place = moec_shift_place(shift, moec_shift_window(from, s & MOEC_SHIFT_CODED));
-                table->of[f][o][s] = (float)shift->levels[f << shift->coded_bits | place];
+                const uint32_t window = moec_shift_window(STATES / OLDEST * o + s / 4, s & MOEC_SHIFT_CODED);
+                table->places[o][s] = moec_shift_place(shift, window);
+                table->of[f][o][s] = (float)levels[table->places[o][s]];
             }
-}
-
-/* ---- four states at a time ---- */
-
-/* One weight on: states 4 g .. 4 g + 3 are reached from the states 16 o + g, o the oldest of bits. */
-static inline __attribute__((always_inline)) void step(const struct table *table, const uint32_t n_free,
-                                                       float v, const float costs[static STATES],
-                                                       float next[static STATES],
-                                                       struct moec_shift_choices *choices)
-{
-    moec_four_masks chosen[LANES / 4] = {0};
-    for (uint32_t g = 0; g < STATES / 4; g++) {
-        moec_four least = {0};
-        moec_four_masks which = {0};
-        for (uint32_t o = 0; o < OLDEST; o++) {
-            moec_four level;
-            moec_four_masks is_second;
-            memcpy(&level, &table->of[0][o][4 * g], sizeof level);
-            moec_four error = (v - level) * (v - level);
-            for (uint32_t f = 1; f < n_free; f++) {
-                memcpy(&level, &table->of[f][o][4 * g], sizeof level);
-                error = moec_four_lesser(error, (v - level) * (v - level), &is_second);
-            }
-            error += costs[STATES / OLDEST * o + g];
-            least = o == 0 ? error : moec_four_lesser(least, error, &is_second);
-            which = o == 0 ? which : (which & ~is_second) | (is_second & (int32_t)o);
-        }
-        memcpy(next + 4 * g, &least, sizeof least);
-        chosen[g % (LANES / 4)] |= (moec_four_masks)(which << (int32_t)(g / (LANES / 4) * 2));
-    }
-    for (uint32_t q = 0; q < LANES / 4; q++) {
-        const moec_four_bytes bytes = __builtin_convertvector(chosen[q], moec_four_bytes);
-        memcpy(choices->oldest + 4 * q, &bytes, sizeof bytes);
+        for (uint32_t place = 0; place < FEW_PLACES; place++)
+            table->by_place[f][place] = (float)levels[place];
     }
 }
 
-static inline __attribute__((always_inline)) void walk(const struct table *table, const uint32_t n_free,
-                                                       const struct row *row, float costs[static STATES])
+/* Of 2, 3 and 4 bits: listing them takes as long as the search of thirty weights, and rows are short. */
+static struct table tables[3];
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
+
+static void list_tables(void)
 {
-    float others[STATES];
-    for (size_t i = 0; i < row->n; i++) {
-        float *from = i % 2 == 0 ? costs : others, *to = i % 2 == 0 ? others : costs;
-        step(table, n_free, row->weights[i] / row->scale, from, to, &row->choices[i]);
-        if (i % MOEC_PATH_SETTLED == MOEC_PATH_SETTLED - 1)
-            moec_path_settle(to);
-    }
-    if (row->n % 2 != 0)
-        memcpy(costs, others, sizeof others);
+    for (uint32_t i = 0; i < 3; i++)
+        list_levels(&shifts[i], &tables[i]);
 }
 
-static void walk_narrow(const struct table *table, uint32_t bits, const struct row *row,
-                        float costs[static STATES])
+static const struct table *table_of(uint32_t bits)
 {
-    if (bits == 2)
-        walk(table, 1, row, costs);
-    else if (bits == 3)
-        walk(table, 2, row, costs);
-    else
-        walk(table, 4, row, costs);
+    (void)pthread_once(&tables_once, list_tables);
+    return &tables[bits - 2];
 }
 
-/* ---- sixteen states at a time: the same choices ---- */
+#define LANES 4
+#define TARGET
+#define NAMED(name) name##_plain
+#include "formats/codec/shift_walk.h"
 
-#if MOEC_HAS_WIDE
-#define WIDE __attribute__((target("avx512f")))
+#ifdef __x86_64__
+#define LANES       8
+#define TARGET      __attribute__((target("avx2")))
+#define NAMED(name) name##_avx2
+#include "formats/codec/shift_walk.h"
 
-/* Of states 16 h .. 16 h + 15, reached from the states 16 o + 4 h .. 16 o + 4 h + 3; `before` is these states'
- * costs. */
-WIDE static inline __attribute__((always_inline)) void find_least(const struct table *table,
-                                                                  const uint32_t n_free, float v,
-                                                                  const moec_lanes before[OLDEST], uint32_t h,
-                                                                  moec_lanes *cost_of, moec_lane_bits *oldest)
-{
-    moec_lanes best = {0};
-    moec_lane_bits chosen = {0};
-    for (uint32_t o = 0; o < OLDEST; o++) {
-        const moec_lanes off = v - *(const moec_lanes *)&table->of[0][o][LANES * h];
-        moec_lanes error = off * off;
-        for (uint32_t f = 1; f < n_free; f++) {
-            const moec_lanes other = v - *(const moec_lanes *)&table->of[f][o][LANES * h],
-                             square = other * other;
-            error = MOEC_CHOSEN((moec_lane_bits)(square < error), error, square);
-        }
-        const moec_lanes cost = before[o] + error;
-        const moec_lane_bits is_less = (moec_lane_bits)(cost < best), which = o + (moec_lane_bits){0};
-        chosen = o == 0 ? which : MOEC_CHOSEN_BITS(is_less, chosen, which);
-        best = o == 0 ? cost : MOEC_CHOSEN(is_less, best, cost);
-    }
-    *oldest |= chosen << 2 * h;
-    *cost_of = best;
-}
-
-#define LIST_BEFORE(costs, h, before)                                                                        \
-    for (uint32_t o = 0; o < OLDEST; o++)                                                                    \
-        (before)[h][o] = MOEC_SPREAD((costs)[o], h);
-
-WIDE static inline __attribute__((always_inline)) void walk_lanes(const struct table *table,
-                                                                  const uint32_t n_free,
-                                                                  const struct row *row,
-                                                                  moec_lanes costs[static PARTS])
-{
-    for (size_t i = 0; i < row->n; i++) {
-        const float v = row->weights[i] / row->scale;
-        moec_lanes before[PARTS][OLDEST];
-        moec_lane_bits oldest = {0};
-        LIST_BEFORE(costs, 0, before)
-        LIST_BEFORE(costs, 1, before)
-        LIST_BEFORE(costs, 2, before)
-        LIST_BEFORE(costs, 3, before)
-        for (uint32_t h = 0; h < PARTS; h++)
-            find_least(table, n_free, v, before[h], h, &costs[h], &oldest);
-        const moec_lane_bytes bytes = __builtin_convertvector(oldest, moec_lane_bytes);
-        memcpy(row->choices[i].oldest, &bytes, sizeof bytes);
-        if (i % MOEC_PATH_SETTLED == MOEC_PATH_SETTLED - 1)
-            moec_path_settle((float *)costs);
-    }
-}
-
-WIDE static void walk_wide(const struct table *table, uint32_t bits, const struct row *row,
-                           float costs[static STATES])
-{
-    moec_lanes *lanes = (moec_lanes *)(void *)costs;
-    if (bits == 2)
-        walk_lanes(table, 1, row, lanes);
-    else if (bits == 3)
-        walk_lanes(table, 2, row, lanes);
-    else
-        walk_lanes(table, 4, row, lanes);
-}
+#define LANES       16
+#define TARGET      __attribute__((target("avx512f")))
+#define NAMED(name) name##_avx512
+#include "formats/codec/shift_walk.h"
 #endif
 
-/* ---- the path ---- */
+static void walk(const struct table *table, uint32_t n_free, const float *weights, size_t n, float scale,
+                 float costs[2][STATES], struct moec_shift_choices *choices)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        walk_avx512(table, n_free, weights, n, scale, costs, choices);
+    else if (__builtin_cpu_supports("avx2"))
+        walk_avx2(table, n_free, weights, n, scale, costs, choices);
+    else
+#endif
+        walk_plain(table, n_free, weights, n, scale, costs, choices);
+}
 
-/* The free bits of the level nearest to v on the step to a state. */
-static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v, uint32_t oldest,
-                             uint32_t state)
+/* That of a window, which begins in `state`. */
+static float level_of(const struct table *table, uint32_t free_bits, uint32_t state, uint32_t coded)
+{
+    return table->of[free_bits][state / (STATES / OLDEST)][moec_shift_next(state, coded)];
+}
+
+static uint32_t nearest_free(const struct table *table, uint32_t n_free, float v, uint32_t state, uint32_t x)
 {
     uint32_t best = 0;
     for (uint32_t f = 1; f < n_free; f++) {
-        const float one = v - table->of[best][oldest][state], other = v - table->of[f][oldest][state];
+        const float one = v - level_of(table, best, state, x), other = v - level_of(table, f, state, x);
         best = other * other < one * one ? f : best;
     }
     return best;
 }
 
-bool moec_shift_search_in(uint32_t lanes, uint32_t bits, const float *weights, size_t n, float scale,
-                          struct moec_shift_choices *choices, uint8_t *codes)
-{
-    struct table table;
-    _Alignas(64) float costs[STATES];
-    const struct row row = {weights, n, scale, choices};
-    const uint32_t n_free = 1u << moec_shift_of(bits)->free_bits;
-    list_levels(moec_shift_of(bits), &table);
-    moec_path_begin(costs);
-    if (lanes != LANES)
-        walk_narrow(&table, bits, &row, costs);
-#if MOEC_HAS_WIDE
-    else if (__builtin_cpu_supports("avx512f"))
-        walk_wide(&table, bits, &row, costs);
-#endif
-    else
-        return false;
-    uint32_t state = moec_path_least(costs);
-    for (size_t i = n; i-- > 0;) {
-        const uint32_t oldest = choices[i].oldest[state % LANES] >> 2 * (state / LANES) & 3;
-        codes[i] = (uint8_t)((state & MOEC_SHIFT_CODED) |
-                             nearest_free(&table, n_free, weights[i] / scale, oldest, state) << 2);
-        state = STATES / OLDEST * oldest + state / OLDEST;
-    }
-    return true;
-}
-
 void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scale,
                        struct moec_shift_choices *choices, uint8_t *codes)
 {
-    if (!moec_shift_search_in(LANES, bits, weights, n, scale, choices, codes))
-        (void)moec_shift_search_in(4, bits, weights, n, scale, choices, codes);
+    const struct table *table = table_of(bits);
+    _Alignas(64) float costs[2][STATES];
+    const uint32_t n_free = 1u << moec_shift_of(bits)->free_bits;
+    moec_path_begin(costs[0]);
+    walk(table, n_free, weights, n, scale, costs, choices);
+    uint32_t state = moec_path_least(costs[n % 2]);
+    for (size_t i = n; i-- > 0;) {
+        const uint32_t x = state & MOEC_SHIFT_CODED, oldest = choices[i].oldest[x] >> (state / 4 * 2) & 3;
+        state = STATES / 4 * oldest + state / 4;
+        codes[i] = (uint8_t)(x | nearest_free(table, n_free, weights[i] / scale, state, x) << 2);
+    }
 }

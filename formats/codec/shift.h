@@ -89,7 +89,8 @@ float moec_shift_scale(uint32_t bits, const float *weights, const float *costs, 
 /* The codes (n) for which the sum of (weights[i] - level * scale)^2 is least (Viterbi's algorithm); scale is
  * above 0. `choices` (n) is scratch. */
 struct moec_shift_choices {
-    uint8_t oldest[16]; /* bits 2 h and above of element l: the oldest bits of the best state before 16 h + l */
+    uint32_t
+        oldest[4]; /* bits 2 g and above of element x: the oldest bits of the best state before 4 g + x */
 };
 void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scale,
                        struct moec_shift_choices *choices, uint8_t *codes);

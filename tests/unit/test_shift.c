@@ -3,8 +3,8 @@
 
 #include "formats/base/half.h"
 #include "formats/codec/codec.h"
+#include "formats/codec/shift.h"
 #include "formats/codec/shift_levels.h"
-#include "formats/codec/shift_search.h"
 
 #include <math.h>
 
@@ -150,27 +150,6 @@ static void test_shift__search_finds_the_best_codes(void **state)
                 moec_shift_search(bits, w, n, 0.02f, choices, found);
                 assert_true(error_of(bits, w, found, n, 0.02f) <= least * (1 + 1e-6) + 1e-9);
             }
-}
-
-/* Whether states are taken four or sixteen at a time. */
-static void test_shift__searches_find_the_same_codes(void **state)
-{
-    (void)state;
-    static const size_t lengths[] = {1, 2, 31, 64, 301};
-    uint64_t seed = 10;
-    float w[301];
-    uint8_t four[301], sixteen[301];
-    struct moec_shift_choices choices[301];
-    for (size_t i = 0; i < 301; i++)
-        w[i] = random_float(&seed) + random_float(&seed) + random_float(&seed);
-    for (uint32_t bits = 2; bits <= 4; bits++)
-        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-            const size_t n = lengths[k];
-            assert_true(moec_shift_search_in(4, bits, w, n, 0.02f, choices, four));
-            if (!moec_shift_search_in(16, bits, w, n, 0.02f, choices, sixteen))
-                skip();
-            assert_memory_equal(four, sixteen, n);
-        }
 }
 
 static void test_shift__normal_numbers_lose_little(void **state)
@@ -325,7 +304,6 @@ int main(void)
         cmocka_unit_test(test_shift__codes_pack_and_give_their_levels),
         cmocka_unit_test(test_shift__tables_agree),
         cmocka_unit_test(test_shift__search_finds_the_best_codes),
-        cmocka_unit_test(test_shift__searches_find_the_same_codes),
         cmocka_unit_test(test_shift__normal_numbers_lose_little),
         cmocka_unit_test(test_shift__long_tails_lose_little),
         cmocka_unit_test(test_shift__scales_follow_weights_and_costs),
