@@ -585,10 +585,24 @@ static void choose_selected(struct tune *tune)
         report->candidates[places[i]].is_on_front = is_on_front[i];
 }
 
+/* What would not be tested is not measured once more. */
+static void keep_sequence(struct moec_tune_report *report)
+{
+    bool is_kept[MOEC_TUNE_MAX_CANDIDATES] = {false};
+    for (uint32_t i = 0; i < report->n_sequence; i++)
+        is_kept[report->sequence[i]] = true;
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        report->candidates[i].is_on_front &= is_kept[i];
+}
+
 enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
     report->n_sequence = list_front(tune, 0, report->sequence);
+    if (tune->options->fit != NULL) {
+        moec_tune_fit_add_compiled(tune);
+        keep_sequence(report);
+    }
     MOEC_TRY(moec_tune_select(tune, err));
     if (tune->options->fit != NULL)
         moec_tune_fit_add_compiled(tune);
