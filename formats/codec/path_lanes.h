@@ -10,7 +10,7 @@
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
     !MOEC_HAS_ASAN && !MOEC_HAS_TSAN
-#define MOEC_CLONES   __attribute__((target_clones("avx512f", "avx2", "default")))
+#define MOEC_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define MOEC_CLONES
 #endif
