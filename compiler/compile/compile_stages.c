@@ -23,7 +23,7 @@
 #define N_DENSE_CODEC    5       /* that a dense matrix is fitted at */
 #define PAIR_PRICE       6.0     /* of a fit, for two weights of a row that one changes after the other */
 #define WEIGHT_PRICE     4450.0  /* of a fit and its error, for each weight */
-#define PATHS_PRICE      38000.0 /* the same of codes that are paths besides */
+#define PATHS_PRICE      12000.0 /* the same of codes that are paths besides */
 #define FACTOR_PRICE     3.75    /* of factors, for the cube of the inputs */
 #define MOMENT_PRICE     2.8     /* of what inputs have in common, for two inputs of a token */
 #define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
