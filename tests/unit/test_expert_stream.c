@@ -187,12 +187,13 @@ static void test_expert_stream__every_buffer_gives_the_same_bytes(void **state)
          bytes += f->largest_bytes / 2) {
         const struct moec_record_io io = {.depth = 1 + random_u32(&random) % 8};
         struct moec_expert_stream *stream = make_stream(f, bytes, &io);
-        const uint64_t n_token = 10, n_demand = run_tokens(f, stream, n_token, 4, &random);
+        const uint32_t n_token = 10;
+        const uint64_t n_demand = run_tokens(f, stream, n_token, 4, &random);
         const struct moec_cache_counters counters = count_all(stream);
         assert_int_equal(counters.hits + counters.late + counters.misses, n_demand);
         assert_int_equal(counters.useful_preloads, counters.hits + counters.late);
         assert_int_equal(counters.useful_preloads + counters.wasted_preloads + counters.misses <=
-                             n_token * SAMPLE_MOE * N_EXPERT,
+                             (uint64_t)n_token * SAMPLE_MOE * N_EXPERT,
                          true);
         /* Every expert of the tokens before was read, and at most one token ahead. */
         assert_true(counters.read_bytes > (n_token - 1) * token_bytes(f) - f->all_bytes);
