@@ -400,6 +400,7 @@ enum moec_status moec_units_open_shared(const char *path, enum moec_units_mode m
                                         struct moec_error *err)
 {
     struct moec_units *units = NULL;
+    *out = NULL;
     if (job->is_full)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "this job has too many options for a journal: their description is longer than %zu "
