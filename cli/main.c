@@ -156,10 +156,10 @@ static int run(const struct cli_command *command, int argc, char **argv, struct 
     struct cli_args args;
     struct moec_error err = {0};
     int status = CLI_OK;
-    if (command->is_offline)
+    if (command->is_offline) {
         cli_ranks_unbind(&started); /* OpenMP counts processors when the program starts */
-    if (command->is_offline)
         restart_with_sleeping_waits(argv);
+    }
     cli_ranks_begin(&started);
     if (!cli_parse(&args, "moec", command, argc, argv, 2, &status))
         return status;

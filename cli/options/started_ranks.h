@@ -20,8 +20,8 @@ void cli_ranks_begin(const struct cli_started_ranks *started);
 /* Lets this process use all of the machine's processors: mpirun gives each rank a few of its own choice. */
 void cli_ranks_unbind(const struct cli_started_ranks *started);
 
-/* Joins the ranks for a verb that shares its work. `*out` is NULL
- * where there is one rank; `*n_local` of them are on this machine. Errors: those of moec_ranks_join, MOEC_ERR_USAGE for a verb that does not share,
+/* Joins the ranks for a verb that shares its work. `*out` is NULL where there is one rank; `*n_local` of them
+ * are on this machine. Errors: those of moec_ranks_join, MOEC_ERR_USAGE for a verb that does not share,
  * MOEC_ERR_MISMATCH where ranks have other versions or command lines. */
 MOEC_WARN_UNUSED enum moec_status cli_ranks_join(const struct cli_started_ranks *started,
                                                  const struct cli_args *args, struct moec_ranks **out,

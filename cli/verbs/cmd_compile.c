@@ -545,8 +545,6 @@ static enum moec_status claim_names(struct compile_job *job, struct moec_error *
     MOEC_TRY(cli_check_output(job->args, "output", job->profile_journal, err));
     job->measure.journal = job->profile_journal;
     job->measure.journal_mode = MOEC_UNITS_AUTO;
-    if (cli_has(job->args, "report"))
-        MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     return MOEC_OK;
 }
 
@@ -560,10 +558,10 @@ static enum moec_status claim_output(struct compile_job *job, struct moec_error 
     job->compile.keeps_journal = journal != NULL;
     if (journal != NULL && writes)
         MOEC_TRY(check_journal(job->args, journal, err));
+    if (writes && cli_has(job->args, "report"))
+        MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     if (cli_has(job->args, "dry-run"))
-        return writes && cli_has(job->args, "report")
-                   ? moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err)
-                   : MOEC_OK;
+        return MOEC_OK;
     if (journal == NULL) {
         MOEC_TRY(name_journal(cli_text(job->args, "output"), "journal", &job->journal, err));
         job->compile.journal_path = job->journal;

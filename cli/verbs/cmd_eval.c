@@ -13,6 +13,7 @@
 #include "cli/verbs/eval_decisions.h"
 #include "cli/verbs/eval_rows.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_digest.h"
 #include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/metrics.h"
@@ -405,21 +406,6 @@ static enum moec_status check_completions(const struct eval_job *job, struct moe
     return MOEC_OK;
 }
 
-/* By the checksums of its records, which its contents have: reading all of it would take as long as a short
- * evaluation. */
-static void digest_bundle(const struct moec_bundle *bundle, uint8_t digest[static MOEC_SHA256_BYTES])
-{
-    const struct moec_config *config = &bundle->config;
-    const size_t n = (size_t)bundle->n_copy * moec_config_moe_count(config) * config->n_expert;
-    struct moec_sha256 sha;
-    moec_sha256_init(&sha);
-    moec_sha256_update(&sha, bundle->provenance.model_digest, MOEC_SHA256_BYTES);
-    moec_sha256_update_u64(&sha, bundle->file.n_bytes);
-    for (size_t i = 0; i < n; i++)
-        moec_sha256_update_u64(&sha, bundle->records[i].crc32c);
-    moec_sha256_finish(&sha, digest);
-}
-
 /* What each rank measures has to be the same. */
 static enum moec_status compare_models(struct eval_job *job, struct moec_error *err)
 {
@@ -429,7 +415,7 @@ static enum moec_status compare_models(struct eval_job *job, struct moec_error *
     if (job->source.checkpoint != NULL)
         MOEC_TRY(moec_checkpoint_digest(job->source.checkpoint, NULL, NULL, digest, err));
     else
-        digest_bundle(job->source.bundle, digest);
+        moec_bundle_digest(job->source.bundle, digest);
     return moec_ranks_same(job->args->ranks, "another model", digest, sizeof digest, err);
 }
 

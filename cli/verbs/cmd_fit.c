@@ -13,6 +13,7 @@
 #include "cli/verbs/tune_drafts.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_digest.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -271,25 +272,14 @@ out:
 
 /* ---- what is kept ---- */
 
-static enum moec_status digest_file(const char *path, uint8_t digest[static MOEC_SHA256_BYTES],
-                                    struct moec_error *err)
+static enum moec_status digest_draft(const char *path, uint8_t digest[static MOEC_SHA256_BYTES],
+                                     struct moec_error *err)
 {
-    uint8_t bytes[1 << 16];
-    struct moec_file file;
-    struct moec_sha256 sha;
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_file_open(&file, path, err));
-    moec_sha256_init(&sha);
-    for (uint64_t at = 0; at < file.n_bytes && status == MOEC_OK;) {
-        const uint64_t left = file.n_bytes - at;
-        const size_t n = left < sizeof bytes ? (size_t)left : sizeof bytes;
-        status = moec_file_read(&file, at, bytes, n, err);
-        moec_sha256_update(&sha, bytes, n);
-        at += n;
-    }
-    moec_file_close(&file);
-    moec_sha256_finish(&sha, digest);
-    return status;
+    struct moec_bundle *bundle = NULL;
+    MOEC_TRY(moec_bundle_open(path, &bundle, err));
+    moec_bundle_digest(bundle, digest);
+    moec_bundle_close(bundle);
+    return MOEC_OK;
 }
 
 /* What times and losses depend on beside a candidate. */
@@ -321,7 +311,7 @@ static enum moec_status open_journal(struct fit_job *job, struct moec_error *err
     const struct moec_progress progress = cli_progress_observer(&job->progress);
     struct moec_job_text *text = NULL;
     for (uint32_t i = 0; i < job->drafts.n; i++)
-        MOEC_TRY(digest_file(job->drafts.paths[i], job->digests[i], err));
+        MOEC_TRY(digest_draft(job->drafts.paths[i], job->digests[i], err));
     if (asprintf(&job->journal, "%s.search.journal", job->output) < 0) {
         job->journal = NULL;
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");

@@ -32,15 +32,21 @@ static enum moec_status report_pass(void *context, const char *phase, double don
     return trial->progress->report(trial->progress->context, trial->phase, done * n, total * n);
 }
 
-static uint32_t at_most(uint32_t n, uint32_t most)
+uint32_t moec_trial_count(const struct moec_trial *trial, enum moec_part part)
 {
+    const uint32_t n = part == MOEC_PART_SEARCH   ? trial->n_search
+                       : part == MOEC_PART_SELECT ? trial->n_select
+                                                  : trial->n_certify;
+    const uint32_t most = part == MOEC_PART_SEARCH   ? trial->most_search
+                          : part == MOEC_PART_SELECT ? trial->most_select
+                                                     : trial->most_certify;
     return most > 0 && most < n ? most : n;
 }
 
 void moec_trial_expect(const struct moec_trial *trial, double n_search, double n_certify)
 {
-    moec_progress_expect(trial->progress, n_search * at_most(trial->n_search, trial->most_search) +
-                                              n_certify * at_most(trial->n_certify, trial->most_certify));
+    moec_progress_expect(trial->progress, n_search * moec_trial_count(trial, MOEC_PART_SEARCH) +
+                                              n_certify * moec_trial_count(trial, MOEC_PART_CERTIFICATE));
 }
 
 void moec_trial_say(const struct moec_trial *trial, const char *line)
@@ -129,9 +135,7 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
     trial->part = part;
     MOEC_TRY(moec_windows_part(trial->inputs->windows, part, &trial->windows, err));
     trial->n_part = trial->windows.n_window;
-    trial->windows.n_window = at_most(trial->n_part, part == MOEC_PART_SEARCH   ? trial->most_search
-                                                     : part == MOEC_PART_SELECT ? trial->most_select
-                                                                                : trial->most_certify);
+    trial->windows.n_window = moec_trial_count(trial, part);
     const uint64_t n = trial->windows.n_window;
     MOEC_TRY(moec_alloc((void **)&trial->measured.nll, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&trial->measured.kl, n, sizeof(double), "window losses", err));

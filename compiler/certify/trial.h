@@ -64,6 +64,8 @@ void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_t
 MOEC_WARN_UNUSED enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part,
                                                   struct moec_error *err);
 void moec_trial_close(struct moec_trial *trial);
+/* Windows of a part that are taken. */
+uint32_t moec_trial_count(const struct moec_trial *trial, enum moec_part part);
 /* Closes the part, but when it is opened next, for another bundle, the original is not evaluated anew. */
 void moec_trial_leave(struct moec_trial *trial);
 

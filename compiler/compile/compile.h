@@ -208,8 +208,8 @@ void moec_compile_draft_release(struct moec_compile_draft *draft);
 
 /* What a compile from data is expected to take beside its profile, stage by stage as the code runs them. Windows
  * are counted as often as they go through the whole model; fitting and encoding weights is counted in
- * multiply-adds that take as long where many tokens share a matrix. How often a search measures, and how many tests there are, is not
- * known before: typical numbers stand for both. */
+ * multiply-adds that take as long where many tokens share a matrix. How often a search measures, and how many
+ * tests there are, is not known before: typical numbers stand for both. */
 #define MOEC_COMPILE_MAX_PHASES 8
 struct moec_compile_forecast {
     uint32_t n_phase;

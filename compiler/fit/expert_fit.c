@@ -467,7 +467,7 @@ static enum moec_status exchange(struct moec_expert_fit *fit, uint32_t layer, ui
 {
     for (uint32_t b = first; b < end; b++) {
         const size_t index = expert_index(fit, layer, fit->first_expert + b);
-        const uint32_t owner = (uint32_t)(index % moec_ranks_count(fit->ranks));
+        const uint32_t owner = moec_ranks_owner(fit->ranks, index);
         uint64_t n_pair = fit->moments[b].n_pair;
         struct moec_unit_part parts[UNIT_PARTS];
         forget_moments(fit, b);

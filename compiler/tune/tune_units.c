@@ -32,18 +32,6 @@ static void digest_candidate(const struct tune *tune, const struct moec_tune_can
     moec_sha256_finish(&sha, digest);
 }
 
-static uint32_t part_windows(const struct tune *tune, enum moec_part part)
-{
-    const struct moec_trial *trial = &tune->trial;
-    const uint32_t n = part == MOEC_PART_SEARCH   ? trial->n_search
-                       : part == MOEC_PART_SELECT ? trial->n_select
-                                                  : trial->n_certify;
-    const uint32_t most = part == MOEC_PART_SEARCH   ? trial->most_search
-                          : part == MOEC_PART_SELECT ? trial->most_select
-                                                     : trial->most_certify;
-    return most > 0 && most < n ? most : n;
-}
-
 static void name_run(const struct tune *tune, enum moec_part part,
                      const struct moec_tune_candidate *candidate, char key[static MOEC_JOURNAL_MAX_KEY])
 {
@@ -51,19 +39,27 @@ static void name_run(const struct tune *tune, enum moec_part part,
     char hex[2 * MOEC_SHA256_BYTES + 1];
     digest_candidate(tune, candidate, digest);
     moec_sha256_hex(digest, hex);
-    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "run/%d/%" PRIu32 "/%s", (int)part, part_windows(tune, part),
-                   hex);
+    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "run/%d/%" PRIu32 "/%s", (int)part,
+                   moec_trial_count(&tune->trial, part), hex);
 }
 
 /* ---- runs ---- */
 
 /* Numbers of a run that a candidate's place, settings and share do not say. */
 #define N_NUMBER 20
+#define N_PART   3
 
 struct kept {
     double numbers[N_NUMBER];
     char evict[16], predict[16];
 };
+
+static void list_parts(struct kept *kept, struct moec_unit_part parts[static N_PART])
+{
+    parts[0] = (struct moec_unit_part){kept->numbers, sizeof kept->numbers};
+    parts[1] = (struct moec_unit_part){kept->evict, sizeof kept->evict};
+    parts[2] = (struct moec_unit_part){kept->predict, sizeof kept->predict};
+}
 
 static void gather(const struct moec_tune_candidate *candidate, const struct moec_loss *loss,
                    struct kept *kept)
@@ -126,15 +122,14 @@ enum moec_status moec_tune_find(const struct tune *tune, enum moec_part part,
 {
     char key[MOEC_JOURNAL_MAX_KEY];
     struct kept kept;
-    const struct moec_unit_part parts[] = {{kept.numbers, sizeof kept.numbers},
-                                           {kept.evict, sizeof kept.evict},
-                                           {kept.predict, sizeof kept.predict}};
+    struct moec_unit_part parts[N_PART];
     uint64_t cost = 0;
     *found = false;
     if (tune->options->units == NULL || candidate->share > 0)
         return MOEC_OK;
     name_run(tune, part, candidate, key);
-    MOEC_TRY(moec_unit_find(tune->options->units, key, parts, 3, &cost, found, err));
+    list_parts(&kept, parts);
+    MOEC_TRY(moec_unit_find(tune->options->units, key, parts, N_PART, &cost, found, err));
     if (*found)
         scatter(&kept, candidate, loss);
     return MOEC_OK;
@@ -146,14 +141,13 @@ enum moec_status moec_tune_keep(const struct tune *tune, enum moec_part part,
 {
     char key[MOEC_JOURNAL_MAX_KEY];
     struct kept kept;
-    const struct moec_unit_part parts[] = {{kept.numbers, sizeof kept.numbers},
-                                           {kept.evict, sizeof kept.evict},
-                                           {kept.predict, sizeof kept.predict}};
+    struct moec_unit_part parts[N_PART];
     if (tune->options->units == NULL || candidate->share > 0)
         return MOEC_OK;
     name_run(tune, part, candidate, key);
     gather(candidate, loss, &kept);
-    return moec_unit_keep(tune->options->units, key, parts, 3, 0, err);
+    list_parts(&kept, parts);
+    return moec_unit_keep(tune->options->units, key, parts, N_PART, 0, err);
 }
 
 /* ---- the certificate ---- */
@@ -165,7 +159,7 @@ static enum moec_status digest_windows(const struct tune *tune, uint8_t digest[s
     const struct moec_trial_inputs *inputs = tune->trial.inputs;
     struct moec_windows part = {0};
     MOEC_TRY(moec_windows_part(inputs->windows, MOEC_PART_CERTIFICATE, &part, err));
-    part.n_window = part_windows(tune, MOEC_PART_CERTIFICATE);
+    part.n_window = moec_trial_count(&tune->trial, MOEC_PART_CERTIFICATE);
     moec_trial_digest_windows(inputs->data_digest, &part, digest);
     moec_windows_release(&part);
     return MOEC_OK;

@@ -14,6 +14,15 @@
 /* Reference rows that are computed at once where not all are kept. */
 #define REFERENCE_CHUNK_BYTES ((uint64_t)64 << 20)
 
+/* What a scorer has of the model that it measures against. */
+struct moec_scorer_reference {
+    struct moec_forward forward; /* where that is another model */
+    struct moec_states hidden;   /* (n_source + n_row, stride); empty without a reference */
+    struct moec_reference probabilities;
+    bool is_kept;   /* `probabilities` holds all rows */
+    uint32_t *rows; /* 0, 1, .. up to its n_row */
+};
+
 struct moec_scorer {
     struct moec_rank_windows shared;
     const struct moec_windows *windows; /* this rank's */
@@ -28,13 +37,9 @@ struct moec_scorer {
     struct moec_states hidden; /* (n_source + n_row, stride) */
     double *nll, *kl;          /* (n_row) */
 
-    struct moec_forward reference_forward; /* where the reference is another model */
-    const struct moec_forward *head;       /* the forward that computes the reference's logits */
-    struct moec_forward canonical;         /* forward in the canonical arithmetic; borrows its memory */
-    struct moec_states reference_hidden;   /* (n_source + n_row, stride); empty without a reference */
-    struct moec_reference reference;
-    bool reference_kept;      /* `reference` holds all rows */
-    uint32_t *reference_rows; /* 0, 1, .. up to reference.n_row */
+    struct moec_scorer_reference reference;
+    const struct moec_forward *head; /* the forward that computes the reference's logits */
+    struct moec_forward canonical;   /* forward in the canonical arithmetic; borrows its memory */
 
     uint64_t multiply_adds; /* of all ranks, once a run has ended */
     uint64_t pass;          /* over all windows */
@@ -156,40 +161,28 @@ out:
     return status;
 }
 
-struct moec_scorer_reference {
-    struct moec_forward forward;
-    struct moec_states hidden;
-    struct moec_reference probabilities;
-    bool is_kept;
-    uint32_t *rows;
-};
+static void release_reference(struct moec_scorer_reference *reference)
+{
+    moec_forward_release(&reference->forward);
+    moec_reference_release(&reference->probabilities);
+    moec_states_release(&reference->hidden);
+    free(reference->rows);
+    *reference = (struct moec_scorer_reference){0};
+}
 
 void moec_scorer_reference_free(struct moec_scorer_reference *reference)
 {
     if (reference == NULL)
         return;
-    moec_forward_release(&reference->forward);
-    moec_reference_release(&reference->probabilities);
-    moec_states_release(&reference->hidden);
-    free(reference->rows);
+    release_reference(reference);
     free(reference);
-}
-
-static void drop_reference(struct moec_scorer *scorer)
-{
-    moec_forward_release(&scorer->reference_forward);
-    moec_reference_release(&scorer->reference);
-    moec_states_release(&scorer->reference_hidden);
-    free(scorer->reference_rows);
-    scorer->reference_rows = NULL;
-    scorer->reference_kept = false;
 }
 
 void moec_scorer_free(struct moec_scorer *scorer)
 {
     if (scorer == NULL)
         return;
-    drop_reference(scorer);
+    release_reference(&scorer->reference);
     moec_sweep_release(&scorer->sweep);
     moec_token_scorer_release(&scorer->tokens);
     moec_forward_release(&scorer->forward);
@@ -233,21 +226,21 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, const struct mo
 {
     const struct moec_config *config = &scorer->forward.model->config;
     const size_t stride = moec_forward_stride(config);
-    const bool with_reference = scorer->reference_hidden.rows != NULL;
+    const bool with_reference = scorer->reference.hidden.rows != NULL;
     for (uint64_t row = 0; row < n_row;) {
-        uint64_t chunk = with_reference ? scorer->reference.n_row : scorer->forward.max_tokens;
+        uint64_t chunk = with_reference ? scorer->reference.probabilities.n_row : scorer->forward.max_tokens;
         uint32_t n = (uint32_t)(n_row - row < chunk ? n_row - row : chunk);
-        if (with_reference && !scorer->reference_kept) {
+        if (with_reference && !scorer->reference.is_kept) {
             MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, n,
-                                             scored_rows(scorer, &scorer->reference_hidden) + row * stride,
-                                             &scorer->reference, 0, err));
-            moec_states_leave(&scorer->reference_hidden, scorer->n_source + row, n);
+                                             scored_rows(scorer, &scorer->reference.hidden) + row * stride,
+                                             &scorer->reference.probabilities, 0, err));
+            moec_states_leave(&scorer->reference.hidden, scorer->n_source + row, n);
             MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         }
-        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n,
-                                       scored_rows(scorer, &scorer->hidden) + row * stride,
-                                       scorer->targets + row, with_reference ? &scorer->reference : NULL,
-                                       scorer->reference_rows, scorer->nll + row, scorer->kl + row, err));
+        MOEC_TRY(moec_token_scorer_run(
+            &scorer->tokens, forward, n, scored_rows(scorer, &scorer->hidden) + row * stride,
+            scorer->targets + row, with_reference ? &scorer->reference.probabilities : NULL,
+            scorer->reference.rows, scorer->nll + row, scorer->kl + row, err));
         moec_states_leave(&scorer->hidden, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
@@ -309,19 +302,19 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
                                   struct moec_error *err)
 {
     const uint64_t row_bytes = moec_reference_row_bytes(config);
-    scorer->reference_kept =
+    scorer->reference.is_kept =
         scorer->n_row <= scorer->options.reference_limit_bytes / row_bytes && scorer->n_row <= UINT32_MAX;
     const struct moec_work_memory *work = scorer->windows->work;
     const uint64_t chunk_bytes =
         work != NULL && work->chunk_bytes > 0 ? work->chunk_bytes : REFERENCE_CHUNK_BYTES;
     uint64_t room = chunk_bytes / row_bytes;
     room = room < scorer->tokens.n_row ? scorer->tokens.n_row : room;
-    if (scorer->reference_kept || room > scorer->n_row)
+    if (scorer->reference.is_kept || room > scorer->n_row)
         room = scorer->n_row;
-    MOEC_TRY(moec_reference_create(config, (uint32_t)room, &scorer->reference, err));
-    MOEC_TRY(moec_alloc((void **)&scorer->reference_rows, room, sizeof(uint32_t), "reference rows", err));
+    MOEC_TRY(moec_reference_create(config, (uint32_t)room, &scorer->reference.probabilities, err));
+    MOEC_TRY(moec_alloc((void **)&scorer->reference.rows, room, sizeof(uint32_t), "reference rows", err));
     for (uint32_t i = 0; i < room; i++)
-        scorer->reference_rows[i] = i;
+        scorer->reference.rows[i] = i;
     return MOEC_OK;
 }
 
@@ -331,7 +324,7 @@ static uint64_t heads_cost(const struct moec_scorer *scorer, const struct moec_c
                            const double *nll)
 {
     const uint64_t head = moec_cost_head(config, scorer->n_row);
-    return (scorer->reference_kept ? head : 0) + (nll != NULL ? head : 0);
+    return (scorer->reference.is_kept ? head : 0) + (nll != NULL ? head : 0);
 }
 
 /* Keeps what KL needs of a reference with these final states, and takes its losses. */
@@ -341,11 +334,11 @@ static enum moec_status head_reference(struct moec_scorer *scorer, const struct 
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
     const float *hidden = scored_rows(scorer, states);
-    for (uint64_t row = 0; scorer->reference_kept && row < scorer->n_row;) {
+    for (uint64_t row = 0; scorer->reference.is_kept && row < scorer->n_row;) {
         uint64_t left = scorer->n_row - row;
         uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
         MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, forward, n, hidden + row * stride,
-                                         &scorer->reference, (uint32_t)row, err));
+                                         &scorer->reference.probabilities, (uint32_t)row, err));
         moec_states_leave(states, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
@@ -398,18 +391,18 @@ enum moec_status moec_scorer_take_reference(struct moec_scorer *scorer, struct m
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &scorer->forward.model->config;
-    drop_reference(scorer);
+    release_reference(&scorer->reference);
     start(scorer, progress, "original", scorer->pass);
     scorer->head = &scorer->canonical;
     keep_scored(scorer->windows, hidden);
     MOEC_TRY_OUT(make_room(scorer, config, err));
     scorer->run_total = heads_cost(scorer, config, nll);
     MOEC_TRY_OUT(head_reference(scorer, &scorer->canonical, hidden, nll, err));
-    scorer->reference_hidden = *hidden;
+    scorer->reference.hidden = *hidden;
     *hidden = (struct moec_states){0};
 out:
     if (status != MOEC_OK)
-        drop_reference(scorer);
+        release_reference(&scorer->reference);
     moec_states_release(hidden);
     return status;
 }
@@ -426,18 +419,18 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     const uint64_t before = scorer->multiply_adds;
     bool takes = false;
     MOEC_TRY(check_reference(scorer, model, err));
-    drop_reference(scorer);
+    release_reference(&scorer->reference);
     start(scorer, progress, "original", scorer->pass);
     const bool same = model == scorer->forward.model;
-    scorer->head = same ? &scorer->canonical : &scorer->reference_forward;
+    scorer->head = same ? &scorer->canonical : &scorer->reference.forward;
     own.forward = &original;
     if (same) {
         MOEC_TRY_OUT(moec_forward_take_experts(&original, experts, err));
         takes = true;
     } else {
-        MOEC_TRY_OUT(moec_forward_init(&scorer->reference_forward, model, scorer->options.kernels,
+        MOEC_TRY_OUT(moec_forward_init(&scorer->reference.forward, model, scorer->options.kernels,
                                        scorer->options.n_threads, experts, scorer->forward.max_tokens, err));
-        MOEC_TRY_OUT(moec_sweep_create(&scorer->reference_forward, scorer->windows, false, &other, err));
+        MOEC_TRY_OUT(moec_sweep_create(&scorer->reference.forward, scorer->windows, false, &other, err));
         sweep = &other;
     }
     MOEC_TRY_OUT(moec_states_create(scorer->windows->work, scorer->n_source + scorer->n_row,
@@ -445,13 +438,13 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
                                     &hidden, err));
     MOEC_TRY_OUT(run_reference(scorer, sweep, &hidden, nll, err));
     MOEC_TRY_OUT(sum_work(scorer, before, err));
-    scorer->reference_hidden = hidden;
+    scorer->reference.hidden = hidden;
     hidden = (struct moec_states){0};
 out:
     if (takes)
         moec_forward_return_experts(&original);
     if (status != MOEC_OK)
-        drop_reference(scorer);
+        release_reference(&scorer->reference);
     moec_sweep_release(&other);
     moec_states_release(&hidden);
     return status;
@@ -461,42 +454,30 @@ struct moec_scorer_reference *moec_scorer_leave_reference(struct moec_scorer *sc
 {
     struct moec_error ignored = {0};
     struct moec_scorer_reference *reference = NULL;
-    if (scorer->reference_hidden.rows == NULL || scorer->head != &scorer->reference_forward ||
+    if (scorer->reference.hidden.rows == NULL || scorer->head != &scorer->reference.forward ||
         moec_alloc((void **)&reference, 1, sizeof *reference, "a reference", &ignored) != MOEC_OK)
         return NULL;
-    *reference = (struct moec_scorer_reference){.forward = scorer->reference_forward,
-                                                .hidden = scorer->reference_hidden,
-                                                .probabilities = scorer->reference,
-                                                .is_kept = scorer->reference_kept,
-                                                .rows = scorer->reference_rows};
-    scorer->reference_forward = (struct moec_forward){0};
-    scorer->reference_hidden = (struct moec_states){0};
-    scorer->reference = (struct moec_reference){0};
-    scorer->reference_kept = false;
-    scorer->reference_rows = NULL;
+    *reference = scorer->reference;
+    scorer->reference = (struct moec_scorer_reference){0};
     return reference;
 }
 
 void moec_scorer_use_reference(struct moec_scorer *scorer, struct moec_scorer_reference *reference)
 {
-    drop_reference(scorer);
-    scorer->reference_forward = reference->forward;
-    scorer->reference_hidden = reference->hidden;
-    scorer->reference = reference->probabilities;
-    scorer->reference_kept = reference->is_kept;
-    scorer->reference_rows = reference->rows;
-    scorer->head = &scorer->reference_forward;
+    release_reference(&scorer->reference);
+    scorer->reference = *reference;
+    scorer->head = &scorer->reference.forward;
     free(reference);
 }
 
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer)
 {
-    return scorer->reference_hidden.rows != NULL ? scored_rows(scorer, &scorer->reference_hidden) : NULL;
+    return scorer->reference.hidden.rows != NULL ? scored_rows(scorer, &scorer->reference.hidden) : NULL;
 }
 
 const struct moec_states *moec_scorer_reference_states(const struct moec_scorer *scorer)
 {
-    return &scorer->reference_hidden;
+    return &scorer->reference.hidden;
 }
 
 enum moec_status moec_scorer_run(struct moec_scorer *scorer, const struct moec_measure *measure,
@@ -568,7 +549,7 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     uint64_t n_row = 0, total = cost_from(scorer, variation->first_layer, n_window);
     for (uint32_t w = 0; w < n_window; w++)
         n_row += scorer->windows->scored[w];
-    if (scorer->reference_hidden.rows != NULL && !scorer->reference_kept)
+    if (scorer->reference.hidden.rows != NULL && !scorer->reference.is_kept)
         total += moec_cost_head(config, n_row);
     start(scorer, progress, "evaluation", total);
     if (variation->model != NULL)
@@ -605,22 +586,31 @@ enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec
     return moec_sweep_embed(&scorer->sweep, 0, scorer->windows->n_window, hidden->rows, &store, err);
 }
 
+/* Windows first .. first + n - 1 through a layer, by the forward of `sweep`. */
+static enum moec_status run_layer(struct moec_scorer *scorer, struct moec_sweep *sweep, uint32_t layer,
+                                  uint32_t first, uint32_t n, const struct moec_states *hidden,
+                                  const struct moec_progress *progress, struct moec_error *err)
+{
+    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
+    const uint32_t n_window = scorer->windows->n_window;
+    start(scorer, progress, "evaluation",
+          cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
+    return moec_sweep_layer(sweep, layer, first, n,
+                            hidden->rows + moec_sweep_rows(sweep, 0, first) * hidden->stride, &store, err);
+}
+
 enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t layer,
                                            const struct moec_inputs_hook *inputs,
                                            const struct moec_states *hidden,
                                            const struct moec_progress *progress, struct moec_error *err)
 {
-    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
     struct moec_forward forward = scorer->forward;
     struct moec_sweep sweep = scorer->sweep;
     forward.inputs = inputs;
     if (inputs != NULL)
         moec_forward_stay(&forward);
     sweep.forward = &forward;
-    const uint32_t n_window = scorer->windows->n_window;
-    start(scorer, progress, "evaluation",
-          cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
-    return moec_sweep_layer(&sweep, layer, 0, n_window, hidden->rows, &store, err);
+    return run_layer(scorer, &sweep, layer, 0, scorer->windows->n_window, hidden, progress, err);
 }
 
 uint64_t moec_scorer_rows(const struct moec_scorer *scorer, uint32_t first, uint32_t n, uint64_t *first_row)
@@ -633,14 +623,7 @@ enum moec_status moec_scorer_layer_some(struct moec_scorer *scorer, uint32_t lay
                                         uint32_t n, const struct moec_states *hidden,
                                         const struct moec_progress *progress, struct moec_error *err)
 {
-    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
-    uint64_t first_row = 0;
-    (void)moec_scorer_rows(scorer, first, n, &first_row);
-    start(scorer, progress, "evaluation",
-          cost_from(scorer, layer, scorer->windows->n_window) -
-              cost_from(scorer, layer + 1, scorer->windows->n_window));
-    return moec_sweep_layer(&scorer->sweep, layer, first, n, hidden->rows + first_row * hidden->stride,
-                            &store, err);
+    return run_layer(scorer, &scorer->sweep, layer, first, n, hidden, progress, err);
 }
 
 enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,

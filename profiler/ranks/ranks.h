@@ -49,10 +49,14 @@ uint32_t moec_ranks_count(const struct moec_ranks *ranks);
 uint32_t moec_ranks_own(const struct moec_ranks *ranks);
 const char *moec_ranks_host(const struct moec_ranks *ranks);
 
-/* Whether an item is this rank's to measure. */
+/* Whose an item is to measure, and whether it is this rank's. */
+static inline uint32_t moec_ranks_owner(const struct moec_ranks *ranks, uint64_t item)
+{
+    return (uint32_t)(item % moec_ranks_count(ranks));
+}
 static inline bool moec_ranks_has(const struct moec_ranks *ranks, uint64_t item)
 {
-    return item % moec_ranks_count(ranks) == moec_ranks_own(ranks);
+    return moec_ranks_owner(ranks, item) == moec_ranks_own(ranks);
 }
 
 /* How many of the items 0..n-1 are this rank's. */

@@ -1,13 +1,11 @@
 #include "runtime/cuda/gpu_library.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
+#include "formats/base/library.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define LIBRARY  "libmoert-cuda.so"
-#define MAX_PATH 4096
+#define LIBRARY "libmoert-cuda.so"
 
 #if defined(MOEC_STATIC)
 enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct moec_error *err)
@@ -19,31 +17,17 @@ enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct
                      LIBRARY);
 }
 #else
-/* From beside this program, else from where the system looks. A file that is there and cannot be used is not
- * passed over. */
-static void *open_library(void)
-{
-    Dl_info own;
-    char path[MAX_PATH];
-    const char *slash = dladdr((const void *)&open_library, &own) != 0 ? strrchr(own.dli_fname, '/') : NULL;
-    if (slash != NULL) {
-        const int n =
-            snprintf(path, sizeof path, "%.*s/%s", (int)(slash - own.dli_fname), own.dli_fname, LIBRARY);
-        if (n > 0 && n < MAX_PATH && access(path, F_OK) == 0)
-            return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    }
-    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-}
-
 enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct moec_error *err)
 {
-    void *library = open_library();
+    char folder[4096];
+    void *library =
+        moec_library_open(moec_library_own_folder(folder, sizeof folder) ? folder : NULL, LIBRARY, false);
     if (library == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s', which a device needs, cannot be opened (%s): run on the CPU, or build it "
                          "where nvcc is installed (make CUDA=1)",
-                         LIBRARY, dlerror());
-    const struct moec_gpu_entry *entry = dlsym(library, "moec_gpu_entry");
+                         LIBRARY, moec_library_problem());
+    const struct moec_gpu_entry *entry = moec_library_symbol(library, "moec_gpu_entry");
     if (entry == NULL || strcmp(entry->version, MOEC_VERSION) != 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has version '%s', expected '%s': build it again",
                          LIBRARY, entry != NULL ? entry->version : "none", MOEC_VERSION);

@@ -72,11 +72,10 @@ says stdout "^cache 60% $evict" "in its row"
     >"$work/log" 2>&1 &
 pid=$!
 n=0
-while [ ! -e "$work/stopped.moec.search.journal" ] && [ $n -lt 900 ] && kill -0 $pid 2>/dev/null; do
-    sleep 0.1
+while ! grep -aq 'run/' "$work/stopped.moec.search.journal" 2>/dev/null && [ $n -lt 4500 ] && kill -0 $pid 2>/dev/null; do
+    sleep 0.02 # until a loss is kept
     n=$((n + 1))
 done
-sleep 0.5 # some losses
 kill -TERM $pid 2>/dev/null
 wait $pid
 check "an interruption ends it" "$? != 0"
