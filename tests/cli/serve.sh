@@ -229,21 +229,33 @@ is 200 "the server's own page"
 
 # ---- clients that go away ----
 
-# waits_for PATTERN NAME: a line of /metrics matches within ten seconds.
+# waits_for PATTERN NAME [OPTION...]: a line of /metrics, asked with curl's options, matches within ten seconds.
 waits_for() {
+    pattern=$1
+    name=$2
+    shift 2
     n_waits=0
-    curl -s "$url/metrics" >"$work/stdout"
-    while ! grep -q "$1" "$work/stdout" && [ "$n_waits" -lt 100 ]; do
+    curl -s "$url/metrics" "$@" >"$work/stdout"
+    while ! grep -q "$pattern" "$work/stdout" && [ "$n_waits" -lt 200 ]; do
         n_waits=$((n_waits + 1))
-        sleep 0.1
-        curl -s "$url/metrics" >"$work/stdout"
+        sleep 0.05
+        curl -s "$url/metrics" "$@" >"$work/stdout"
     done
-    says stdout "$1" "$2"
+    says stdout "$pattern" "$name"
+}
+
+# leaves BODY NAME: a client asks, and goes away when its request runs.
+leaves() {
+    curl -sN "$url/v1/completions" -H 'Content-Type: application/json' -d "$1" >"$work/cut" &
+    client=$!
+    waits_for '^moec_sequences_running [1-9]' "$2"
+    kill "$client"
+    wait "$client"
 }
 long='{"prompt":"Once","max_tokens":1000,"temperature":1,"repetition_penalty":1.3,"n":16'
-curl -sN --max-time 0.3 "$url/v1/completions" -H 'Content-Type: application/json' -d "$long,\"stream\":true}" >"$work/cut"
+leaves "$long,\"stream\":true}" "a stream runs"
 waits_for '^moec_requests_cancelled_total 1$' "a stream whose client is gone ends"
-curl -s --max-time 0.3 "$url/v1/completions" -H 'Content-Type: application/json' -d "$long}" >"$work/cut"
+leaves "$long}" "an answer runs"
 waits_for '^moec_requests_cancelled_total 2$' "so does an answer that nobody waits for"
 waits_for '^moec_sequences_running 0$' "and both give their sessions back"
 post /v1/completions '{"prompt":"Once upon a time","max_tokens":24}'
@@ -262,7 +274,7 @@ fi
 curl -s "$url/v1/completions" -H 'Content-Type: application/json' \
     -d '{"prompt":"Once upon a time","max_tokens":400,"temperature":1,"seed":3,"n":8}' >"$work/last" &
 last=$!
-sleep 0.2
+waits_for '^moec_sequences_running [1-9]' "a last request runs"
 end 0 "SIGTERM ends the server"
 wait "$last"
 if grep -q '"finish_reason":"' "$work/last"; then pass "after what was at work"; else fail "after what was at work"; fi
@@ -301,7 +313,7 @@ says stdout '"moec":\{"score":"decided"\}' "--score decided"
 curl -s "$url/v1/completions" -H 'Content-Type: application/json' -H 'Authorization: Bearer a-key-of-sixteen-bytes-or-more' \
     -d "$long}" >"$work/last" &
 last=$!
-sleep 0.3
+waits_for '^moec_sequences_running [1-9]' "a request runs" -H 'Authorization: Bearer a-key-of-sixteen-bytes-or-more'
 end 0 "it ends"
 wait "$last"
 if grep -q '"code":"shutting_down"' "$work/last"; then pass "and tells whom it cut"; else fail "and tells whom it cut"; fi
