@@ -97,7 +97,6 @@ static enum moec_status read_context(struct examination *x, struct moec_error *e
 
 static enum moec_status examine_bundle(struct examination *x, struct moec_error *err)
 {
-    struct moec_tokenizer *tokenizer = NULL;
     struct moec_chat_source source = {.n = 0};
     MOEC_TRY(moec_bundle_open(x->path, &x->bundle, err));
     MOEC_TRY(moec_bundle_load_chat(x->bundle, &source, err));
@@ -106,17 +105,12 @@ static enum moec_status examine_bundle(struct examination *x, struct moec_error 
     MOEC_TRY(check_context(x, err));
     x->has_weights = true;
     x->has_text = x->has_tokenizer = x->bundle->tokenizer != NULL;
-    uint64_t before = 0, after = 0;
-    MOEC_TRY(moec_memory_resident_bytes(&before, err));
-    if (x->has_text)
-        MOEC_TRY(moec_tokenizer_create(x->bundle->tokenizer, &tokenizer, err));
-    enum moec_status status = moec_memory_resident_bytes(&after, err);
-    if (status == MOEC_OK)
-        status = moec_memory_base_bytes(&x->request.base_bytes[MOEC_DOCTOR_MOEC], err);
-    moec_tokenizer_free(tokenizer);
-    x->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] =
-        MOEC_DOCTOR_RUN_BYTES + (after > before ? after - before : 0);
-    return status != MOEC_OK ? status : moec_doctor_bundle(x->bundle, &x->request, &x->doctor, err);
+    uint64_t tokenizer_bytes = 0;
+    MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes[MOEC_DOCTOR_MOEC], err));
+    MOEC_TRY(moec_doctor_tokenizer_bytes(x->bundle->tokenizer, &tokenizer_bytes, err));
+    x->request.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes;
+    x->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + tokenizer_bytes;
+    return moec_doctor_bundle(x->bundle, &x->request, &x->doctor, err);
 }
 
 static enum moec_status examine_checkpoint(struct examination *x, struct moec_error *err)
@@ -134,7 +128,7 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
     /* A download that has begun with config.json may get its tokenizer yet. */
     x->has_text = x->has_tokenizer || !x->has_weights;
     examine_chat(x, moec_checkpoint_chat(x->checkpoint));
-    MOEC_TRY(moec_doctor_tokenizer_bytes(x->checkpoint, &tokenizer_bytes, err));
+    MOEC_TRY(moec_doctor_tokenizer_bytes(moec_checkpoint_tokenizer(x->checkpoint), &tokenizer_bytes, err));
     x->request.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes + OPENING_BYTES;
     x->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + tokenizer_bytes;
     MOEC_TRY(moec_doctor_checkpoint(x->checkpoint, &x->request, &x->doctor, err));

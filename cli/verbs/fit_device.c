@@ -3,13 +3,10 @@
 #include "cli/output/terminal.h"
 #include "formats/base/file.h"
 #include "profiler/device/device_measure.h"
-#include "profiler/profile/model_check.h"
 #include "runtime/engine/process_memory.h"
 #include "runtime/experts/low_copy.h"
-#include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +16,6 @@
 #define PROMPT_TOKENS          20u   /* before a text of -n tokens */
 #define COMPUTE_NS             ((uint64_t)1000000000)
 #define LEAST_CONTEXT_TOKENS   64u
-#define PATTERN_BYTES          ((uint64_t)1 << 17) /* beside a tokenizer's allocations, and for rounding */
-#define TOKENIZER_STEP         ((uint64_t)1 << 16)
 
 /* Usual storage of each kind (docs/fit.md names the sources): what applications see, not what a bus could
  * carry. */
@@ -49,35 +44,6 @@ enum moec_status fit_read_memory(const struct cli_args *args, struct fit_memory 
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "option '--memory' is 0: give what moec-run may take on the device");
-}
-
-static uint64_t allocated_bytes(void)
-{
-    const struct mallinfo2 info = mallinfo2();
-    return info.uordblks + info.hblkhd;
-}
-
-/* What the tokenizer takes, by what it allocates: pages that are resident would differ from run to run, and
- * what is fitted with them. */
-static enum moec_status tokenizer_bytes(const struct moec_checkpoint *checkpoint, uint64_t *out,
-                                        struct moec_error *err)
-{
-    const struct moec_tokenizer_model *model = moec_checkpoint_tokenizer(checkpoint);
-    struct moec_tokenizer *tokenizer = NULL;
-    void *section = NULL;
-    size_t section_bytes = 0;
-    *out = 0;
-    if (model == NULL)
-        return MOEC_OK;
-    const uint64_t before = allocated_bytes();
-    MOEC_TRY(moec_model_tokenizer(checkpoint, &tokenizer, err));
-    const uint64_t after = allocated_bytes();
-    const enum moec_status status = moec_tokenizer_model_encode(model, &section, &section_bytes, err);
-    const uint64_t bytes = section_bytes + (after > before ? after - before : 0);
-    *out = (bytes + PATTERN_BYTES) / TOKENIZER_STEP * TOKENIZER_STEP;
-    moec_tokenizer_free(tokenizer);
-    free(section);
-    return status;
 }
 
 /* The least that a bundle of the checkpoint takes in a context at any start of moec-run; whether one runs in
@@ -134,7 +100,7 @@ enum moec_status fit_admit(struct fit_memory *memory, const struct moec_checkpoi
             "as '%s': compile it, then moec tune the bundle",
             path);
     memory->n_context = memory->n_context < n_position ? memory->n_context : n_position;
-    MOEC_TRY(tokenizer_bytes(checkpoint, &n_bytes, err));
+    MOEC_TRY(moec_doctor_tokenizer_bytes(moec_checkpoint_tokenizer(checkpoint), &n_bytes, err));
     memory->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + n_bytes;
     memory->request.base_bytes[MOEC_DOCTOR_MOEC] = memory->request.base_bytes[MOEC_DOCTOR_MOEC_RUN];
     memory->request.n_context = memory->n_context;

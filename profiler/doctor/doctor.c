@@ -3,12 +3,17 @@
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_writer.h"
 #include "formats/checkpoint/checkpoint_chat.h"
-#include "profiler/profile/model_check.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/generate/generate.h"
+#include "runtime/text/tokenizer.h"
 
+#include <malloc.h>
 #include <string.h>
+
+/* Beside a tokenizer's allocations, with half of the step to which the sum is rounded. */
+#define PATTERN_BYTES  ((uint64_t)1 << 17)
+#define TOKENIZER_STEP ((uint64_t)1 << 16)
 
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
@@ -178,23 +183,27 @@ out:
     return status;
 }
 
-enum moec_status moec_doctor_tokenizer_bytes(const struct moec_checkpoint *checkpoint, uint64_t *n_bytes,
+static uint64_t allocated_bytes(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+enum moec_status moec_doctor_tokenizer_bytes(const struct moec_tokenizer_model *model, uint64_t *n_bytes,
                                              struct moec_error *err)
 {
-    const struct moec_tokenizer_model *model = moec_checkpoint_tokenizer(checkpoint);
     struct moec_tokenizer *tokenizer = NULL;
     void *section = NULL;
     size_t section_bytes = 0;
-    uint64_t before = 0, after = 0;
     *n_bytes = 0;
     if (model == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_memory_resident_bytes(&before, err));
-    MOEC_TRY(moec_model_tokenizer(checkpoint, &tokenizer, err));
-    enum moec_status status = moec_memory_resident_bytes(&after, err);
-    if (status == MOEC_OK)
-        status = moec_tokenizer_model_encode(model, &section, &section_bytes, err);
-    *n_bytes = section_bytes + (after > before ? after - before : 0);
+    const uint64_t before = allocated_bytes();
+    MOEC_TRY(moec_tokenizer_create(model, &tokenizer, err));
+    const uint64_t after = allocated_bytes();
+    const enum moec_status status = moec_tokenizer_model_encode(model, &section, &section_bytes, err);
+    const uint64_t bytes = section_bytes + (after > before ? after - before : 0);
+    *n_bytes = (bytes + PATTERN_BYTES) / TOKENIZER_STEP * TOKENIZER_STEP;
     moec_tokenizer_free(tokenizer);
     free(section);
     return status;

@@ -64,9 +64,10 @@ struct moec_doctor_request {
     int n_threads;         /* as moec_pool_make */
 };
 
-/* Bytes that a process takes beside base_bytes once it has the checkpoint's tokenizer; 0 without one.
- * Errors: those of moec_model_check. */
-MOEC_WARN_UNUSED enum moec_status moec_doctor_tokenizer_bytes(const struct moec_checkpoint *checkpoint,
+/* Bytes that a process takes beside base_bytes once it has this tokenizer; 0 without one (NULL). It is
+ * counted by what the tokenizer allocates: resident pages would differ from run to run, and what is fitted
+ * to a memory with them. Errors: those of moec_tokenizer_create. */
+MOEC_WARN_UNUSED enum moec_status moec_doctor_tokenizer_bytes(const struct moec_tokenizer_model *model,
                                                               uint64_t *n_bytes, struct moec_error *err);
 
 /* Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT. */
