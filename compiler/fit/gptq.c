@@ -560,7 +560,7 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
     const bool is_path = moec_codec_traits(codec)->is_path;
     if (is_path && codec.scheme != MOEC_SCHEME_SHIFT)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "codes of scheme %s are not fitted to data, expected scheme shift",
+                         "moec cannot fit codes of scheme %s to data, expected scheme shift",
                          moec_scheme_name((enum moec_scheme)codec.scheme));
     if (n_input != gptq->n)
         return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix has %" PRIu32 " inputs, expected %" PRIu32,

@@ -170,8 +170,8 @@ static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_deci
     if ((decisions->settings.prefill[0] != '\0') == decisions->settings.decode_only)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "the decisions section of version %u has %s, expected either a prefill or the mark that "
-            "leaves prompts out",
+            "the decisions section of version %u has %s, expected either a prefill setting or the mark "
+            "'not for prompts'",
             VERSION_PROMPT, decisions->settings.decode_only ? "both" : "neither");
     return MOEC_OK;
 }
@@ -198,10 +198,11 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
     if (n_bytes == MOEC_DECISIONS_PROMPT_BYTES)
         MOEC_TRY(get_prompt(bytes, &made, err));
     else if (made.settings.decode_only)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions do not apply to prompts, but version %u of their section does not "
-                         "store the prompt length: expected version %u",
-                         VERSION, VERSION_PROMPT);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the decisions do not apply to prompts, so their section must store the prompt length: "
+            "version %u does not, expected version %u",
+            VERSION, VERSION_PROMPT);
     MOEC_TRY(check_settings(&made.settings, config, err));
     for (size_t i = 0; i < N_PLAIN; i++)
         *plain[i] = moec_get_f64(bytes + PLAIN_AT + 8 * i);

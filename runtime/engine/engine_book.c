@@ -73,10 +73,11 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
         return moec_fail(err, MOEC_ERR_USAGE,
                          "decisions are turned off, but a replay of '%s' is asked for: choose one", path);
     if (options->drafts)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "drafts try tokens that are not in '%s': replay "
-                         "without drafts, the text is the same",
-                         path);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "'%s' does not record the tokens that drafts try: replay without drafts, which gives the "
+            "same text",
+            path);
     MOEC_TRY(moec_decision_file_load(path, &engine->replay, err));
     MOEC_TRY(check_bundle(engine, err));
     MOEC_TRY(check_precision(path, header->precision, decisions->precision, err));

@@ -5,7 +5,7 @@ quarter and half of the experts of what moec compile writes. In each cell the sa
   S=datasets/sample
   tests/race/fit.py --model $S/model --data $S/calibration.txt --test $S/test.txt
   tests/race/fit.py ... --hand          # also the twelve settings of HAND, where their loss on the test text is kept
-  tests/race/fit.py ... --foretold      # fits alone, for one description of this machine: nothing is timed in cells
+  tests/race/fit.py ... --foretold      # fits alone: nothing is timed in cells
 
 A line is a cell: foretold and measured time of a generated token, mean over the same teacher-forced tokens, median of
 the turns; that of compile's bundle in its best mode that changes no text; the time with every expert in memory.
@@ -83,8 +83,8 @@ class Race:
         return f"{low}KiB"
 
     def device(self, bundle, rate):
-        """A description of this machine with such storage, measured once for all cells. What threads wait longer when
-        other work takes the processors is left out."""
+        """A description of this machine with such storage, measured once for all cells. With --foretold, what threads
+        wait longer when other work takes the processors is left out."""
         path, whole = self.path(f"device-{rate.replace('/', '')}.json"), self.path("device.json")
         if not os.path.exists(whole):
             self.run("device", bundle, "--emulate-storage", RATES[0], "-o", whole)
@@ -93,7 +93,8 @@ class Race:
         bandwidth, latency = rate.split(",")
         said["storage"]["bytes_per_second"] = int(bandwidth.removesuffix("MB/s")) * 1000000
         said["storage"]["latency_ns"] = int(latency.removesuffix("us")) * 1000
-        said["compute"]["waits"] = []
+        if self.options.foretold:
+            said["compute"]["waits"] = []
         with open(path, "w") as file:
             json.dump(said, file)
         return path
@@ -101,10 +102,10 @@ class Race:
     def fit(self, plain, rate, memory):
         path = self.path(f"fit-{memory}-{rate.replace('/', '')}.moec")
         if not os.path.exists(path + ".json"):
-            device = ["--device-file", self.device(plain, rate)] if self.options.foretold else ["--storage", rate]
             said = self.run("fit", self.options.model, "--data", self.options.data, "--max-loss",
                             f"{100 * self.options.max_loss:g}%", *self.samples(), "--ctx", str(self.options.ctx),
-                            "--memory", memory, *device, "--json", "--force", "-o", path)
+                            "--memory", memory, "--device-file", self.device(plain, rate), "--json", "--force", "-o",
+                            path)
             with open(path + ".json", "w") as file:
                 file.write(said)
         with open(path + ".json") as file:

@@ -86,7 +86,7 @@ static void test_decisions__refuses_other_sections(void **state)
         const char *message;
     } wrong[] = {
         {4, 4, "flags 0x4, expected 0 to 3"},
-        {4, 2, "do not apply to prompts, but version 1"},
+        {4, 2, "do not apply to prompts, so their section must store the prompt length: version 1"},
         {8, 0, "0 cache slots"},
         {9, 1, "cache slots"},
         {13, 1, "low-precision slots"},
@@ -149,7 +149,7 @@ static void test_decisions__prompts_can_be_left_out(void **state)
     bytes[4] = 1; /* without the flag it would be a prefill's version */
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
                   err);
-    assert_message(err, "expected either a prefill or the mark that leaves prompts out");
+    assert_message(err, "expected either a prefill setting or the mark 'not for prompts'");
     sample_release(&sample);
 }
 
