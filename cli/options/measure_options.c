@@ -141,6 +141,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, struct cl
         .sensitivity = MOEC_SENSITIVITY_AUTO,
         .time_limit_seconds = 1800,
         .work_bytes = default_work_bytes(args),
+        .ranks = args->ranks,
         .is_quiet = cli_has(args, "quiet"),
         .is_verbose = cli_has(args, "verbose"),
     };

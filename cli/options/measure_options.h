@@ -168,7 +168,8 @@ struct cli_measure_options {
     bool goes_on_by_chance; /* --anyway */
     uint32_t studies;       /* from moec_weight_studies_parse; profile only */
     bool projections;
-    const char *journal; /* of a profile run; NULL = none */
+    struct moec_ranks *ranks; /* that share a profile run; borrowed, NULL = none do */
+    const char *journal;      /* of a profile run; NULL = none */
     enum moec_units_mode journal_mode;
 };
 

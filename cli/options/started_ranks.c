@@ -135,7 +135,7 @@ enum moec_status cli_ranks_join(const struct cli_started_ranks *started, const s
         return moec_fail(err, MOEC_ERR_USAGE,
                          "%s started %" PRIu32
                          " ranks, but 'moec %s' shares no work with others: start it without "
-                         "%s. moec compile and moec eval run on several ranks",
+                         "%s. moec compile, moec profile and moec eval run on several ranks",
                          started->starter, started->count, args->command->name, started->starter);
     if (cli_has(args, "device"))
         return moec_fail(

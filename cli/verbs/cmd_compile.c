@@ -541,11 +541,7 @@ static enum moec_status claim_names(struct compile_job *job, struct moec_error *
     MOEC_TRY(moec_claim_take(&job->claim, output, err));
     if (job->journal != NULL)
         MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));
-    MOEC_TRY(name_journal(output, "profile.journal", &job->profile_journal, err));
-    MOEC_TRY(cli_check_output(job->args, "output", job->profile_journal, err));
-    job->measure.journal = job->profile_journal;
-    job->measure.journal_mode = MOEC_UNITS_AUTO;
-    return MOEC_OK;
+    return cli_check_output(job->args, "output", job->profile_journal, err);
 }
 
 /* The journals beside the bundle, or the one that the user names. Of several ranks the first one alone writes. */
@@ -566,6 +562,9 @@ static enum moec_status claim_output(struct compile_job *job, struct moec_error 
         MOEC_TRY(name_journal(cli_text(job->args, "output"), "journal", &job->journal, err));
         job->compile.journal_path = job->journal;
     }
+    MOEC_TRY(name_journal(cli_text(job->args, "output"), "profile.journal", &job->profile_journal, err));
+    job->measure.journal = job->profile_journal;
+    job->measure.journal_mode = MOEC_UNITS_AUTO;
     return writes ? claim_names(job, err) : MOEC_OK;
 }
 
@@ -673,24 +672,10 @@ static enum moec_status compare_measured(struct compile_job *job, struct moec_er
     return moec_ranks_spread(ranks, 0, &job->compile.scope, sizeof job->compile.scope, err);
 }
 
-/* By the speed of a machine, which ranks may not share. */
-static enum moec_status check_auto(const struct compile_job *job, struct moec_error *err)
-{
-    if (job->args->ranks == NULL || cli_has(job->args, "profile") || job->measure.data == NULL ||
-        !needs_sensitivities(job) || job->measure.sensitivity != MOEC_SENSITIVITY_AUTO)
-        return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_USAGE,
-        "policy '%s' needs sensitivities, and auto chooses how they are measured by the speed of one "
-        "machine: on several ranks give --sensitivity fast or exact, or --profile",
-        job->compile.policy);
-}
-
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
     MOEC_TRY(cli_check_policy("policies", job->compile.policy, moec_policy_check, err));
-    MOEC_TRY(check_auto(job, err));
     cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     if (job->measure.is_verbose)

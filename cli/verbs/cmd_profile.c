@@ -471,6 +471,12 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
     return cli_write_figures(job->args, &job->profile, is_json, err);
 }
 
+/* Of several ranks the first one alone writes. */
+static bool writes(const struct profile_job *job)
+{
+    return moec_ranks_own(job->args->ranks) == 0;
+}
+
 /* The journal stands beside the profile. One that is there already holds work that nobody asked to go on with
  * or to throw away. */
 static enum moec_status find_journal(struct profile_job *job, struct moec_error *err)
@@ -488,6 +494,8 @@ static enum moec_status find_journal(struct profile_job *job, struct moec_error 
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of the journal");
     }
     job->measure.journal = job->journal;
+    if (!writes(job))
+        return MOEC_OK;
     MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));
     MOEC_TRY(moec_claim_take(&job->claim, output, err));
     if (resumes || !moec_path_exists(job->journal))
@@ -507,7 +515,8 @@ static void print_resume(const struct profile_job *job, enum moec_status status)
     struct moec_units_summary kept;
     if (status != MOEC_ERR_CANCELLED && status != MOEC_ERR_IO && status != MOEC_ERR_MEMORY)
         return;
-    if (job->journal == NULL || moec_units_look(job->journal, &kept, NULL) != MOEC_OK || kept.n_unit == 0)
+    if (job->journal == NULL || !writes(job) || moec_units_look(job->journal, &kept, NULL) != MOEC_OK ||
+        kept.n_unit == 0)
         return;
     cli_print(stderr, "%" PRIu64 " units of work are kept in '%s'; continue with:\n  ", kept.n_unit,
               job->journal);
@@ -521,8 +530,9 @@ static void choose_memory(struct profile_job *job)
     if (cli_has(job->args, "work-memory"))
         return;
     char chosen[24], given[24], line[128];
-    const uint64_t available = moec_available_bytes("/proc", "/sys/fs/cgroup"),
-                   least = job->measure.work_bytes;
+    const uint64_t all = moec_available_bytes("/proc", "/sys/fs/cgroup"),
+                   available = all / job->args->n_local_ranks, /* each has a part */
+        least = job->measure.work_bytes;
     job->measure.work_bytes = moec_work_plan_default_bytes(job->checkpoint, least, available);
     if (job->measure.work_bytes == least || !job->measure.is_verbose)
         return;
@@ -587,6 +597,18 @@ static enum moec_status read_studies(const char *list, uint32_t *studies, struct
     return moec_fail(err, MOEC_ERR_USAGE, "%s", own.message);
 }
 
+static enum moec_status write_results(const struct profile_job *job, struct moec_error *err)
+{
+    const struct cli_args *args = job->args;
+    if (cli_has(args, "output"))
+        MOEC_TRY(moec_profile_write(&job->profile, cli_text(args, "output"), err));
+    if (job->journal != NULL)
+        (void)unlink(job->journal);
+    MOEC_TRY(draw_heatmaps(job, err));
+    MOEC_TRY(cli_has(args, "json") ? print_json(job, err) : print_report(job, err));
+    return cli_write_figures(args, &job->profile, cli_has(args, "json"), err);
+}
+
 static enum moec_status measure(struct profile_job *job, struct moec_error *err)
 {
     uint32_t bits[MOEC_PROFILE_MAX_BITS] = {2, 3, 4, 8};
@@ -629,13 +651,21 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;
     cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
-    if (cli_has(args, "output"))
-        MOEC_TRY(moec_profile_write(&job->profile, cli_text(args, "output"), err));
-    if (job->journal != NULL)
-        (void)unlink(job->journal);
-    MOEC_TRY(draw_heatmaps(job, err));
-    MOEC_TRY(cli_has(args, "json") ? print_json(job, err) : print_report(job, err));
-    return cli_write_figures(args, &job->profile, cli_has(args, "json"), err);
+    return writes(job) ? write_results(job, err) : MOEC_OK;
+}
+
+/* What looks at profiles or foretells is no work to share. */
+static enum moec_status check_ranks(const struct cli_args *args, struct moec_error *err)
+{
+    static const char *const alone[] = {"show", "compare", "dry-run"};
+    const char *name = cli_profile_wants_weights(args) ? "sensitivity weights" : NULL;
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        name = cli_has(args, alone[i]) ? alone[i] : name;
+    if (args->ranks == NULL || name == NULL)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "several ranks were started, but --%s shares no work with others: start it as one process", name);
 }
 
 static int run_profile(const struct cli_args *args)
@@ -643,6 +673,8 @@ static int run_profile(const struct cli_args *args)
     struct profile_job job = {.args = args};
     struct moec_error err = {0};
     enum moec_status status = cli_u32(args, "show-bits", 1, 8, &job.show_bits, &err);
+    if (status == MOEC_OK)
+        status = check_ranks(args, &err);
     if (status == MOEC_OK)
         status = cli_check_figures(args, &err);
     if (status == MOEC_OK)
@@ -707,4 +739,5 @@ const struct cli_command cli_command_profile = {
     .options = options,
     .run = run_profile,
     .is_offline = true,
+    .shares_work = true,
 };

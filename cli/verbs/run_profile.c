@@ -79,6 +79,7 @@ static struct moec_profile_options options_of(const struct cli_measure_options *
         .n_threads = measure->n_threads,
         .arithmetic = measure->arithmetic,
         .goes_on_by_chance = measure->goes_on_by_chance,
+        .ranks = measure->ranks,
         .place = measure->place,
         .memory_bytes = measure->work_bytes,
         .spill_folder = measure->spill_folder,

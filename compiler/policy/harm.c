@@ -178,6 +178,7 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
         .baseline = &baseline,
         .uniform = unmeasured,
         .limit_multiply_adds = moec_fast_sensitivity_limit(job->config, request->windows),
+        .ranks = request->ranks,
         .progress = request->progress,
     };
     MOEC_TRY_OUT(moec_fast_sensitivity_run(&options, &result, err));

@@ -72,7 +72,7 @@ struct moec_harm_request {
     const struct moec_progress *progress; /* may be NULL */
     struct moec_units *units;             /* what is measured at once is one; NULL: none is kept */
     uint32_t units_crc;                   /* of the codecs and matrices, which the units' keys tell apart */
-    struct moec_ranks *ranks;             /* that share the windows of whole models; borrowed, or NULL */
+    struct moec_ranks *ranks;             /* that share the windows; borrowed, or NULL */
 };
 
 struct moec_harm {

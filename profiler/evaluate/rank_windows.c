@@ -1,9 +1,14 @@
 #include "profiler/evaluate/rank_windows.h"
 
+#include "formats/base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
 enum moec_status moec_rank_windows_make(struct moec_ranks *ranks, const struct moec_windows *windows,
                                         struct moec_rank_windows *out, struct moec_error *err)
 {
-    *out = (struct moec_rank_windows){.ranks = ranks, .n_all = windows->n_window};
+    *out = (struct moec_rank_windows){.ranks = ranks, .all = windows, .n_all = windows->n_window};
     if (ranks == NULL) {
         out->own = *windows;
         return MOEC_OK;
@@ -37,4 +42,30 @@ enum moec_status moec_rank_windows_gather(const struct moec_rank_windows *window
     for (uint32_t w = moec_rank_windows_count(windows, n); w-- > 0;)
         values[moec_rank_windows_number(windows, w)] = values[w];
     return moec_ranks_gather(windows->ranks, values, n, sizeof *values, err);
+}
+
+enum moec_status moec_rank_windows_gather_rows(const struct moec_rank_windows *windows, uint32_t n,
+                                               const uint64_t *row_start, void *rows, size_t row_bytes,
+                                               struct moec_error *err)
+{
+    uint8_t *padded = NULL, *bytes = rows;
+    uint64_t longest = 0;
+    if (windows->ranks == NULL)
+        return MOEC_OK;
+    for (uint32_t w = 0; w < n; w++)
+        longest = row_start[w + 1] - row_start[w] > longest ? row_start[w + 1] - row_start[w] : longest;
+    const size_t item_bytes = (size_t)longest * row_bytes;
+    if (item_bytes == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&padded, n, item_bytes, "rows of windows", err));
+    for (uint32_t w = 0; w < n; w++)
+        if (moec_ranks_has(windows->ranks, w))
+            memcpy(padded + w * item_bytes, bytes + row_start[w] * row_bytes,
+                   (size_t)(row_start[w + 1] - row_start[w]) * row_bytes);
+    const enum moec_status status = moec_ranks_gather(windows->ranks, padded, n, item_bytes, err);
+    for (uint32_t w = 0; w < n && status == MOEC_OK; w++)
+        memcpy(bytes + row_start[w] * row_bytes, padded + w * item_bytes,
+               (size_t)(row_start[w + 1] - row_start[w]) * row_bytes);
+    free(padded);
+    return status;
 }

@@ -7,7 +7,8 @@
 #include "profiler/ranks/ranks.h"
 
 struct moec_rank_windows {
-    struct moec_ranks *ranks; /* borrowed; NULL = all windows are this process's */
+    struct moec_ranks *ranks;       /* borrowed; NULL = all windows are this process's */
+    const struct moec_windows *all; /* borrowed */
     uint32_t n_all;
     /* This rank's, owned with ranks, else borrowed. A rank that has none has the first window, of which it
      * tells nobody. */
@@ -31,5 +32,12 @@ uint32_t moec_rank_windows_number(const struct moec_rank_windows *windows, uint3
 MOEC_WARN_UNUSED enum moec_status moec_rank_windows_gather(const struct moec_rank_windows *windows,
                                                            uint32_t n, double *values,
                                                            struct moec_error *err);
+
+/* The same of rows, each where it stands among those of all: window w has row_start[w] .. row_start[w + 1] - 1 of
+ * `rows` (row_start[n], row_bytes). Errors: likewise, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_rank_windows_gather_rows(const struct moec_rank_windows *windows,
+                                                                uint32_t n, const uint64_t *row_start,
+                                                                void *rows, size_t row_bytes,
+                                                                struct moec_error *err);
 
 #endif

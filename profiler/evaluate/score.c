@@ -391,6 +391,7 @@ enum moec_status moec_scorer_take_reference(struct moec_scorer *scorer, struct m
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &scorer->forward.model->config;
+    const uint64_t before = scorer->multiply_adds;
     release_reference(&scorer->reference);
     start(scorer, progress, "original", scorer->pass);
     scorer->head = &scorer->canonical;
@@ -398,6 +399,7 @@ enum moec_status moec_scorer_take_reference(struct moec_scorer *scorer, struct m
     MOEC_TRY_OUT(make_room(scorer, config, err));
     scorer->run_total = heads_cost(scorer, config, nll);
     MOEC_TRY_OUT(head_reference(scorer, &scorer->canonical, hidden, nll, err));
+    MOEC_TRY_OUT(sum_work(scorer, before, err));
     scorer->reference.hidden = *hidden;
     *hidden = (struct moec_states){0};
 out:
@@ -630,7 +632,14 @@ enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
                                    const struct moec_states *hidden, const struct moec_progress *progress,
                                    struct moec_error *err)
 {
-    return moec_scorer_layer_watched(scorer, layer, NULL, hidden, progress, err);
+    const uint64_t before = scorer->multiply_adds;
+    MOEC_TRY(moec_scorer_layer_watched(scorer, layer, NULL, hidden, progress, err));
+    return sum_work(scorer, before, err);
+}
+
+uint64_t moec_scorer_state_count(const struct moec_scorer *scorer)
+{
+    return scorer->n_source + scorer->n_row;
 }
 
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer)

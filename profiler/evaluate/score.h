@@ -35,7 +35,7 @@ struct moec_scorer_options {
     const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
     /* Ranks that share the windows, NULL = this process has all. The reference and runs are then called together, and
      * each window's losses are everybody's. What else is told, rows of states and of tokens and counts of
-     * decisions, is of this rank's windows alone: runs that begin at a later layer need all of them here. */
+     * decisions, is of this rank's windows alone. */
     struct moec_ranks *ranks;
 };
 
@@ -59,8 +59,8 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *
                                                             struct moec_error *err);
 
 /* The same for the scorer's own model, whose windows went through all layers elsewhere, as a reference does:
- * `hidden` are the final states of whole windows (struct moec_routing), which the scorer takes over in any
- * case. Only the head is left to do. */
+ * `hidden` are the final states of whole windows (struct moec_routing), of this rank's where they are shared,
+ * which the scorer takes over in any case. Only the head is left to do. */
 MOEC_WARN_UNUSED enum moec_status moec_scorer_take_reference(struct moec_scorer *scorer,
                                                              struct moec_states *hidden, double *nll,
                                                              const struct moec_progress *progress,
@@ -125,7 +125,7 @@ struct moec_scorer_variation {
     const struct moec_model *model;        /* of the same config, other codecs; NULL = the scorer's */
     const struct moec_choice *choice;      /* NULL = the router's */
     uint32_t first_layer;                  /* earlier layers are left out: */
-    const struct moec_states *hidden;      /* (moec_windows_state_count) these enter it */
+    const struct moec_states *hidden;      /* (moec_scorer_state_count) these enter it */
     const struct moec_scorer_watch *watch; /* NULL = nobody looks */
     uint32_t n_window;                     /* on the first of the windows alone; 0 = on all */
 };
@@ -137,8 +137,12 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_run_varied(struct moec_scorer *sco
                                                          const struct moec_progress *progress,
                                                          struct moec_error *err);
 
-/* Hidden states (moec_windows_state_count) for runs that begin at a later layer: those that enter layer 0,
- * and from those that enter a layer those that leave it, with what the expert source answers now. Of an
+/* Rows of hidden states that a run has, of this rank's windows: moec_windows_state_count of them. */
+uint64_t moec_scorer_state_count(const struct moec_scorer *scorer);
+
+/* Hidden states (moec_scorer_state_count) for runs that begin at a later layer: those that enter layer 0,
+ * and from those that enter a layer those that leave it, with what the expert source answers now. Together, where
+ * ranks share the windows. Of an
  * encoder-decoder model those of the encoder stand first, and stay as its last layer left them. */
 MOEC_WARN_UNUSED enum moec_status moec_scorer_embed(struct moec_scorer *scorer,
                                                     const struct moec_states *hidden, struct moec_error *err);

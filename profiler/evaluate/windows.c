@@ -420,20 +420,14 @@ enum moec_status moec_windows_make(const struct moec_rows *rows, const struct mo
     return status;
 }
 
-/* Copies those windows that belong to the part, every step-th of them. */
-/* Of a part every step-th window, from `first` on. */
-static enum moec_status copy_part(const struct moec_windows *from, enum moec_part part, uint32_t first,
-                                  uint32_t step, struct moec_windows *out, struct moec_error *err)
+enum moec_status moec_windows_pick(const struct moec_windows *from, const uint32_t *numbers, uint32_t n,
+                                   struct moec_windows *out, struct moec_error *err)
 {
     const size_t stride = moec_windows_stride(from);
-    uint32_t n = 0, seen = 0, to = 0;
-    for (uint32_t w = 0; w < from->n_window; w++)
-        n += moec_part_has(part, from->part, w);
-    MOEC_TRY(allocate(out, n > first ? (n - first + step - 1) / step : 0, from->seq_len_tokens,
-                      from->source != NULL, from->document != NULL, from->part != NULL, err));
-    for (uint32_t w = 0; w < from->n_window; w++) {
-        if (!moec_part_has(part, from->part, w) || seen++ % step != first)
-            continue;
+    MOEC_TRY(allocate(out, n, from->seq_len_tokens, from->source != NULL, from->document != NULL,
+                      from->part != NULL, err));
+    for (uint32_t to = 0; to < n; to++) {
+        const uint32_t w = numbers[to];
         memcpy(out->tokens + to * stride, from->tokens + w * stride, stride * sizeof *from->tokens);
         out->length[to] = from->length[w];
         if (from->source != NULL)
@@ -444,13 +438,26 @@ static enum moec_status copy_part(const struct moec_windows *from, enum moec_par
             out->part[to] = from->part[w];
         out->scored[to] = from->scored[w];
         out->index[to] = from->index[w];
-        to++;
     }
     out->n_available = from->n_available;
     out->n_document = from->n_document;
     out->by_document = from->by_document;
     out->work = from->work;
     return MOEC_OK;
+}
+
+/* Of a part every step-th window, from `first` on. */
+static enum moec_status copy_part(const struct moec_windows *from, enum moec_part part, uint32_t first,
+                                  uint32_t step, struct moec_windows *out, struct moec_error *err)
+{
+    uint32_t *numbers = NULL, n = 0, seen = 0;
+    MOEC_TRY(moec_alloc((void **)&numbers, from->n_window, sizeof *numbers, "windows", err));
+    for (uint32_t w = 0; w < from->n_window; w++)
+        if (moec_part_has(part, from->part, w) && seen++ % step == first)
+            numbers[n++] = w;
+    const enum moec_status status = moec_windows_pick(from, numbers, n, out, err);
+    free(numbers);
+    return status;
 }
 
 enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec_part part,

@@ -131,6 +131,11 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_every(const struct moec_windows *
                                                      uint32_t step, struct moec_windows *out,
                                                      struct moec_error *err);
 
+/* The windows of these numbers (n), in this order; a copy likewise. */
+MOEC_WARN_UNUSED enum moec_status moec_windows_pick(const struct moec_windows *windows,
+                                                    const uint32_t *numbers, uint32_t n,
+                                                    struct moec_windows *out, struct moec_error *err);
+
 /* The windows that were drawn for a profile, or a part of them; a copy. */
 MOEC_WARN_UNUSED enum moec_status moec_windows_from_profile(const struct moec_profile *profile,
                                                             enum moec_part part, struct moec_windows *out,

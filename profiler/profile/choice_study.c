@@ -9,6 +9,7 @@
 #include "profiler/profile/weight_study.h"
 
 #include "formats/base/memory.h"
+#include "profiler/evaluate/rank_windows.h"
 #include "runtime/forward/forward.h"
 
 #include <inttypes.h>
@@ -32,14 +33,47 @@ static void choose(const void *context, const struct moec_scored_token *token, u
     experts[token->top_k - 1] = trial->expert;
 }
 
+/* What one window adds. */
+struct window_choice {
+    uint64_t n_right;
+    double gain;
+};
+
 struct choice_study {
     struct moec_weight_run *run;
-    uint64_t n_token;         /* scored */
-    double *original, *least; /* (n_token): NLL, owned */
+    struct moec_rank_windows shared;
+    uint64_t n_token;              /* scored, of this rank's windows */
+    struct window_choice *windows; /* (W), owned */
+    double *original, *least;      /* (n_token): NLL, owned */
     struct moec_states hidden;
     uint32_t layer;       /* that `hidden` enters */
     double *share, *gain; /* (MoE layers), owned */
 };
+
+/* Together: the layer's share and gain from those of the windows, in order. */
+static enum moec_status add_windows(struct choice_study *study, uint32_t s, struct moec_error *err)
+{
+    const struct moec_rank_windows *shared = &study->shared;
+    uint64_t n_right = 0, t = 0;
+    double gain = 0;
+    const double n_token = (double)moec_windows_scored_count(shared->all);
+    memset(study->windows, 0, shared->n_all * sizeof *study->windows);
+    for (uint32_t w = 0; w < moec_rank_windows_count(shared, shared->n_all); w++) {
+        struct window_choice *own = &study->windows[moec_rank_windows_number(shared, w)];
+        for (uint32_t i = 0; i < shared->own.scored[w]; i++, t++) {
+            own->n_right += study->least[t] == study->original[t];
+            own->gain += study->original[t] - study->least[t];
+        }
+    }
+    MOEC_TRY(moec_ranks_gather(shared->ranks, study->windows, shared->n_all, sizeof *study->windows, err));
+    for (uint32_t w = 0; w < shared->n_all; w++) {
+        n_right += study->windows[w].n_right;
+        gain += study->windows[w].gain;
+    }
+    study->share[s] = (double)n_right / n_token;
+    study->gain[s] = gain / n_token;
+    return MOEC_OK;
+}
 
 /* The best of all experts for each token of layer `layer`, which is where hidden states are. */
 static enum moec_status try_all(struct choice_study *study, uint32_t s, struct moec_error *err)
@@ -50,8 +84,6 @@ static enum moec_status try_all(struct choice_study *study, uint32_t s, struct m
     const struct moec_choice choice = {choose, &trial};
     const struct moec_scorer_variation variation = {
         .choice = &choice, .first_layer = study->layer, .hidden = &study->hidden};
-    uint64_t n_right = 0;
-    double gain = 0;
     memcpy(study->least, study->original, study->n_token * sizeof *nll);
     for (; trial.expert < moec_config_choices(job->config); trial.expert++) {
         MOEC_TRY(moec_scorer_run_varied(job->scorer, &variation, &study->run->measure, &study->run->progress,
@@ -60,13 +92,7 @@ static enum moec_status try_all(struct choice_study *study, uint32_t s, struct m
         for (uint64_t t = 0; t < study->n_token; t++)
             study->least[t] = nll[t] < study->least[t] ? nll[t] : study->least[t];
     }
-    for (uint64_t t = 0; t < study->n_token; t++) {
-        n_right += study->least[t] == study->original[t];
-        gain += study->original[t] - study->least[t];
-    }
-    study->share[s] = (double)n_right / (double)study->n_token;
-    study->gain[s] = gain / (double)study->n_token;
-    return MOEC_OK;
+    return add_windows(study, s, err);
 }
 
 /* One layer: a unit of work. */
@@ -139,20 +165,26 @@ enum moec_status moec_choice_study_run(struct moec_weight_run *run, struct moec_
     enum moec_status status = MOEC_OK;
     struct moec_profile_job *job = run->job;
     const uint32_t n_layer = job->profile->n_moe_layer;
-    struct choice_study study = {.run = run, .n_token = moec_windows_scored_count(&job->windows)};
+    struct choice_study study = {.run = run};
+    MOEC_TRY_OUT(moec_rank_windows_make(job->options->ranks, &job->windows, &study.shared, err));
+    study.n_token = moec_windows_scored_count(&study.shared.own);
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&study.windows, job->windows.n_window, sizeof *study.windows, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&study.original, study.n_token, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&study.least, study.n_token, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&study.share, n_layer, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&study.gain, n_layer, sizeof(double), what, err));
     for (uint32_t s = 0; s < n_layer; s++)
         study.share[s] = study.gain[s] = NAN;
-    MOEC_TRY_OUT(moec_states_create(job->windows.work, moec_windows_state_count(&job->windows),
+    MOEC_TRY_OUT(moec_states_create(job->windows.work, moec_scorer_state_count(job->scorer),
                                     moec_forward_stride(job->config), "hidden states of the windows",
                                     &study.hidden, err));
     MOEC_TRY_OUT(study_layers(&study, err));
     status = add_studies(&study, err);
 out:
     moec_states_release(&study.hidden);
+    moec_rank_windows_release(&study.shared);
+    free(study.windows);
     free(study.original);
     free(study.least);
     free(study.share);

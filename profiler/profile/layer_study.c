@@ -27,7 +27,7 @@ enum moec_status moec_layer_study_run(struct moec_weight_run *run, struct moec_e
     struct moec_states hidden = {0};
     uint32_t layer = 0;
     MOEC_TRY(moec_loss_study_create(&shape, &study, err));
-    MOEC_TRY_OUT(moec_states_create(job->windows.work, moec_windows_state_count(&job->windows),
+    MOEC_TRY_OUT(moec_states_create(job->windows.work, moec_scorer_state_count(job->scorer),
                                     moec_forward_stride(job->config), "hidden states of the windows", &hidden,
                                     err));
     MOEC_TRY_OUT(moec_scorer_embed(job->scorer, &hidden, err));

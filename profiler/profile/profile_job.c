@@ -61,17 +61,34 @@ const struct moec_progress *moec_job_progress_scale(const struct moec_profile_jo
 
 /* ---- studies ---- */
 
+/* Bytes of a record's studies, from the first rank to all; *bytes is the caller's. */
+static enum moec_status read_studies(const struct moec_profile_job *job, size_t record, uint8_t **bytes,
+                                     uint64_t *n_bytes, uint64_t *cost, struct moec_error *err)
+{
+    struct moec_ranks *ranks = job->options->ranks;
+    const bool is_here = moec_ranks_own(ranks) == 0;
+    uint64_t told[2] = {0};
+    if (is_here) {
+        MOEC_TRY(moec_unit_part_bytes(job->units, record, 0, &told[0], err));
+        MOEC_TRY(moec_unit_cost(job->units, record, &told[1], err));
+    }
+    MOEC_TRY(moec_ranks_spread(ranks, 0, told, sizeof told, err));
+    *n_bytes = told[0];
+    *cost = told[1];
+    MOEC_TRY(moec_alloc((void **)bytes, *n_bytes, 1, "kept studies", err));
+    if (is_here)
+        MOEC_TRY(moec_unit_read_part(job->units, record, 0, *bytes, *n_bytes, err));
+    return moec_ranks_spread(ranks, 0, *bytes, *n_bytes, err);
+}
+
 static enum moec_status restore_studies(struct moec_profile_job *job, size_t record, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     uint64_t n_bytes = 0, cost = 0;
     uint8_t *bytes = NULL;
-    MOEC_TRY(moec_unit_part_bytes(job->units, record, 0, &n_bytes, err));
-    MOEC_TRY(moec_alloc((void **)&bytes, n_bytes, 1, "kept studies", err));
-    MOEC_TRY_OUT(moec_unit_read_part(job->units, record, 0, bytes, n_bytes, err));
+    MOEC_TRY_OUT(read_studies(job, record, &bytes, &n_bytes, &cost, err));
     for (uint64_t at = 0, used = 0; at < n_bytes; at += used)
         MOEC_TRY_OUT(moec_study_decode(bytes + at, n_bytes - at, &job->profile->studies, &used, err));
-    MOEC_TRY_OUT(moec_unit_cost(job->units, record, &cost, err));
     job->multiply_adds += cost;
 out:
     free(bytes);
@@ -127,7 +144,10 @@ enum moec_status moec_job_studies(struct moec_profile_job *job, const char *key,
     size_t cursor = 0, record = 0;
     if (job->units == NULL)
         return phase(job, err);
-    if (moec_unit_next(job->units, key, &cursor, &record))
+    bool found =
+        moec_ranks_own(job->options->ranks) == 0 && moec_unit_next(job->units, key, &cursor, &record);
+    MOEC_TRY(moec_ranks_spread(job->options->ranks, 0, &found, sizeof found, err));
+    if (found)
         return restore_studies(job, record, err);
     MOEC_TRY(moec_alloc((void **)&before, n_before, sizeof *before, "names of studies", err));
     for (uint32_t i = 0; i < n_before; i++) {

@@ -51,6 +51,10 @@ MOEC_WARN_UNUSED enum moec_status moec_job_studies(struct moec_profile_job *job,
                                                                              struct moec_error *err),
                                                    struct moec_error *err);
 
+/* The original's routing with its studies, and its losses, in one pass; what the journal has of both is taken. */
+MOEC_WARN_UNUSED enum moec_status moec_job_measure_original(struct moec_profile_job *job,
+                                                            struct moec_error *err);
+
 /* Decides whether sensitivities are measured or estimated, and notes it in the profile. Needs the routing. */
 MOEC_WARN_UNUSED enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job,
                                                               struct moec_error *err);

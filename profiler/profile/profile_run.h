@@ -3,7 +3,7 @@
  * In order: read and draw windows, evaluate the original, trace and study its routing (router_study.h,
  * path_study.h), evaluate whole models at one bitwidth each, measure or estimate the sensitivity of every
  * expert, measure the studies asked for (weight_studies.h). The same inputs give the same profile at any
- * number of threads, with any instruction set and any working memory, except that MOEC_SENSITIVITY_AUTO
+ * number of threads and ranks, with any instruction set and any working memory, except that MOEC_SENSITIVITY_AUTO
  * chooses by measured time; the profile says what it chose. */
 #ifndef MOEC_PROFILER_PROFILE_RUN_H
 #define MOEC_PROFILER_PROFILE_RUN_H
@@ -45,6 +45,9 @@ struct moec_profile_options {
     int n_threads; /* as moec_pool_make */
     /* Of all evaluations but the original's, which losses are relative to, and the routing's. */
     enum moec_arithmetic arithmetic;
+    /* Ranks that share the windows and run together, with the same options: borrowed, NULL = this process is
+     * alone. The first one's journal is the only one; all have the whole profile. */
+    struct moec_ranks *ranks;
     struct moec_gpu_place *place; /* passes compute there; borrowed, NULL = in the process's memory */
     /* What the process may take, beside the weights of the largest layer (profiler/profile/work_plan.h). 0 =
      * no plan: the next two bound what they say, and nothing else is bounded. */

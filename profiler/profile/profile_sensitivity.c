@@ -66,6 +66,8 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
     MOEC_TRY(moec_unit_find(job->units, "choice", &part, 1, &job->multiply_adds, &found, err));
     if (!found) {
         MOEC_TRY(choose_by_time(job, &profile->sensitivity, err));
+        MOEC_TRY(moec_ranks_spread(options->ranks, 0, &profile->sensitivity, sizeof profile->sensitivity,
+                                   err)); /* by the first one's clock */
         MOEC_TRY(moec_unit_keep(job->units, "choice", &part, 1, 0, err));
     }
     /* Without the estimate, which differs from run to run. */
@@ -207,7 +209,8 @@ static enum moec_status run_fast(struct moec_profile_job *job, const double *ori
                                      .uniform = uniform,
                                      .reference_nll = original_nll,
                                      .limit_multiply_adds =
-                                         moec_fast_sensitivity_limit(job->config, &job->sensitivity_windows)};
+                                         moec_fast_sensitivity_limit(job->config, &job->sensitivity_windows),
+                                     .ranks = options->ranks};
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t n_row = n_expert * profile->n_bits * profile->n_sensitivity_window,
                    n_code = profile->n_bits + 1;

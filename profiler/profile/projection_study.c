@@ -88,7 +88,8 @@ enum moec_status moec_expert_projection_study_run(struct moec_weight_run *run, s
         .work_bytes = job->options->work_bytes,
         .progress = &run->progress,
         .units = job->units,
-        .unit_name = "expert projections"};
+        .unit_name = "expert projections",
+        .ranks = job->options->ranks};
     const char *what = "losses of single projections";
     const uint64_t row = profile->n_sensitivity_window * sizeof(double);
     MOEC_TRY_OUT(moec_variants_set_rest(job->variants, profile->baseline_bits, err));

@@ -177,8 +177,9 @@ static void plan_floor(const struct moec_work_request *request, const struct siz
     plan->work.states_bytes = request->n_states * resident * sizes->row_bytes;
     /* Routing is studied before the sweep takes its memory. */
     if (request->sweeps)
-        plan->sweep_bytes = larger(sizes->longest * sizes->sweep_row_bytes * 8 / 7,
-                                   moec_router_study_bytes(config, request->n_threads, sizes->n_row, 0));
+        plan->sweep_bytes = larger(
+            sizes->longest * sizes->sweep_row_bytes * 8 / 7,
+            moec_router_study_bytes(config, request->n_threads, request->windows->n_window, sizes->n_row, 0));
 }
 
 static enum moec_status refuse(const struct moec_work_request *request, const struct moec_work_plan *least,

@@ -18,8 +18,15 @@
 #define BEFORE_LIST (N_GATE_LIST + 1)
 #define N_LIST      (N_GATE_LIST + 2)
 
+/* Of the sampled tokens of one window in the layer at work. */
+struct cosine_sums {
+    double sum[MOEC_POSITION_COSINE];
+    uint64_t n[MOEC_POSITION_COSINE];
+};
+
 struct moec_position_study {
     const struct moec_forward *forward;
+    const struct moec_rank_windows *windows;
     const struct moec_config *config;
     struct moec_pool pool;
     size_t stride, router_stride;
@@ -31,8 +38,7 @@ struct moec_position_study {
     uint16_t *lists;  /* (N_LIST, n_sample, E): experts by falling score */
     uint64_t *hits;   /* (MOEC_POSITION_COUNT, E) of the layer at work */
     uint64_t n_choice;
-    double cosine[MOEC_POSITION_COSINE]; /* sums */
-    uint64_t n_cosine[MOEC_POSITION_COSINE];
+    struct cosine_sums *cosines; /* (W) */
     uint64_t multiply_adds;
 };
 
@@ -50,7 +56,8 @@ uint64_t moec_position_study_bytes(const struct moec_config *config, int n_threa
            MOEC_POSITION_COUNT * n_expert * sizeof(uint64_t);
 }
 
-enum moec_status moec_position_study_create(const struct moec_forward *forward, uint64_t n_sample,
+enum moec_status moec_position_study_create(const struct moec_forward *forward,
+                                            const struct moec_rank_windows *windows, uint64_t n_sample,
                                             uint32_t max_tokens, struct moec_position_study **out,
                                             struct moec_error *err)
 {
@@ -59,6 +66,7 @@ enum moec_status moec_position_study_create(const struct moec_forward *forward, 
     struct moec_position_study *study = NULL;
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, what, err));
     *study = (struct moec_position_study){.forward = forward,
+                                          .windows = windows,
                                           .config = config,
                                           .pool = forward->pool,
                                           .stride = moec_forward_stride(config),
@@ -80,6 +88,8 @@ enum moec_status moec_position_study_create(const struct moec_forward *forward, 
         status = moec_alloc((void **)&study->hits, (uint64_t)MOEC_POSITION_COUNT * config->n_expert,
                             sizeof(uint64_t), what, err);
     if (status == MOEC_OK)
+        status = moec_alloc((void **)&study->cosines, windows->n_all, sizeof *study->cosines, what, err);
+    if (status == MOEC_OK)
         *out = study;
     else
         moec_position_study_free(study);
@@ -96,6 +106,7 @@ void moec_position_study_free(struct moec_position_study *study)
     free(study->scores);
     free(study->lists);
     free(study->hits);
+    free(study->cosines);
     free(study);
 }
 
@@ -188,8 +199,10 @@ static void count_token(struct moec_position_study *study, uint32_t ordinal, uin
         count_list(study, BEFORE, BEFORE_LIST, sample, chosen);
 }
 
-static void add_cosine(struct moec_position_study *study, uint32_t which, const float *a, const float *b)
+static void add_cosine(struct moec_position_study *study, uint32_t window, uint32_t which, const float *a,
+                       const float *b)
 {
+    struct cosine_sums *sums = &study->cosines[window];
     float ab = 0, aa = 0, bb = 0;
     const struct moec_kernels *kernels = study->forward->kernels;
     kernels->dot(a, study->stride, 1, b, study->stride, 1, study->config->n_embd, &ab, 1);
@@ -199,8 +212,8 @@ static void add_cosine(struct moec_position_study *study, uint32_t which, const 
     const double norms = sqrt((double)aa) * sqrt((double)bb);
     if (!(norms > 0))
         return;
-    study->cosine[which] += (double)ab / norms;
-    study->n_cosine[which]++;
+    sums->sum[which] += (double)ab / norms;
+    sums->n[which]++;
 }
 
 /* ---- batches ---- */
@@ -216,9 +229,9 @@ void moec_position_study_batch(struct moec_position_study *study, uint32_t ordin
         const float *gate = gate_input + samples[i].row * study->stride;
         float *attention = study->attention + samples[i].sample * study->stride;
         if (ordinal > range.first)
-            add_cosine(study, 1, attention, gate);
+            add_cosine(study, samples[i].window, 1, attention, gate);
         moec_forward_norm(study->forward, norm, 1, study->hidden + samples[i].row * study->stride, attention);
-        add_cosine(study, 0, attention, gate);
+        add_cosine(study, samples[i].window, 0, attention, gate);
     }
     load_router(study, ordinal);
     predict(study, samples, n_sample, study->attention, false, HERE_LIST);
@@ -233,11 +246,29 @@ void moec_position_study_batch(struct moec_position_study *study, uint32_t ordin
     }
 }
 
-void moec_position_study_finish(struct moec_position_study *study, uint32_t ordinal, double *recall,
-                                double *cosine)
+/* Means over the windows' sampled tokens, left alone where there are none. */
+static void mean_cosines(const struct moec_position_study *study, double *cosine)
 {
-    const uint32_t n_expert = study->config->n_expert;
+    struct cosine_sums all = {0};
+    for (uint32_t w = 0; w < study->windows->n_all; w++)
+        for (uint32_t i = 0; i < MOEC_POSITION_COSINE; i++) {
+            all.sum[i] += study->cosines[w].sum[i];
+            all.n[i] += study->cosines[w].n[i];
+        }
+    for (uint32_t i = 0; i < MOEC_POSITION_COSINE; i++)
+        if (all.n[i] > 0)
+            cosine[i] = all.sum[i] / (double)all.n[i];
+}
+
+enum moec_status moec_position_study_finish(struct moec_position_study *study, uint32_t ordinal,
+                                            double *recall, double *cosine, struct moec_error *err)
+{
+    const uint32_t n_expert = study->config->n_expert, n_all = study->windows->n_all;
     const uint32_t n_before = ordinal - moec_config_moe_range(study->config, ordinal).first;
+    struct moec_ranks *ranks = study->windows->ranks;
+    MOEC_TRY(moec_ranks_sum(ranks, study->hits, MOEC_POSITION_COUNT * n_expert, err));
+    MOEC_TRY(moec_ranks_sum(ranks, &study->n_choice, 1, err));
+    MOEC_TRY(moec_ranks_gather(ranks, study->cosines, n_all, sizeof *study->cosines, err));
     for (uint32_t place = 0; place < MOEC_POSITION_COUNT; place++) {
         const uint32_t n_needed = place == BEFORE ? 1 : place == HERE ? 0 : place;
         uint64_t n_hit = 0;
@@ -246,14 +277,11 @@ void moec_position_study_finish(struct moec_position_study *study, uint32_t ordi
             recall[(size_t)place * n_expert + i] = (double)n_hit / (double)study->n_choice;
         }
     }
-    for (uint32_t i = 0; i < MOEC_POSITION_COSINE; i++) {
-        if (study->n_cosine[i] > 0)
-            cosine[i] = study->cosine[i] / (double)study->n_cosine[i];
-        study->cosine[i] = 0;
-        study->n_cosine[i] = 0;
-    }
+    mean_cosines(study, cosine);
+    memset(study->cosines, 0, n_all * sizeof *study->cosines);
     memset(study->hits, 0, (size_t)MOEC_POSITION_COUNT * n_expert * sizeof *study->hits);
     study->n_choice = 0;
+    return MOEC_OK;
 }
 
 enum moec_status moec_position_study_add(struct moec_profile *profile, const double *recall,

@@ -11,12 +11,14 @@
  * predict/position_cosine: mean cosine similarity of the gate input and what attention reads, which is
  * normed, in this layer and in the MoE layer before.
  *
- * Layers of another stack are not before; what a layer has none of is NaN. Results are the same at any number
- * of threads and batch size. Thread rule: one thread at a time; it parallelises inside. */
+ * Layers of another stack are not before; what a layer has none of is NaN. Cosines are sums of windows' sums, in
+ * order. Results are the same at any number of threads and ranks, and any batch size. Thread rule: one thread
+ * at a time; it parallelises inside. */
 #ifndef MOEC_PROFILER_POSITION_STUDY_H
 #define MOEC_PROFILER_POSITION_STUDY_H
 
 #include "formats/profile/profile.h"
+#include "profiler/evaluate/rank_windows.h"
 #include "runtime/forward/forward.h"
 
 #define MOEC_POSITION_AHEAD  4                         /* MoE layers before, at most */
@@ -28,13 +30,15 @@ struct moec_position_study;
 /* A token of the sample in a batch. */
 struct moec_position_sample {
     uint32_t sample; /* its number in the sample */
+    uint32_t window; /* that it is of, among all */
     uint32_t row;    /* of the batch */
 };
 
 uint64_t moec_position_study_bytes(const struct moec_config *config, int n_threads, uint64_t n_sample,
                                    uint32_t max_tokens);
-/* `forward` is borrowed. */
+/* `forward` and `windows` are borrowed. */
 MOEC_WARN_UNUSED enum moec_status moec_position_study_create(const struct moec_forward *forward,
+                                                             const struct moec_rank_windows *windows,
                                                              uint64_t n_sample, uint32_t max_tokens,
                                                              struct moec_position_study **out,
                                                              struct moec_error *err);
@@ -49,10 +53,11 @@ void moec_position_study_batch(struct moec_position_study *study, uint32_t ordin
                                const struct moec_position_sample *samples, uint32_t n_sample,
                                const float *gate_input, const uint32_t *experts);
 
-/* After a layer's last batch: recall (MOEC_POSITION_COUNT, E) and cosine (MOEC_POSITION_COSINE), left alone
- * where there is none. */
-void moec_position_study_finish(struct moec_position_study *study, uint32_t ordinal, double *recall,
-                                double *cosine);
+/* Together, after a layer's last batch: recall (MOEC_POSITION_COUNT, E) and cosine (MOEC_POSITION_COSINE), left
+ * alone where there is none. Errors: a rank's failure, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_position_study_finish(struct moec_position_study *study,
+                                                             uint32_t ordinal, double *recall, double *cosine,
+                                                             struct moec_error *err);
 
 /* Adds what was measured in all layers to a profile: recall (S, MOEC_POSITION_COUNT, E), cosine (S,
  * MOEC_POSITION_COSINE). */

@@ -23,42 +23,107 @@ struct gate_sums {
     double bin_y[MOEC_GATE_BINS], bin_z[MOEC_GATE_BINS];
 };
 
+/* What one window adds to the sums of the layer at work. */
+struct window_sums {
+    struct gate_sums gate;
+    double range, cosine;
+    uint64_t n_cosine;
+};
+
 struct moec_router_study {
     const struct moec_forward *forward;
     const struct moec_model *model;
     const struct moec_config *config;
     const struct moec_kernels *kernels;
-    const struct moec_windows *windows;
+    const struct moec_rank_windows *shared;
+    const struct moec_windows *windows; /* all of them */
     struct moec_pool pool;
     struct moec_up_study *up;
     struct moec_position_study *positions;
-    size_t stride, router_stride;    /* floats of an input, of a row of router scores */
-    uint64_t n_token, n_layer_token; /* in all, and those that the layer at work reads */
-    uint32_t n_moe, n_listed;        /* S, experts kept of a prediction */
+    size_t stride, router_stride; /* floats of an input, of a row of router scores */
+    uint64_t n_token;             /* in all */
+    uint64_t *layer_start;        /* (W + 1): first token of each window in the layer at work */
+    uint32_t n_moe, n_listed;     /* S, experts kept of a prediction */
 
     float *input, *margins, *ranges, *norms; /* traces of one batch */
     float *gate_input; /* what the router reads: `input`, or own_gate_input where that is not NULL */
     float *own_gate_input;
     float *layer_margins, *sorted; /* (T) of one layer, and room to sort them */
-    uint16_t *predicted;           /* (T, n_listed): by the next layer's router */
+    uint16_t *predicted;           /* (T, n_listed): by the next layer's router, of this rank's rows */
     float *router;                 /* (E, stride): that router, decoded */
     float *scores;                 /* (threads, TILE_TOKENS, router_stride) */
 
     uint64_t sample_step; /* tokens in a stretch that gives one to the cosine */
     float *sample_input;  /* (tokens of the sample, stride): gate inputs of the layer before */
     struct moec_position_sample *samples; /* (tokens of the sample): those of the batch at work */
-    double cosine_sum, range_sum;         /* of one layer */
-    uint64_t n_cosine;
+    uint64_t *place_start; /* (W + 1): first place of each window in struct moec_path_gate_kept */
 
-    uint32_t next_window;
+    uint32_t next_window; /* of this rank's */
     struct moec_part_split split;
-    uint64_t n_counted, n_top1; /* tokens that predictions are tested on, of one layer */
-    uint64_t n_counted_choice;  /* their activations */
-    uint64_t *hits;             /* (S, E) */
-    struct gate_sums *gate;     /* (S) */
+    /* tokens that predictions are tested on, of one layer; those whose first prediction is right; their
+     * activations */
+    struct {
+        uint64_t n, n_top1, n_choice;
+    } counted;
+    uint64_t *hits;           /* (E) of the layer at work */
+    struct window_sums *sums; /* (W) likewise */
+    struct gate_sums *gate;   /* (S) */
     struct moec_router_results *results;
     uint64_t multiply_adds;
 };
+
+/* ---- the layer at work: tokens are those of its stack ---- */
+
+static enum moec_stack stack_of(const struct moec_router_study *study, uint32_t ordinal)
+{
+    return moec_config_stack(study->config, moec_config_moe_layer(study->config, ordinal));
+}
+
+static uint64_t layer_tokens(const struct moec_router_study *study)
+{
+    return study->layer_start[study->windows->n_window];
+}
+
+/* The token that stretch i gives. */
+static uint64_t sample_token(const struct moec_router_study *study, uint64_t i)
+{
+    const uint64_t first = i * study->sample_step, left = layer_tokens(study) - first;
+    struct moec_random random = {i};
+    return first + moec_random_below(&random, left < study->sample_step ? left : study->sample_step);
+}
+
+/* One of so many sampled tokens is one that path and gate are counted on. */
+static uint64_t place_step(const struct moec_router_study *study)
+{
+    const uint64_t n = (study->n_token + study->sample_step - 1) / study->sample_step;
+    return (n + MOEC_PATH_GATE_TOKENS - 1) / MOEC_PATH_GATE_TOKENS;
+}
+
+static void find_places(struct moec_router_study *study)
+{
+    const uint64_t step = place_step(study) * study->sample_step;
+    uint64_t place = 0;
+    for (uint32_t w = 0; w < study->windows->n_window; w++) {
+        study->place_start[w] = place;
+        while (place * step < layer_tokens(study) &&
+               sample_token(study, place * place_step(study)) < study->layer_start[w + 1])
+            place++;
+    }
+    study->place_start[study->windows->n_window] = place;
+}
+
+static void start_layer(struct moec_router_study *study, uint32_t ordinal)
+{
+    const uint32_t n_window = study->windows->n_window;
+    for (uint32_t w = 0; w < n_window; w++)
+        study->layer_start[w + 1] =
+            study->layer_start[w] + moec_windows_read(study->windows, stack_of(study, ordinal), w);
+    find_places(study);
+    study->next_window = 0;
+    memset(&study->counted, 0, sizeof study->counted);
+    memset(study->hits, 0, study->config->n_expert * sizeof *study->hits);
+    memset(study->sums, 0, n_window * sizeof *study->sums);
+}
 
 /* ---- life ---- */
 
@@ -79,7 +144,10 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
         {(void **)&study->layer_margins, study->n_token, sizeof(float)},
         {(void **)&study->sorted, study->n_token, sizeof(float)},
         {(void **)&study->predicted, study->n_token, study->n_listed * sizeof(uint16_t)},
-        {(void **)&study->hits, n_moe * n_expert, sizeof(uint64_t)},
+        {(void **)&study->hits, n_expert, sizeof(uint64_t)},
+        {(void **)&study->sums, study->windows->n_window, sizeof *study->sums},
+        {(void **)&study->layer_start, (uint64_t)study->windows->n_window + 1, sizeof(uint64_t)},
+        {(void **)&study->place_start, (uint64_t)study->windows->n_window + 1, sizeof(uint64_t)},
         {(void **)&study->samples, n_sample, sizeof *study->samples},
         {(void **)&study->gate, n_moe, sizeof *study->gate},
     };
@@ -104,8 +172,8 @@ static uint32_t listed_experts(const struct moec_config *config)
     return 2 * config->top_k < config->n_expert ? 2 * config->top_k : config->n_expert;
 }
 
-uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads, uint64_t n_token,
-                                 uint32_t max_tokens)
+uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads, uint32_t n_window,
+                                 uint64_t n_token, uint32_t max_tokens)
 {
     const uint64_t stride = moec_forward_stride(config), n_expert = config->n_expert;
     const uint64_t n_thread = (uint64_t)moec_pool_make(n_threads).n_threads;
@@ -117,6 +185,7 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
         n_thread * TILE_TOKENS * moec_lanes_padded(moec_config_choices(config));
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
            moec_config_moe_count(config) * (n_expert * sizeof(uint64_t) + sizeof(struct gate_sums)) +
+           n_window * (sizeof(struct window_sums) + (n_expert + 8) * sizeof(double)) +
            moec_config_moe_count(config) * MOEC_PATH_GATE_TOKENS * (n_expert + 1) * sizeof(double) +
            n_sample * sizeof(struct moec_position_sample) + moec_up_study_bytes(config, n_threads) +
            moec_position_study_bytes(config, n_threads, n_sample, max_tokens);
@@ -124,7 +193,7 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
 
 enum moec_status moec_router_study_create(const struct moec_forward *forward, struct moec_experts *experts,
                                           const struct moec_kernels *kernels, int n_threads,
-                                          const struct moec_windows *windows, uint32_t max_tokens,
+                                          const struct moec_rank_windows *windows, uint32_t max_tokens,
                                           struct moec_router_results *results, struct moec_router_study **out,
                                           struct moec_error *err)
 {
@@ -132,15 +201,16 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
     struct moec_router_study *study = NULL;
     const struct moec_model *model = forward->model;
     const struct moec_config *config = &model->config;
-    const uint64_t n_token = moec_windows_token_count(windows);
+    const uint64_t n_token = moec_windows_token_count(windows->all);
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of routers", err));
     *study =
         (struct moec_router_study){.forward = forward,
                                    .model = model,
                                    .config = config,
                                    .kernels = kernels,
-                                   .windows = windows,
-                                   .split = moec_part_split_make(windows->part, windows->n_window),
+                                   .shared = windows,
+                                   .windows = windows->all,
+                                   .split = moec_part_split_make(windows->all->part, windows->n_all),
                                    .pool = moec_pool_make(n_threads),
                                    .stride = moec_forward_stride(config),
                                    .router_stride = moec_lanes_padded(moec_config_choices(config)),
@@ -152,8 +222,10 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
     MOEC_TRY_OUT(allocate(study, max_tokens, err));
     MOEC_TRY_OUT(moec_up_study_create(config, experts, kernels, n_threads, windows, results->up_quantiles,
                                       &study->up, err));
-    MOEC_TRY_OUT(moec_position_study_create(forward, (n_token + study->sample_step - 1) / study->sample_step,
+    MOEC_TRY_OUT(moec_position_study_create(forward, windows,
+                                            (n_token + study->sample_step - 1) / study->sample_step,
                                             max_tokens, &study->positions, err));
+    start_layer(study, 0);
     *out = study;
 out:
     if (status != MOEC_OK)
@@ -168,7 +240,8 @@ void moec_router_study_free(struct moec_router_study *study)
     void *const owned[] = {study->own_gate_input, study->input,         study->margins, study->norms,
                            study->ranges,         study->layer_margins, study->sorted,  study->router,
                            study->scores,         study->hits,          study->gate,    study->sample_input,
-                           study->predicted,      study->samples};
+                           study->predicted,      study->samples,       study->sums,    study->layer_start,
+                           study->place_start};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     moec_up_study_free(study->up);
@@ -190,20 +263,7 @@ void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_tr
     trace->rank_norms = study->norms;
 }
 
-/* ---- the layer at work: tokens are those of its stack ---- */
-
-static enum moec_stack stack_of(const struct moec_router_study *study, uint32_t ordinal)
-{
-    return moec_config_stack(study->config, moec_config_moe_layer(study->config, ordinal));
-}
-
-static uint64_t stack_tokens(const struct moec_router_study *study, uint32_t ordinal)
-{
-    uint64_t n = 0;
-    for (uint32_t w = 0; w < study->windows->n_window; w++)
-        n += moec_windows_read(study->windows, stack_of(study, ordinal), w);
-    return n;
-}
+/* ---- layers ---- */
 
 static bool is_first_of_stack(const struct moec_router_study *study, uint32_t ordinal)
 {
@@ -218,14 +278,6 @@ static bool is_last_of_stack(const struct moec_router_study *study, uint32_t ord
 
 /* ---- gate inputs of neighbouring layers ---- */
 
-/* The token that stretch i gives. */
-static uint64_t sample_token(const struct moec_router_study *study, uint64_t i)
-{
-    const uint64_t first = i * study->sample_step, left = study->n_layer_token - first;
-    struct moec_random random = {i};
-    return first + moec_random_below(&random, left < study->sample_step ? left : study->sample_step);
-}
-
 static double dot(const struct moec_router_study *study, const float *a, const float *b)
 {
     float sum = 0;
@@ -233,66 +285,56 @@ static double dot(const struct moec_router_study *study, const float *a, const f
     return sum;
 }
 
-/* Compares this layer's inputs of sampled tokens with those of the layer before, and keeps them. Returns how
- * many study->samples has. */
-static uint32_t compare_inputs(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
-                               uint32_t n_rows)
+/* Compares this layer's inputs of the sampled tokens of window w with those of the layer before, and keeps them.
+ * The window is the rows from `row` on. `n`: how many study->samples has. */
+static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, uint32_t w, uint32_t row,
+                           uint32_t *n)
 {
-    uint32_t n = 0;
-    const uint64_t end = first_row + n_rows;
-    for (uint64_t i = first_row / study->sample_step; i * study->sample_step < end; i++) {
+    struct window_sums *sums = &study->sums[w];
+    const uint64_t first = study->layer_start[w], end = study->layer_start[w + 1];
+    for (uint64_t i = first / study->sample_step; i * study->sample_step < end; i++) {
         const uint64_t token = sample_token(study, i);
-        if (token < first_row || token >= end)
+        if (token < first || token >= end)
             continue;
-        const float *input = study->gate_input + (token - first_row) * study->stride;
+        const uint32_t at = row + (uint32_t)(token - first);
+        const float *input = study->gate_input + at * study->stride;
         float *before = study->sample_input + i * study->stride;
         if (!is_first_of_stack(study, ordinal)) {
             const double norms = sqrt(dot(study, input, input)) * sqrt(dot(study, before, before));
             if (norms > 0) {
-                study->cosine_sum += dot(study, input, before) / norms;
-                study->n_cosine++;
+                sums->cosine += dot(study, input, before) / norms;
+                sums->n_cosine++;
             }
             study->multiply_adds += 3 * (uint64_t)study->config->n_embd;
         }
         memcpy(before, input, study->stride * sizeof *input);
-        study->samples[n++] = (struct moec_position_sample){(uint32_t)i, (uint32_t)(token - first_row)};
+        study->samples[(*n)++] = (struct moec_position_sample){(uint32_t)i, w, at};
     }
-    return n;
 }
 
 /* ---- the next layer's gate ---- */
 
-/* The row of the profile's trace of a token that the layer at work reads, and whether predictions are tested
- * on it. In a trace the tokens of a window's source come before the others. */
-static uint64_t trace_row(const struct moec_router_study *study, uint32_t ordinal, uint64_t token,
-                          bool *is_tested)
+/* The row of the profile's trace of a token of window w that the layer at work reads. In a trace the tokens of a
+ * window's source come before the others. */
+static uint64_t trace_row(const struct moec_router_study *study, uint32_t ordinal, uint32_t w, uint64_t token)
 {
-    const enum moec_stack stack = stack_of(study, ordinal);
     uint64_t row = 0;
-    uint32_t w = 0;
-    for (; token >= moec_windows_read(study->windows, stack, w); w++) {
-        token -= moec_windows_read(study->windows, stack, w);
-        row += moec_windows_traced(study->windows, w);
-    }
-    *is_tested = moec_part_split_tests(&study->split, w);
-    return row + token + (stack == MOEC_STACK_ENCODER ? 0 : moec_windows_source(study->windows, w));
+    for (uint32_t before = 0; before < w; before++)
+        row += moec_windows_traced(study->windows, before);
+    return row + token - study->layer_start[w] +
+           (stack_of(study, ordinal) == MOEC_STACK_ENCODER ? 0 : moec_windows_source(study->windows, w));
 }
 
-/* Keeps what the next layer's router says of the sampled tokens that path and gate are counted on: one of
- * each `step` of the sample. */
-static enum moec_status keep_gates(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
-                                   uint32_t n_sample, struct moec_error *err)
+/* Keeps what the next layer's router says of the sampled tokens that path and gate are counted on. */
+static enum moec_status keep_gates(struct moec_router_study *study, uint32_t ordinal, uint32_t n_sample,
+                                   struct moec_error *err)
 {
-    const uint64_t n = (study->n_token + study->sample_step - 1) / study->sample_step,
-                   step = (n + MOEC_PATH_GATE_TOKENS - 1) / MOEC_PATH_GATE_TOKENS;
+    const uint64_t step = place_step(study);
     for (uint32_t i = 0; i < n_sample; i++) {
         const struct moec_position_sample *sample = &study->samples[i];
-        bool is_tested = false;
-        if (sample->sample % step != 0)
+        if (sample->sample % step != 0 || !moec_part_split_tests(&study->split, sample->window))
             continue;
-        const uint64_t token = trace_row(study, ordinal, first_row + sample->row, &is_tested);
-        if (!is_tested)
-            continue;
+        const uint64_t token = trace_row(study, ordinal, sample->window, sample_token(study, sample->sample));
         MOEC_TRY(moec_path_gate_keep(
             study->forward, ordinal + 1, token, study->gate_input + sample->row * study->stride,
             (uint32_t)(sample->sample / step), study->scores, &study->results->path_gate, err));
@@ -346,20 +388,18 @@ static void predict_next(struct moec_router_study *study, uint32_t ordinal, uint
     study->multiply_adds += (uint64_t)n_rows * router->rows * router->columns;
 }
 
-/* Where the experts that a token chose stand in what was predicted for it. */
-static void count_hits(struct moec_router_study *study, uint32_t ordinal, uint64_t token,
-                       const uint32_t *chosen)
+/* Where the experts that a token, a row of this rank's, chose stand in what was predicted for it. */
+static void count_hits(struct moec_router_study *study, uint64_t row, const uint32_t *chosen)
 {
-    const uint16_t *predicted = study->predicted + token * study->n_listed;
-    uint64_t *hits = study->hits + (size_t)ordinal * study->config->n_expert;
+    const uint16_t *predicted = study->predicted + row * study->n_listed;
     for (uint32_t i = 0; i < study->n_listed; i++) {
         for (uint32_t rank = 0; rank < study->config->top_k; rank++)
-            hits[i] += predicted[i] == chosen[rank];
+            study->hits[i] += predicted[i] == chosen[rank];
     }
     for (uint32_t rank = 0; rank < study->config->top_k; rank++)
-        study->n_counted_choice += chosen[rank] != MOEC_ROUTER_NO_EXPERT;
-    study->n_counted++;
-    study->n_top1 += predicted[0] == chosen[0];
+        study->counted.n_choice += chosen[rank] != MOEC_ROUTER_NO_EXPERT;
+    study->counted.n++;
+    study->counted.n_top1 += predicted[0] == chosen[0];
 }
 
 /* ---- gate weights and outputs ---- */
@@ -381,6 +421,24 @@ static void add_choice(struct gate_sums *sums, double weight, double norm)
     sums->bin_n[bin]++;
     sums->bin_y[bin] += norm;
     sums->bin_z[bin] += z;
+}
+
+static void add_sums(struct gate_sums *to, const struct gate_sums *from)
+{
+    to->n += from->n;
+    to->x += from->x;
+    to->y += from->y;
+    to->z += from->z;
+    to->xx += from->xx;
+    to->yy += from->yy;
+    to->zz += from->zz;
+    to->xy += from->xy;
+    to->xz += from->xz;
+    for (uint32_t bin = 0; bin < MOEC_GATE_BINS; bin++) {
+        to->bin_n[bin] += from->bin_n[bin];
+        to->bin_y[bin] += from->bin_y[bin];
+        to->bin_z[bin] += from->bin_z[bin];
+    }
 }
 
 /* Pearson's correlation from sums; NaN where one side does not vary. */
@@ -416,72 +474,114 @@ static void finish_gate(struct moec_router_study *study)
 
 /* ---- batches ---- */
 
-static void start_layer(struct moec_router_study *study, uint32_t ordinal)
+/* What a window, whose rows of the batch begin at `row`, adds to the layer's sums. */
+static void add_window(struct moec_router_study *study, uint32_t ordinal, uint32_t w, uint64_t first_row,
+                       uint32_t row, const uint32_t *experts, const float *weights)
 {
-    study->next_window = 0;
-    study->n_layer_token = stack_tokens(study, ordinal);
-    study->n_counted = study->n_top1 = study->n_counted_choice = 0;
-    study->cosine_sum = study->range_sum = 0;
-    study->n_cosine = 0;
-}
-
-static void finish_layer(struct moec_router_study *study, uint32_t ordinal)
-{
-    const uint32_t n_expert = study->config->n_expert;
-    moec_quantiles(study->layer_margins, study->sorted, study->n_layer_token, margin_quantiles, N_MARGIN,
-                   study->results->margin + ordinal * N_MARGIN);
-    study->results->range[ordinal] = study->range_sum / (double)study->n_layer_token;
-    if (ordinal + 1 == study->n_moe)
-        finish_gate(study);
-    moec_position_study_finish(study->positions, ordinal,
-                               study->results->position_recall +
-                                   (size_t)ordinal * MOEC_POSITION_COUNT * n_expert,
-                               study->results->position_cosine + (size_t)ordinal * MOEC_POSITION_COSINE);
-    if (is_first_of_stack(study, ordinal))
-        return;
-    moec_paths_recall(study->hits + (size_t)ordinal * n_expert, 1, n_expert, study->config->top_k,
-                      study->n_counted_choice, study->results->gate_recall + (size_t)ordinal * 3);
-    if (study->n_counted > 0)
-        study->results->gate_top1[ordinal] = (double)study->n_top1 / (double)study->n_counted;
-    if (study->n_cosine > 0)
-        study->results->cosine[ordinal - 1] = study->cosine_sum / (double)study->n_cosine;
+    const uint32_t k = study->config->top_k;
+    const uint32_t end = row + (uint32_t)(study->layer_start[w + 1] - study->layer_start[w]);
+    const bool counts = !is_first_of_stack(study, ordinal) && moec_part_split_tests(&study->split, w);
+    struct window_sums *sums = &study->sums[w];
+    memcpy(study->layer_margins + study->layer_start[w], study->margins + row,
+           (end - row) * sizeof *study->margins);
+    for (; row < end; row++) {
+        if (counts)
+            count_hits(study, first_row + row, experts + (size_t)row * k);
+        for (size_t choice = (size_t)row * k; choice < ((size_t)row + 1) * k; choice++)
+            if (experts[choice] != MOEC_ROUTER_NO_EXPERT)
+                add_choice(&sums->gate, weights[choice], study->norms[choice]);
+        sums->range += study->ranges[row];
+    }
 }
 
 enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32_t ordinal,
                                          uint64_t first_row, uint32_t n_rows, const uint32_t *experts,
                                          const float *weights, struct moec_error *err)
 {
-    const uint32_t k = study->config->top_k;
-    if (first_row == 0)
-        start_layer(study, ordinal);
-    const enum moec_stack stack = stack_of(study, ordinal);
     const uint32_t first_window = study->next_window;
+    uint32_t n_sample = 0;
     for (uint32_t row = 0; row < n_rows;) {
-        const uint32_t w = study->next_window++, end = row + moec_windows_read(study->windows, stack, w);
-        const bool counts = !is_first_of_stack(study, ordinal) && moec_part_split_tests(&study->split, w);
-        for (; row < end; row++) {
-            if (counts)
-                count_hits(study, ordinal, first_row + row, experts + (size_t)row * k);
-            for (size_t choice = (size_t)row * k; choice < ((size_t)row + 1) * k; choice++)
-                if (experts[choice] != MOEC_ROUTER_NO_EXPERT)
-                    add_choice(&study->gate[ordinal], weights[choice], study->norms[choice]);
-        }
+        const uint32_t w = moec_rank_windows_number(study->shared, study->next_window++);
+        add_window(study, ordinal, w, first_row, row, experts, weights);
+        compare_inputs(study, ordinal, w, row, &n_sample);
+        row += (uint32_t)(study->layer_start[w + 1] - study->layer_start[w]);
     }
-    for (uint32_t row = 0; row < n_rows; row++)
-        study->range_sum += study->ranges[row];
-    memcpy(study->layer_margins + first_row, study->margins, n_rows * sizeof *study->margins);
-    study->multiply_adds += (uint64_t)n_rows * k * study->config->n_embd;
-    const uint32_t n_sample = compare_inputs(study, ordinal, first_row, n_rows);
+    study->multiply_adds += (uint64_t)n_rows * study->config->top_k * study->config->n_embd;
     moec_position_study_batch(study->positions, ordinal, study->samples, n_sample, study->gate_input,
                               experts);
     if (!is_last_of_stack(study, ordinal)) {
         predict_next(study, ordinal, first_row, n_rows);
-        MOEC_TRY(keep_gates(study, ordinal, first_row, n_sample, err));
+        MOEC_TRY(keep_gates(study, ordinal, n_sample, err));
     }
-    MOEC_TRY(moec_up_study_windows(study->up, ordinal, first_window, study->next_window - first_window,
-                                   experts, study->input, err));
-    if (first_row + n_rows == study->n_layer_token)
-        finish_layer(study, ordinal);
+    return moec_up_study_windows(study->up, ordinal, first_window, study->next_window - first_window, experts,
+                                 study->input, err);
+}
+
+/* ---- the end of a layer ---- */
+
+/* What the ranks' windows have, to all. */
+static enum moec_status exchange(struct moec_router_study *study, uint32_t ordinal, struct moec_error *err)
+{
+    const struct moec_rank_windows *shared = study->shared;
+    struct moec_ranks *ranks = shared->ranks;
+    const uint32_t n_window = study->windows->n_window, n_expert = study->config->n_expert;
+    const struct moec_path_gate_kept *kept = &study->results->path_gate;
+    const size_t at = ((size_t)ordinal + 1) * MOEC_PATH_GATE_TOKENS;
+    MOEC_TRY(moec_ranks_gather(ranks, study->sums, n_window, sizeof *study->sums, err));
+    MOEC_TRY(moec_ranks_sum(ranks, study->hits, n_expert, err));
+    MOEC_TRY(moec_ranks_sum(ranks, &study->counted.n, sizeof study->counted / sizeof(uint64_t), err));
+    MOEC_TRY(moec_rank_windows_gather_rows(shared, n_window, study->layer_start, study->layer_margins,
+                                           sizeof *study->layer_margins, err));
+    if (is_last_of_stack(study, ordinal))
+        return MOEC_OK;
+    MOEC_TRY(moec_rank_windows_gather_rows(shared, n_window, study->place_start, kept->tokens + at,
+                                           sizeof *kept->tokens, err));
+    return moec_rank_windows_gather_rows(shared, n_window, study->place_start,
+                                         kept->probabilities + at * n_expert,
+                                         n_expert * sizeof *kept->probabilities, err);
+}
+
+/* Sums of the windows' sums. */
+static struct window_sums fold(struct moec_router_study *study)
+{
+    struct window_sums all = {0};
+    for (uint32_t w = 0; w < study->windows->n_window; w++) {
+        add_sums(&all.gate, &study->sums[w].gate);
+        all.range += study->sums[w].range;
+        all.cosine += study->sums[w].cosine;
+        all.n_cosine += study->sums[w].n_cosine;
+    }
+    return all;
+}
+
+enum moec_status moec_router_study_finish(struct moec_router_study *study, uint32_t ordinal,
+                                          struct moec_error *err)
+{
+    const uint32_t n_expert = study->config->n_expert;
+    struct moec_router_results *results = study->results;
+    MOEC_TRY(moec_up_study_finish(study->up, ordinal, err));
+    MOEC_TRY(moec_position_study_finish(
+        study->positions, ordinal,
+        results->position_recall + (size_t)ordinal * MOEC_POSITION_COUNT * n_expert,
+        results->position_cosine + (size_t)ordinal * MOEC_POSITION_COSINE, err));
+    MOEC_TRY(exchange(study, ordinal, err));
+    const struct window_sums all = fold(study);
+    moec_quantiles(study->layer_margins, study->sorted, layer_tokens(study), margin_quantiles, N_MARGIN,
+                   results->margin + ordinal * N_MARGIN);
+    study->gate[ordinal] = all.gate;
+    results->range[ordinal] = all.range / (double)layer_tokens(study);
+    if (!is_first_of_stack(study, ordinal)) {
+        moec_paths_recall(study->hits, 1, n_expert, study->config->top_k, study->counted.n_choice,
+                          results->gate_recall + (size_t)ordinal * 3);
+        if (study->counted.n > 0)
+            results->gate_top1[ordinal] = (double)study->counted.n_top1 / (double)study->counted.n;
+        if (all.n_cosine > 0)
+            results->cosine[ordinal - 1] = all.cosine / (double)all.n_cosine;
+    }
+    if (ordinal + 1 == study->n_moe)
+        finish_gate(study);
+    else
+        start_layer(study, ordinal + 1);
     return MOEC_OK;
 }
 

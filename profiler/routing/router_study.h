@@ -25,7 +25,9 @@
  * Of an encoder-decoder model each stack is on its own: its first MoE layer has no gate before it, its last
  * none after it, and what is counted for each token is counted for those that the stack reads.
  *
- * All results are the same at any number of threads and batch size. Memory: a few numbers for each token of
+ * Sums are sums of windows' sums, added in the order of windows, so that ranks can share the windows: each listens
+ * to a sweep of its own, and after every layer all have all. Results are the same at any number of ranks and
+ * threads, and any batch size. Memory: a few numbers for each token of
  * one layer (margin, 2k predictions), the gate inputs of the cosine's tokens, one batch of inputs, and what
  * the gates of all layers say of some tokens. Thread
  * rule: one thread at a time; it parallelises inside. */
@@ -33,7 +35,7 @@
 #define MOEC_PROFILER_ROUTER_STUDY_H
 
 #include "formats/profile/profile.h"
-#include "profiler/evaluate/windows.h"
+#include "profiler/evaluate/rank_windows.h"
 #include "profiler/routing/path_gate_study.h"
 #include "runtime/forward/forward.h"
 
@@ -75,15 +77,15 @@ MOEC_WARN_UNUSED enum moec_status moec_router_results_add(const struct moec_rout
 
 struct moec_router_study;
 
-/* Bytes that a study of n_token tokens in batches of max_tokens takes. */
-uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads, uint64_t n_token,
-                                 uint32_t max_tokens);
+/* Bytes that a study of n_token tokens of n_window windows in batches of max_tokens takes. */
+uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads, uint32_t n_window,
+                                 uint64_t n_token, uint32_t max_tokens);
 
-/* Listens to batches of at most max_tokens; `results` are there after the last one. Everything is borrowed
+/* Listens to batches of at most max_tokens; `results` are there after the last layer. Everything is borrowed
  * until free. */
 MOEC_WARN_UNUSED enum moec_status moec_router_study_create(
     const struct moec_forward *forward, struct moec_experts *experts, const struct moec_kernels *kernels,
-    int n_threads, const struct moec_windows *windows, uint32_t max_tokens,
+    int n_threads, const struct moec_rank_windows *windows, uint32_t max_tokens,
     struct moec_router_results *results, struct moec_router_study **out, struct moec_error *err);
 void moec_router_study_free(struct moec_router_study *study);
 
@@ -95,14 +97,19 @@ void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_tr
 
 #define MOEC_ROUTER_NO_EXPERT UINT32_MAX /* in place of a choice that was full */
 
-/* Takes a batch of whole windows of one MoE layer: what the trace received, with choices and gate weights
- * (rows, k). All batches of a layer come, in order, before those of the next. Errors of the expert source. */
+/* Takes a batch of whole windows, this rank's, of one MoE layer: what the trace received, with choices and gate
+ * weights (rows, k). All batches of a layer come, in order, before those of the next. Errors of the expert source. */
 MOEC_WARN_UNUSED enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32_t ordinal,
                                                           uint64_t first_row, uint32_t n_rows,
                                                           const uint32_t *experts, const float *weights,
                                                           struct moec_error *err);
 
-/* All that was done so far. */
+/* Together, after the last batch of each layer, by ranks without windows too. Errors: a rank's failure,
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_router_study_finish(struct moec_router_study *study, uint32_t ordinal,
+                                                           struct moec_error *err);
+
+/* All that this rank did so far. */
 uint64_t moec_router_study_multiply_adds(const struct moec_router_study *study);
 
 #endif

@@ -3,12 +3,12 @@
  * T tokens of all windows (last ones too, but for those of an encoder-decoder model), S MoE layers, E
  * experts, k top-k. A token has MOEC_PROFILE_NO_EXPERT in layers of the stack that does not read it and where
  * its expert was full. Gate weights are kept as F16 (relative error 2^-11), means are computed from the F32
- * weights. Thread rule: one thread at a time; it parallelises inside. */
+ * weights, as sums of windows' sums. Thread rule: one thread at a time; it parallelises inside. */
 #ifndef MOEC_PROFILER_ROUTING_H
 #define MOEC_PROFILER_ROUTING_H
 
 #include "profiler/common/progress.h"
-#include "profiler/evaluate/windows.h"
+#include "profiler/evaluate/rank_windows.h"
 #include "profiler/routing/router_study.h"
 #include "runtime/forward/forward.h"
 
@@ -20,9 +20,10 @@ struct moec_routing {
     double *mean_gate_weight;            /* (S, E): over those tokens; 0 when none */
     struct moec_router_results *results; /* what else is to be measured, made by the caller; NULL = nothing */
     /* Set where not NULL, and then the caller's: the final hidden states of whole windows, those of sources
-     * first. */
+     * first; of this rank's windows alone. */
     struct moec_states *hidden;
-    uint64_t multiply_adds; /* set: all that was done */
+    uint64_t multiply_adds;   /* set: all that was done, by all ranks */
+    struct moec_ranks *ranks; /* that share the windows and call together; borrowed, NULL = none do */
 };
 
 /* Runs the windows through all layers (not the head) with whatever `experts` answers. Errors: those of the

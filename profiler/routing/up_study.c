@@ -16,7 +16,7 @@ struct moec_up_study {
     const struct moec_config *config;
     struct moec_experts *experts;
     const struct moec_kernels *kernels;
-    const struct moec_windows *windows;
+    const struct moec_rank_windows *windows;
     struct moec_pool pool;
     size_t stride;
     uint32_t n_moe;
@@ -62,7 +62,7 @@ uint64_t moec_up_study_bytes(const struct moec_config *config, int n_threads)
 
 static void set_sizes(struct moec_up_study *study)
 {
-    const uint32_t n_window = study->windows->n_window;
+    const uint32_t n_window = study->windows->n_all;
     study->max_tokens = tokens_of_expert(study->config);
     study->step = (n_window + study->max_tokens - 1) / study->max_tokens;
     study->per_window = n_window < study->max_tokens ? study->max_tokens / n_window : 1;
@@ -71,7 +71,7 @@ static void set_sizes(struct moec_up_study *study)
 
 enum moec_status moec_up_study_create(const struct moec_config *config, struct moec_experts *experts,
                                       const struct moec_kernels *kernels, int n_threads,
-                                      const struct moec_windows *windows, double *found,
+                                      const struct moec_rank_windows *windows, double *found,
                                       struct moec_up_study **out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
@@ -88,8 +88,8 @@ enum moec_status moec_up_study_create(const struct moec_config *config, struct m
     set_sizes(study);
     const uint64_t n_expert = config->n_expert, n_picked = n_expert * study->max_tokens;
     uint64_t longest = 0;
-    for (uint32_t w = 0; w < windows->n_window; w++)
-        longest = windows->length[w] > longest ? windows->length[w] : longest;
+    for (uint32_t w = 0; w < windows->own.n_window; w++)
+        longest = windows->own.length[w] > longest ? windows->own.length[w] : longest;
     const struct {
         void **array;
         uint64_t count;
@@ -224,6 +224,8 @@ static void sort_expert(void *context, size_t item, int thread)
     const struct sorting *sorting = context;
     const struct moec_up_study *study = sorting->study;
     const size_t n_ff = study->config->n_ff_expert;
+    if (!moec_ranks_has(study->windows->ranks, item))
+        return;
     const size_t cell = (size_t)sorting->ordinal * study->config->n_expert + item;
     moec_quantiles(study->values + item * study->max_tokens * n_ff,
                    study->scratch + (size_t)thread * study->scratch_floats, study->n_taken[item] * n_ff,
@@ -238,12 +240,10 @@ enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ord
     const enum moec_stack stack = moec_config_stack(config, moec_config_moe_layer(config, ordinal));
     uint32_t row = 0;
     memset(study->n_picked, 0, config->n_expert * sizeof *study->n_picked);
-    if (first == 0)
-        memset(study->n_taken, 0, config->n_expert * sizeof *study->n_taken);
     for (uint32_t w = first; w < first + n; w++) {
-        const uint32_t n_tok = moec_windows_read(study->windows, stack, w);
+        const uint32_t n_tok = moec_windows_read(&study->windows->own, stack, w);
         group_window(study, n_tok, experts + (size_t)row * config->top_k);
-        pick_from_window(study, ordinal, w, row);
+        pick_from_window(study, ordinal, moec_rank_windows_number(study->windows, w), row);
         row += n_tok;
     }
     uint32_t n_active = 0;
@@ -260,11 +260,85 @@ enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ord
     }
     for (uint32_t i = 0; i < n_active; i++)
         MOEC_TRY(take_expert(study, ordinal, study->active[i], input, err));
-    if (first + n == study->windows->n_window) {
-        struct sorting sorting = {study, ordinal};
-        moec_parallel_for(&study->pool, config->n_expert, sort_expert, &sorting);
-    }
     return MOEC_OK;
+}
+
+/* ---- the end of a layer ---- */
+
+/* What a rank has of the layer: the number of values of each expert, then these, without gaps. */
+struct exchange {
+    uint32_t *counts; /* (ranks, E): tokens */
+    float *values;    /* (ranks, most, n_ff) */
+    uint64_t most;    /* tokens of all experts of the rank that has most */
+};
+
+static uint64_t count_tokens(const uint32_t *counts, uint32_t n_expert)
+{
+    uint64_t n = 0;
+    for (uint32_t e = 0; e < n_expert; e++)
+        n += counts[e];
+    return n;
+}
+
+/* From a rank's part of the exchange to the experts' values, or back. */
+static void move_values(struct moec_up_study *study, const struct exchange *exchange, uint32_t rank,
+                        bool is_back)
+{
+    const size_t n_ff = study->config->n_ff_expert, n_expert = study->config->n_expert;
+    const uint32_t *counts = exchange->counts + rank * n_expert;
+    float *packed = exchange->values + rank * exchange->most * n_ff;
+    for (size_t e = 0; e < n_expert; e++) {
+        const size_t first = e * study->max_tokens + (is_back ? 0 : study->n_taken[e]);
+        float *own = study->values + first * n_ff;
+        memcpy(is_back ? packed : own, is_back ? own : packed, counts[e] * n_ff * sizeof(float));
+        packed += counts[e] * n_ff;
+        study->n_taken[e] += is_back ? 0 : counts[e];
+    }
+}
+
+/* Everybody's values are then here; their order does not matter. */
+static enum moec_status exchange_values(struct moec_up_study *study, struct moec_error *err)
+{
+    static const char what[] = "values of up projections";
+    enum moec_status status = MOEC_OK;
+    struct moec_ranks *ranks = study->windows->ranks;
+    const uint32_t count = moec_ranks_count(ranks), own = moec_ranks_own(ranks),
+                   n_expert = study->config->n_expert;
+    const size_t row_bytes = study->config->n_ff_expert * sizeof(float);
+    struct exchange exchange = {0};
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&exchange.counts, (uint64_t)count * n_expert, sizeof(uint32_t), what, err));
+    memcpy(exchange.counts + (size_t)own * n_expert, study->n_taken, n_expert * sizeof(uint32_t));
+    MOEC_TRY_OUT(moec_ranks_gather(ranks, exchange.counts, count, n_expert * sizeof(uint32_t), err));
+    for (uint32_t r = 0; r < count; r++) {
+        const uint64_t n = count_tokens(exchange.counts + (size_t)r * n_expert, n_expert);
+        exchange.most = n > exchange.most ? n : exchange.most;
+    }
+    if (exchange.most == 0)
+        goto out;
+    MOEC_TRY_OUT(moec_alloc((void **)&exchange.values, count * exchange.most, row_bytes, what, err));
+    move_values(study, &exchange, own, true);
+    MOEC_TRY_OUT(moec_ranks_gather(ranks, exchange.values, count, (size_t)exchange.most * row_bytes, err));
+    for (uint32_t r = 0; r < count; r++)
+        if (r != own)
+            move_values(study, &exchange, r, false);
+out:
+    free(exchange.counts);
+    free(exchange.values);
+    return status;
+}
+
+enum moec_status moec_up_study_finish(struct moec_up_study *study, uint32_t ordinal, struct moec_error *err)
+{
+    const uint32_t n_expert = study->config->n_expert;
+    struct moec_ranks *ranks = study->windows->ranks;
+    struct sorting sorting = {study, ordinal};
+    if (ranks != NULL)
+        MOEC_TRY(exchange_values(study, err));
+    moec_parallel_for(&study->pool, n_expert, sort_expert, &sorting);
+    memset(study->n_taken, 0, n_expert * sizeof *study->n_taken);
+    return moec_ranks_gather(ranks, study->found + (size_t)ordinal * n_expert * MOEC_UP_QUANTILES, n_expert,
+                             MOEC_UP_QUANTILES * sizeof(double), err);
 }
 
 uint64_t moec_up_study_multiply_adds(const struct moec_up_study *study)

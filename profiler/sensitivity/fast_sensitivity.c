@@ -18,21 +18,31 @@
 
 #define NO_GAIN UINT32_MAX
 
-/* Models with one layer changed, one for each layer of the gain plan, on every so-many-th window. */
+/* Models with one layer changed, one for each layer of the gain plan, on the first windows of the order. */
 struct perturbed {
-    float scale;    /* of the change */
-    uint32_t every; /* windows 0, every, 2 every, ... */
-    struct moec_windows windows;
+    float scale;              /* of the change */
+    uint32_t n_window, n_own; /* of all ranks, of this one */
+    uint64_t n_row, n_own_row;
+    struct moec_windows windows; /* (n_own), and their sweep; none without */
     struct moec_sweep sweep;
-    uint64_t n_row;
-    struct moec_states states; /* (n_gain * n_row, stride) */
+    struct moec_states states; /* (n_gain * n_own_row, stride) */
     double *kl;                /* (n_gain, n_row): of each token */
-    double *nll;               /* (n_gain): sums */
+    double *nll;               /* (n_gain, n_window): sums */
 };
 
 enum { FULL, SMALL, N_PERTURBED };
 
-/* Codes: the bitwidths at which local errors are measured, those of the options and the baseline's last. */
+/* What a window adds to the sums of an expert at a bitwidth. */
+struct local {
+    double error;      /* u, of all of the expert's choices */
+    double difference; /* sum of |d|^2, of those that were picked */
+    double output;     /* and of |y|^2 */
+};
+
+/* Codes: the bitwidths at which local errors are measured, those of the options and the baseline's last.
+ *
+ * Windows are ordered here: those of the perturbed models at half the size first, then the others at the whole size,
+ * then those without, so that each rank has its part of each. */
 struct fast {
     const struct moec_fast_options *options;
     struct moec_fast_result *result;
@@ -42,14 +52,19 @@ struct fast {
     uint32_t codes[MOEC_PROFILE_MAX_BITS + 1];
     double fraction; /* of an expert's tokens that are measured where not all must be */
     struct moec_gain_plan gains;
+    uint32_t *order;             /* (W): the caller's number of each window, */
+    struct moec_windows ordered; /* and these */
+    uint64_t *row_start;         /* (W + 1): first row of each among all */
+    struct moec_rank_windows shared;
+    uint32_t n_own;
     struct moec_forward forward;
-    struct moec_sweep sweep;
+    struct moec_sweep sweep;   /* of this rank's windows */
     struct moec_states hidden; /* (rows, stride): the original */
     struct perturbed perturbed[N_PERTURBED];
     struct moec_token_scorer tokens;
     struct moec_reference reference;
-    double *token_nll;               /* (rows of the reference) */
-    uint32_t *row_numbers, *targets; /* (rows of the reference): of those that are scored */
+    double *token_nll, *token_kl;    /* (rows of the reference) */
+    uint32_t *row_numbers, *targets; /* (rows of the reference): 0, 1, .. and of those that are scored */
 
     /* one batch of one layer */
     struct moec_mlp_trace trace;
@@ -62,13 +77,7 @@ struct fast {
     float *gathered;   /* (max_tokens, stride) */
     float *changed;    /* (max_tokens, stride) */
 
-    double *due;          /* (E, codes): choices of the layer that are due to be picked */
-    double *error;        /* (S, E, codes, W): u of the windows; until the end, where nothing was picked, the
-                             negative of what it counts for */
-    double *weight_sum;   /* (S, E, codes): what the picked choices count for, */
-    double *weighted_sum; /* (S, E, codes): and the same times |d|^2 */
-    double *error_sum;    /* (S, E, codes): sum of |d|^2 */
-    double *output_sum;   /* (S, E, codes): sum of |y|^2 */
+    struct local *local;  /* (W, S, E, codes) */
     float *token_error;   /* (S, rows of FULL, k): u at the lowest bits of each choice, */
     uint16_t *token_rank; /* (S, rows of FULL, k): and its expert */
     uint64_t pass;
@@ -82,7 +91,8 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
     struct fast *job = context;
     job->result->multiply_adds += multiply_adds;
     return moec_progress_report(job->options->progress, PHASE,
-                                (double)job->result->multiply_adds / (double)job->pass,
+                                (double)job->result->multiply_adds / (double)job->pass *
+                                    moec_ranks_count(job->options->ranks),
                                 (double)job->planned / (double)job->pass, err);
 }
 
@@ -96,7 +106,7 @@ static bool is_source(const struct fast *job, uint32_t code)
 static void plan(struct fast *job)
 {
     const struct moec_config *config = job->config;
-    const uint64_t n_row = job->hidden.n_row, n_full = job->perturbed[FULL].n_row;
+    const uint64_t n_row = job->row_start[job->n_window], n_full = job->perturbed[FULL].n_row;
     job->pass = moec_cost_pass(config, job->options->windows);
     job->planned =
         job->pass - moec_cost_head(config, n_row) + moec_cost_head(config, n_full) + job->gains.cost;
@@ -115,19 +125,24 @@ static void plan(struct fast *job)
 
 /* ---- memory ---- */
 
+/* Windows 0, every, 2 every, .. of the caller are the first ones of the order. */
 static enum moec_status create_perturbed(struct fast *job, float scale, uint32_t every,
                                          struct perturbed *perturbed, struct moec_error *err)
 {
+    const uint64_t n_gain = job->gains.n_layer;
+    const char *what = "scores of perturbed models";
     perturbed->scale = scale;
-    perturbed->every = every;
-    MOEC_TRY(moec_windows_part_every(job->options->windows, MOEC_PART_ALL, every, &perturbed->windows, err));
+    perturbed->n_window = (job->n_window + every - 1) / every;
+    perturbed->n_own = moec_rank_windows_count(&job->shared, perturbed->n_window);
+    perturbed->n_row = job->row_start[perturbed->n_window];
+    MOEC_TRY(moec_alloc((void **)&perturbed->kl, n_gain * perturbed->n_row, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&perturbed->nll, n_gain * perturbed->n_window, sizeof(double), what, err));
+    if (perturbed->n_own == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_windows_first(&job->shared.own, perturbed->n_own, &perturbed->windows, err));
     MOEC_TRY(moec_sweep_create(&job->forward, &perturbed->windows, false, &perturbed->sweep, err));
-    perturbed->n_row = moec_windows_scored_count(&perturbed->windows);
-    const uint64_t n = job->gains.n_layer * perturbed->n_row;
-    MOEC_TRY(moec_alloc((void **)&perturbed->kl, n, sizeof(double), "scores of perturbed models", err));
-    MOEC_TRY(moec_alloc((void **)&perturbed->nll, job->gains.n_layer, sizeof(double),
-                        "scores of perturbed models", err));
-    return moec_states_create(job->options->windows->work, n, job->stride,
+    perturbed->n_own_row = moec_windows_scored_count(&perturbed->windows);
+    return moec_states_create(job->options->windows->work, n_gain * perturbed->n_own_row, job->stride,
                               "hidden states of perturbed models", &perturbed->states, err);
 }
 
@@ -154,13 +169,7 @@ static enum moec_status allocate_sums(struct fast *job, struct moec_error *err)
     const uint64_t n_cell = (uint64_t)job->n_moe * job->n_expert * job->n_code;
     const uint64_t n_choice = job->n_moe * job->perturbed[FULL].n_row * job->k;
     const char *what = "local errors";
-    MOEC_TRY(moec_alloc((void **)&job->error, n_cell * job->n_window, sizeof(double), what, err));
-    MOEC_TRY(
-        moec_alloc((void **)&job->due, (uint64_t)job->n_expert * job->n_code, sizeof(double), what, err));
-    MOEC_TRY(moec_alloc((void **)&job->weight_sum, n_cell, sizeof(double), what, err));
-    MOEC_TRY(moec_alloc((void **)&job->weighted_sum, n_cell, sizeof(double), what, err));
-    MOEC_TRY(moec_alloc((void **)&job->error_sum, n_cell, sizeof(double), what, err));
-    MOEC_TRY(moec_alloc((void **)&job->output_sum, n_cell, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&job->local, n_cell * job->n_window, sizeof *job->local, what, err));
     MOEC_TRY(moec_alloc((void **)&job->token_error, n_choice, sizeof(float), what, err));
     return moec_alloc((void **)&job->token_rank, n_choice, sizeof(uint16_t), what, err);
 }
@@ -173,23 +182,49 @@ static enum moec_status allocate_scores(struct fast *job, struct moec_error *err
     n = n < job->tokens.n_row ? job->tokens.n_row : n;
     n = n < job->forward.max_tokens ? n : job->forward.max_tokens;
     MOEC_TRY(moec_alloc((void **)&job->token_nll, n, sizeof(double), "scores of perturbed models", err));
+    MOEC_TRY(moec_alloc((void **)&job->token_kl, n, sizeof(double), "scores of perturbed models", err));
     MOEC_TRY(moec_alloc((void **)&job->row_numbers, n, sizeof(uint32_t), "reference rows", err));
     MOEC_TRY(moec_alloc((void **)&job->targets, n, sizeof(uint32_t), "reference rows", err));
+    for (uint32_t i = 0; i < n; i++)
+        job->row_numbers[i] = i;
     return moec_reference_create(job->config, (uint32_t)n, &job->reference, err);
+}
+
+/* Windows at half the size, then the others at the whole size, then those without perturbed models. */
+static enum moec_status order_windows(struct fast *job, struct moec_error *err)
+{
+    const struct moec_windows *windows = job->options->windows;
+    const uint32_t every = job->gains.every, small = job->gains.small_every;
+    uint32_t n = 0;
+    MOEC_TRY(moec_alloc((void **)&job->order, job->n_window, sizeof *job->order, "windows", err));
+    MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)job->n_window + 1, sizeof *job->row_start,
+                        "windows", err));
+    for (int turn = 0; turn < 3; turn++)
+        for (uint32_t w = 0; w < job->n_window; w++)
+            if (turn == (w % small == 0 ? 0 : w % every == 0 ? 1 : 2))
+                job->order[n++] = w;
+    for (uint32_t i = 0; i < n; i++)
+        job->row_start[i + 1] = job->row_start[i] + windows->scored[job->order[i]];
+    MOEC_TRY(moec_windows_pick(windows, job->order, n, &job->ordered, err));
+    MOEC_TRY(moec_rank_windows_make(job->options->ranks, &job->ordered, &job->shared, err));
+    job->n_own = moec_rank_windows_count(&job->shared, n);
+    return MOEC_OK;
 }
 
 static enum moec_status create(struct fast *job, struct moec_error *err)
 {
     const struct moec_fast_options *options = job->options;
-    const uint32_t max_tokens = moec_sweep_max_tokens(options->windows);
+    moec_gain_plan_make(job->config, options->windows, &job->gains);
+    MOEC_TRY(order_windows(job, err));
+    const struct moec_windows *own = &job->shared.own;
+    const uint32_t max_tokens = moec_sweep_max_tokens(own);
     MOEC_TRY(moec_forward_init(&job->forward, options->model, options->kernels, options->n_threads,
                                moec_variants_experts(options->variants), max_tokens, err));
     MOEC_TRY(moec_forward_use_arithmetic(&job->forward, options->arithmetic, err));
-    MOEC_TRY(moec_sweep_create(&job->forward, options->windows, false, &job->sweep, err));
+    MOEC_TRY(moec_sweep_create(&job->forward, own, false, &job->sweep, err));
     MOEC_TRY(moec_token_scorer_create(job->config, max_tokens, options->windows->work, &job->tokens, err));
-    MOEC_TRY(moec_states_create(options->windows->work, moec_windows_scored_count(options->windows),
-                                job->stride, "hidden states of the windows", &job->hidden, err));
-    moec_gain_plan_make(job->config, options->windows, &job->gains);
+    MOEC_TRY(moec_states_create(options->windows->work, moec_windows_scored_count(own), job->stride,
+                                "hidden states of the windows", &job->hidden, err));
     MOEC_TRY(create_perturbed(job, 1, job->gains.every, &job->perturbed[FULL], err));
     MOEC_TRY(create_perturbed(job, 0.5f, job->gains.small_every, &job->perturbed[SMALL], err));
     MOEC_TRY(allocate_batch(job, err));
@@ -212,12 +247,14 @@ static void release(struct fast *job)
     moec_token_scorer_release(&job->tokens);
     moec_sweep_release(&job->sweep);
     moec_forward_release(&job->forward);
-    void *const owned[] = {job->trace.experts, job->trace.weights, job->trace.input,  job->trace.rank_outputs,
-                           job->scale,         job->errors,        job->outputs,      job->start,
-                           job->choices,       job->picked,        job->gathered,     job->changed,
-                           job->due,           job->weight_sum,    job->weighted_sum, job->error,
-                           job->error_sum,     job->output_sum,    job->token_error,  job->token_rank,
-                           job->token_nll,     job->row_numbers,   job->targets};
+    moec_rank_windows_release(&job->shared);
+    moec_windows_release(&job->ordered);
+    void *const owned[] = {job->trace.experts, job->trace.weights, job->trace.input, job->trace.rank_outputs,
+                           job->scale,         job->errors,        job->outputs,     job->start,
+                           job->choices,       job->picked,        job->gathered,    job->changed,
+                           job->local,         job->token_error,   job->token_rank,  job->token_nll,
+                           job->token_kl,      job->row_numbers,   job->targets,     job->order,
+                           job->row_start};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }
@@ -228,7 +265,8 @@ static void release(struct fast *job)
 struct batch {
     struct fast *job;
     uint32_t s, gain; /* ordinal, and its place among those with a perturbed model or NO_GAIN */
-    uint32_t first_window, n_window;
+    uint32_t first_window, n_window; /* of this rank's */
+    uint64_t first_row;
     uint32_t n_row;
     const float *hidden; /* (n_row, stride): what leaves the layer */
     bool is_lowest;      /* at the lowest bits, which perturb */
@@ -242,26 +280,22 @@ static uint32_t batch_row(const struct batch *batch, uint32_t w)
     return (uint32_t)(start[w] - start[batch->first_window]);
 }
 
+/* The first rows of this rank are those of its perturbed models. */
 static bool has_window(const struct perturbed *perturbed, uint32_t w)
 {
-    return w % perturbed->every == 0;
+    return w < perturbed->n_own;
 }
 
-/* The row among the perturbed model's own of the batch's row `row`, which is of window w. */
-static uint64_t perturbed_row(const struct batch *batch, const struct perturbed *perturbed, uint32_t w,
-                              uint32_t row)
+static float *perturbed_hidden(const struct batch *batch, const struct perturbed *perturbed, uint32_t row)
 {
-    return perturbed->sweep.row_start[w / perturbed->every] + row - batch_row(batch, w);
+    return perturbed->states.rows +
+           (batch->gain * perturbed->n_own_row + batch->first_row + row) * perturbed->states.stride;
 }
 
-static float *perturbed_hidden(const struct batch *batch, const struct perturbed *perturbed, uint64_t row)
+/* Of a window's number in the order. */
+static size_t cell(const struct fast *job, uint32_t w, uint32_t s, uint32_t e, uint32_t code)
 {
-    return perturbed->states.rows + (batch->gain * perturbed->n_row + row) * perturbed->states.stride;
-}
-
-static size_t cell(const struct fast *job, uint32_t s, uint32_t e, uint32_t code)
-{
-    return ((size_t)s * job->n_expert + e) * job->n_code + code;
+    return (((size_t)w * job->n_moe + s) * job->n_expert + e) * job->n_code + code;
 }
 
 static void group_choices(const struct batch *batch)
@@ -298,8 +332,8 @@ static void begin_batch(const struct batch *batch)
         for (uint32_t p = 0; p < N_PERTURBED; p++) {
             const struct perturbed *perturbed = &job->perturbed[p];
             if (batch->gain != NO_GAIN && has_window(perturbed, w))
-                memcpy(perturbed_hidden(batch, perturbed, perturbed_row(batch, perturbed, w, first)),
-                       batch->hidden + first * job->stride, n * job->stride * sizeof(float));
+                memcpy(perturbed_hidden(batch, perturbed, first), batch->hidden + first * job->stride,
+                       n * job->stride * sizeof(float));
         }
     }
     for (uint32_t t = 0; t < batch->n_row; t++) {
@@ -315,24 +349,18 @@ static double choice_weight(const struct fast *job, uint32_t choice)
     return g * g * job->scale[choice / job->k];
 }
 
-/* Choices of expert e that are measured, evenly spread over those of each window. What a window leaves of its
- * share is due in the next; the first choice of a layer is always picked. */
+/* Choices of expert e that are measured: of each window a share, evenly spread, and at least one. */
 static uint32_t pick(const struct batch *batch, uint32_t e, uint32_t code)
 {
     const struct fast *job = batch->job;
-    double *due = &job->due[(size_t)e * job->n_code + code];
     uint32_t n_picked = 0, next = job->start[e];
     for (uint32_t w = batch->first_window; w < batch->first_window + batch->n_window; w++) {
         const uint32_t first = next, end_row = batch_row(batch, w + 1);
         while (next < job->start[e + 1] && job->choices[next] / job->k < end_row)
             next++;
-        const uint32_t n = next - first;
-        uint32_t n_here = n;
-        if (code > 0 || !has_window(&job->perturbed[FULL], w)) {
-            *due += job->fraction * n;
-            n_here = *due < n ? (uint32_t)*due : n;
-            *due -= n_here;
-        }
+        const uint32_t n = next - first, share = (uint32_t)(job->fraction * n);
+        const bool takes_all = code == 0 && has_window(&job->perturbed[FULL], w);
+        const uint32_t n_here = takes_all || n == 0 ? n : share > 0 ? share : 1;
         for (uint32_t i = 0; i < n_here; i++)
             job->picked[n_picked++] = job->choices[first + (uint32_t)((uint64_t)i * n / n_here)];
     }
@@ -348,13 +376,15 @@ static void perturb(const struct batch *batch, uint32_t w, uint32_t choice, cons
         const struct perturbed *perturbed = &job->perturbed[p];
         if (!has_window(perturbed, w))
             continue;
-        const uint64_t row = perturbed_row(batch, perturbed, w, choice / job->k);
+        const uint32_t row = choice / job->k;
         if (batch->gain != NO_GAIN)
             job->forward.kernels->add_scaled(
                 perturbed->scale * job->trace.weights[choice], difference, job->config->n_embd,
                 perturbed_hidden(batch, perturbed, row) + moec_forward_late(job->config));
         if (p == FULL) {
-            const size_t at = (batch->s * perturbed->n_row + row) * job->k + choice % job->k;
+            const uint64_t among_all =
+                job->row_start[moec_rank_windows_number(&job->shared, w)] + row - batch_row(batch, w);
+            const size_t at = (batch->s * perturbed->n_row + among_all) * job->k + choice % job->k;
             job->token_error[at] = (float)(choice_weight(job, choice) * square);
             job->token_rank[at] = (uint16_t)job->trace.experts[choice];
         }
@@ -388,10 +418,10 @@ static void compare_tile(void *context, size_t item, int thread)
 static void add_errors(const struct batch *batch, uint32_t e, uint32_t code)
 {
     const struct fast *job = batch->job;
-    const size_t at = cell(job, batch->s, e, code);
     uint32_t next = job->start[e], i = 0;
     for (uint32_t w = batch->first_window; w < batch->first_window + batch->n_window; w++) {
-        const uint32_t end_row = batch_row(batch, w + 1);
+        const uint32_t end_row = batch_row(batch, w + 1), number = moec_rank_windows_number(&job->shared, w);
+        struct local *local = &job->local[cell(job, number, batch->s, e, code)];
         double all = 0, measured = 0, sum = 0;
         for (; next < job->start[e + 1] && job->choices[next] / job->k < end_row; next++)
             all += choice_weight(job, job->choices[next]);
@@ -399,12 +429,10 @@ static void add_errors(const struct batch *batch, uint32_t e, uint32_t code)
             const double weight = choice_weight(job, job->picked[i]);
             measured += weight;
             sum += weight * job->errors[i];
-            job->error_sum[at] += job->errors[i];
-            job->output_sum[at] += job->outputs[i];
+            local->difference += job->errors[i];
+            local->output += job->outputs[i];
         }
-        job->error[at * job->n_window + w] = measured > 0 ? sum * (all / measured) : all > 0 ? -all : 0;
-        job->weight_sum[at] += measured;
-        job->weighted_sum[at] += sum;
+        local->error = measured > 0 ? sum * (all / measured) : 0;
     }
 }
 
@@ -415,10 +443,8 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
     const uint32_t source_bits = moec_variants_source_bits(job->options->variants);
     batch->is_lowest = code == 0;
     batch->n_picked = is_source(job, code) ? 0 : pick(batch, e, code);
-    if (batch->n_picked == 0) {
-        add_errors(batch, e, code);
+    if (batch->n_picked == 0)
         return MOEC_OK;
-    }
     for (uint32_t i = 0; i < batch->n_picked; i++)
         memcpy(job->gathered + i * job->stride, job->trace.input + job->picked[i] / job->k * job->stride,
                job->stride * sizeof(float));
@@ -453,8 +479,8 @@ static void leave_batch(const struct batch *batch, const struct perturbed *pertu
     for (uint32_t w = batch->first_window; w < batch->first_window + batch->n_window; w++) {
         if (batch->gain == NO_GAIN || !has_window(perturbed, w))
             continue;
-        const uint64_t row = perturbed_row(batch, perturbed, w, batch_row(batch, w));
-        moec_states_leave(&perturbed->states, batch->gain * perturbed->n_row + row,
+        moec_states_leave(&perturbed->states,
+                          batch->gain * perturbed->n_own_row + batch->first_row + batch_row(batch, w),
                           batch_row(batch, w + 1) - batch_row(batch, w));
     }
 }
@@ -477,12 +503,11 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
                           .gain = place_of(job, ordinal),
                           .first_window = rows->first,
                           .n_window = rows->n,
+                          .first_row = rows->first_row,
                           .n_row = rows->n_rows,
                           .hidden = job->hidden.rows + rows->first_row * job->stride};
     begin_batch(&batch);
     group_choices(&batch);
-    for (uint32_t i = 0; rows->first_row == 0 && i < job->n_expert * job->n_code; i++)
-        job->due[i] = 1;
     moec_variants_rank(job->options->variants, moec_config_moe_layer(job->config, ordinal), 0, job->n_expert,
                        moec_variants_source_bits(job->options->variants), MOEC_VARIANTS_SOON);
     for (uint32_t e = 0; e < job->n_expert; e += n_together)
@@ -499,76 +524,80 @@ static enum moec_status run_layers(struct fast *job, struct moec_error *err)
     const struct moec_sweep_store store = {
         .states = &job->hidden, .trace = &job->trace, .traced = traced, .worked = worked, .context = job};
     uint32_t n_changed = 0, ordinal = 0;
-    MOEC_TRY(moec_sweep_embed(&job->sweep, 0, job->n_window, job->hidden.rows, &store, err));
+    MOEC_TRY(moec_sweep_embed(&job->sweep, 0, job->n_own, job->hidden.rows, &store, err));
     for (uint32_t layer = 0; layer < job->config->n_layer; layer++) {
         for (uint32_t p = 0; p < N_PERTURBED; p++) {
             struct perturbed *perturbed = &job->perturbed[p];
             const struct moec_sweep_store silent = {
                 .states = &perturbed->states, .worked = worked, .context = job};
-            for (uint32_t g = 0; g < n_changed; g++)
-                MOEC_TRY(moec_sweep_layer(&perturbed->sweep, layer, 0, perturbed->windows.n_window,
-                                          perturbed->states.rows + g * perturbed->n_row * job->stride,
+            for (uint32_t g = 0; g < n_changed && perturbed->n_own > 0; g++)
+                MOEC_TRY(moec_sweep_layer(&perturbed->sweep, layer, 0, perturbed->n_own,
+                                          perturbed->states.rows + g * perturbed->n_own_row * job->stride,
                                           &silent, err));
         }
-        MOEC_TRY(moec_sweep_layer(&job->sweep, layer, 0, job->n_window, job->hidden.rows, &store, err));
+        MOEC_TRY(moec_sweep_layer(&job->sweep, layer, 0, job->n_own, job->hidden.rows, &store, err));
         if (moec_config_is_moe(job->config, layer))
             n_changed += place_of(job, ordinal++) != NO_GAIN;
     }
     return MOEC_OK;
 }
 
-/* Lists what a perturbed model has of the rows first .. first + n - 1 of all windows, of which the reference
- * is there: their places in it, and their targets. Its own rows follow each other; *own_first is the first.
- */
-static uint32_t list_rows(struct fast *job, const struct perturbed *perturbed, uint64_t first, uint32_t n,
-                          uint64_t *own_first)
+/* The window of this rank that has a row of its perturbed models. */
+static uint32_t window_of(const struct fast *job, uint64_t row)
 {
-    const uint64_t *all = job->sweep.row_start, *own = perturbed->sweep.row_start;
-    uint32_t n_own = 0;
-    for (uint32_t at = 0; at < perturbed->windows.n_window; at++) {
-        const uint32_t w = at * perturbed->every;
-        const uint32_t *targets = moec_windows_tokens(&perturbed->windows, at) + 1;
-        const uint64_t begin = all[w] > first ? all[w] : first,
-                       end = all[w + 1] < first + n ? all[w + 1] : first + n;
-        for (uint64_t row = begin; row < end; row++) {
-            if (n_own == 0)
-                *own_first = own[at] + row - all[w];
-            job->row_numbers[n_own] = (uint32_t)(row - first);
-            job->targets[n_own++] = targets[row - all[w]];
-        }
-    }
-    return n_own;
+    uint32_t w = 0;
+    while (job->sweep.row_start[w + 1] <= row)
+        w++;
+    return w;
 }
 
-/* Adds the scores of n rows to a perturbed model's sum, in the order of the rows. */
-static enum moec_status add_scores(const struct fast *job, struct perturbed *perturbed, uint32_t gain,
-                                   uint64_t own_first, uint32_t n, struct moec_error *err)
+static void list_targets(const struct fast *job, uint64_t first, uint32_t n)
 {
-    const uint64_t *own = perturbed->sweep.row_start;
-    uint32_t at = 0;
+    const uint64_t *start = job->sweep.row_start;
+    uint32_t w = window_of(job, first);
     for (uint32_t t = 0; t < n; t++) {
-        while (own[at + 1] <= own_first + t)
-            at++;
-        perturbed->nll[gain] += job->token_nll[t];
-        if (t + 1 == n || own_first + t + 1 == own[at + 1])
-            MOEC_TRY(moec_score_check(perturbed->nll[gain], at * perturbed->every, err));
+        while (start[w + 1] <= first + t)
+            w++;
+        job->targets[t] = moec_windows_tokens(&job->shared.own, w)[first + t - start[w] + 1];
+    }
+}
+
+/* The scores of n rows, from `first` on, to their places, and into their windows' sums in the order of the rows. */
+static enum moec_status add_scores(const struct fast *job, struct perturbed *perturbed, uint32_t gain,
+                                   uint64_t first, uint32_t n, struct moec_error *err)
+{
+    const uint64_t *start = job->sweep.row_start;
+    double *kl = perturbed->kl + gain * perturbed->n_row;
+    uint32_t w = window_of(job, first);
+    for (uint32_t t = 0; t < n; t++) {
+        while (start[w + 1] <= first + t)
+            w++;
+        const uint32_t number = moec_rank_windows_number(&job->shared, w);
+        double *nll = &perturbed->nll[(size_t)gain * perturbed->n_window + number];
+        *nll += job->token_nll[t];
+        kl[job->row_start[number] + first + t - start[w]] = job->token_kl[t];
+        if (t + 1 == n || first + t + 1 == start[w + 1])
+            MOEC_TRY(moec_score_check(*nll, job->order[number], err));
     }
     return MOEC_OK;
 }
 
-/* Scores of the perturbed models on the rows first .. first + n - 1 of all windows. */
+/* Scores of the perturbed models on the rows first .. first + n - 1, of which the reference is there. */
 static enum moec_status score_rows(struct fast *job, struct perturbed *perturbed, uint64_t first, uint32_t n,
                                    struct moec_error *err)
 {
-    uint64_t own_first = 0;
-    const uint32_t n_own = list_rows(job, perturbed, first, n, &own_first);
-    for (uint32_t g = 0; n_own > 0 && g < job->gains.n_layer; g++) {
-        const uint64_t row = g * perturbed->n_row + own_first;
+    const uint64_t left = perturbed->n_own_row > first ? perturbed->n_own_row - first : 0;
+    const uint32_t n_own = left < n ? (uint32_t)left : n;
+    if (n_own == 0)
+        return MOEC_OK;
+    list_targets(job, first, n_own);
+    for (uint32_t g = 0; g < job->gains.n_layer; g++) {
+        const uint64_t row = g * perturbed->n_own_row + first;
         MOEC_TRY(moec_token_scorer_run(
             &job->tokens, &job->forward, n_own, perturbed->states.rows + row * job->stride, job->targets,
-            &job->reference, job->row_numbers, job->token_nll, perturbed->kl + row, err));
+            &job->reference, job->row_numbers, job->token_nll, job->token_kl, err));
         moec_states_leave(&perturbed->states, row, n_own);
-        MOEC_TRY(add_scores(job, perturbed, g, own_first, n_own, err));
+        MOEC_TRY(add_scores(job, perturbed, g, first, n_own, err));
     }
     return worked(job, job->gains.n_layer * moec_cost_head(job->config, n_own), err);
 }
@@ -588,6 +617,41 @@ static enum moec_status score(struct fast *job, struct moec_error *err)
         first += n;
     }
     return MOEC_OK;
+}
+
+/* ---- what ranks measured, to all ---- */
+
+static enum moec_status exchange_perturbed(const struct fast *job, const struct perturbed *perturbed,
+                                           struct moec_error *err)
+{
+    for (uint32_t g = 0; g < job->gains.n_layer; g++) {
+        MOEC_TRY(moec_rank_windows_gather_rows(&job->shared, perturbed->n_window, job->row_start,
+                                               perturbed->kl + g * perturbed->n_row, sizeof(double), err));
+        MOEC_TRY(moec_ranks_gather(job->shared.ranks, perturbed->nll + (size_t)g * perturbed->n_window,
+                                   perturbed->n_window, sizeof(double), err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status exchange(struct fast *job, struct moec_error *err)
+{
+    const struct perturbed *full = &job->perturbed[FULL];
+    const uint64_t n_choice = full->n_row * job->k;
+    if (job->shared.ranks == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_ranks_gather(job->shared.ranks, job->local, job->n_window,
+                               cell(job, 1, 0, 0, 0) * sizeof *job->local, err));
+    for (uint32_t p = 0; p < N_PERTURBED; p++)
+        MOEC_TRY(exchange_perturbed(job, &job->perturbed[p], err));
+    for (uint32_t s = 0; s < job->n_moe; s++) {
+        MOEC_TRY(moec_rank_windows_gather_rows(&job->shared, full->n_window, job->row_start,
+                                               job->token_error + s * n_choice,
+                                               job->k * sizeof *job->token_error, err));
+        MOEC_TRY(moec_rank_windows_gather_rows(&job->shared, full->n_window, job->row_start,
+                                               job->token_rank + s * n_choice,
+                                               job->k * sizeof *job->token_rank, err));
+    }
+    return moec_ranks_sum(job->shared.ranks, &job->result->multiply_adds, 1, err);
 }
 
 /* ---- from local errors to losses ---- */
@@ -664,11 +728,8 @@ static double fit_small(const struct fast *job, uint32_t g)
 {
     const struct perturbed *full = &job->perturbed[FULL], *small = &job->perturbed[SMALL];
     double at_full = 0, at_small = 0;
-    for (uint32_t i = 0; i < small->windows.n_window; i++) {
-        const uint64_t from = full->sweep.row_start[i * (small->every / full->every)];
-        for (uint32_t t = 0; t < small->windows.scored[i]; t++)
-            at_full += fmax(full->kl[g * full->n_row + from + t], 0);
-    }
+    for (uint64_t t = 0; t < small->n_row; t++) /* the same tokens */
+        at_full += fmax(full->kl[g * full->n_row + t], 0);
     for (uint64_t t = 0; t < small->n_row; t++)
         at_small += fmax(small->kl[g * small->n_row + t], 0);
     const double squares = (double)small->scale * small->scale;
@@ -696,10 +757,10 @@ static double fit_bits(const struct fast *job, uint32_t code)
     if (code == 0 || measured == NULL)
         return 1;
     for (uint32_t w = 0; w < job->n_window; w++) {
-        kl += measured->kl[w];
+        kl += measured->kl[job->order[w]];
         for (uint32_t s = 0; s < job->n_moe; s++)
             for (uint32_t e = 0; e < job->n_expert; e++)
-                sum += gain_of(job, s, e, code) * job->error[cell(job, s, e, code) * job->n_window + w];
+                sum += gain_of(job, s, e, code) * job->local[cell(job, w, s, e, code)].error;
     }
     return sum > 0 ? clip(kl / sum, 1.0 / 16, 16) : 1;
 }
@@ -708,28 +769,30 @@ static double fit_bits(const struct fast *job, uint32_t code)
 static double fit_nll(const struct fast *job, uint32_t g)
 {
     const struct perturbed *full = &job->perturbed[FULL];
-    double reference = 0, kl = 0;
+    double reference = 0, nll = 0, kl = 0;
     if (job->options->reference_nll == NULL)
         return 1;
-    for (uint32_t w = 0; w < job->n_window; w += full->every)
-        reference += job->options->reference_nll[w];
+    for (uint32_t w = 0; w < full->n_window; w++) {
+        reference += job->options->reference_nll[job->order[w]];
+        nll += full->nll[(size_t)g * full->n_window + w];
+    }
     for (uint64_t t = 0; t < full->n_row; t++)
         kl += full->kl[g * full->n_row + t];
-    return kl > 0 ? clip((full->nll[g] - reference) / kl, 0.25, 4) : 1;
+    return kl > 0 ? clip((nll - reference) / kl, 0.25, 4) : 1;
 }
 
 static void estimate_expert(const struct fast *job, uint32_t s, uint32_t e)
 {
     const struct moec_fast_options *options = job->options;
-    const uint32_t n_bits = options->n_bits, n_window = job->n_window;
-    const double *baseline = job->error + cell(job, s, e, n_bits) * n_window;
+    const uint32_t n_bits = options->n_bits;
     const double baseline_gain = gain_of(job, s, e, n_bits), nll_ratio = job->result->nll_ratio[s];
     for (uint32_t b = 0; b < n_bits; b++) {
-        const double *error = job->error + cell(job, s, e, b) * n_window;
         const double gain = gain_of(job, s, e, b);
-        const size_t at = (((size_t)s * job->n_expert + e) * n_bits + b) * n_window;
-        for (uint32_t w = 0; w < n_window; w++) {
-            const double more = gain * error[w] - baseline_gain * baseline[w];
+        const size_t at = (((size_t)s * job->n_expert + e) * n_bits + b) * job->n_window;
+        for (uint32_t i = 0; i < job->n_window; i++) {
+            const uint32_t w = job->order[i];
+            const double more = gain * job->local[cell(job, i, s, e, b)].error -
+                                baseline_gain * job->local[cell(job, i, s, e, n_bits)].error;
             job->result->expert_kl[at + w] = fmax(options->baseline->kl[w] + more, 0);
             if (options->reference_nll != NULL)
                 job->result->expert_nll[at + w] = fmax(options->baseline->nll[w] + nll_ratio * more, 0);
@@ -737,22 +800,26 @@ static void estimate_expert(const struct fast *job, uint32_t s, uint32_t e)
     }
 }
 
-/* Windows in which nothing of an expert was picked get its mean error. */
-static void fill_windows(const struct fast *job, size_t at)
+/* Squared error of an expert's outputs over the outputs, at all bitwidths. */
+static void find_local_errors(const struct fast *job, uint32_t s, uint32_t e)
 {
-    const double mean = job->weight_sum[at] > 0 ? job->weighted_sum[at] / job->weight_sum[at] : 0;
-    for (uint32_t w = 0; w < job->n_window; w++) {
-        double *error = &job->error[at * job->n_window + w];
-        *error = *error < 0 ? -*error * mean : *error;
+    struct local sums[MOEC_PROFILE_MAX_BITS + 1] = {{0}};
+    double *local_error = job->result->local_error + cell(job, 0, s, e, 0);
+    for (uint32_t w = 0; w < job->n_window; w++)
+        for (uint32_t code = 0; code < job->n_code; code++) {
+            const struct local *local = &job->local[cell(job, w, s, e, code)];
+            sums[code].difference += local->difference;
+            sums[code].output += local->output;
+        }
+    for (uint32_t code = 0; code < job->n_code; code++) {
+        const double outputs = sums[is_source(job, code) ? 0 : code].output;
+        local_error[code] = outputs > 0 ? sums[code].difference / outputs : NAN;
     }
 }
 
 static enum moec_status estimate(struct fast *job, struct moec_error *err)
 {
     struct moec_fast_result *result = job->result;
-    const size_t n_cell = (size_t)job->n_moe * job->n_expert * job->n_code;
-    for (size_t at = 0; at < n_cell; at++)
-        fill_windows(job, at);
     double small[MOEC_MAX_LAYERS], ratio[MOEC_MAX_LAYERS];
     for (uint32_t g = 0; g < job->gains.n_layer; g++) {
         small[g] = fit_small(job, g);
@@ -767,13 +834,10 @@ static enum moec_status estimate(struct fast *job, struct moec_error *err)
     for (uint32_t code = 0; code < job->n_code; code++)
         result->bits_gain[code] = fit_bits(job, code);
     for (uint32_t s = 0; s < job->n_moe; s++)
-        for (uint32_t e = 0; e < job->n_expert; e++)
+        for (uint32_t e = 0; e < job->n_expert; e++) {
             estimate_expert(job, s, e);
-    for (size_t i = 0; i < n_cell; i++) {
-        const uint32_t code = (uint32_t)(i % job->n_code);
-        const double outputs = job->output_sum[is_source(job, code) ? i - code : i];
-        result->local_error[i] = outputs > 0 ? job->error_sum[i] / outputs : NAN;
-    }
+            find_local_errors(job, s, e);
+        }
     return MOEC_OK;
 }
 
@@ -788,7 +852,7 @@ uint64_t moec_fast_sensitivity_bytes(const struct moec_config *config, const str
     struct moec_gain_plan gains;
     moec_gain_plan_make(config, windows, &gains);
     const uint64_t n_moe = moec_config_moe_count(config), n_row = moec_gain_plan_layer_rows(&gains, windows);
-    const uint64_t sums = (windows->n_window + 4) * (n_bits + 1) * config->n_expert * sizeof(double);
+    const uint64_t sums = windows->n_window * (n_bits + 1) * config->n_expert * sizeof(struct local);
     return n_moe * (sums + n_row * (config->top_k * (sizeof(float) + sizeof(uint16_t)) + 2 * sizeof(double)));
 }
 
@@ -812,8 +876,11 @@ enum moec_status moec_fast_sensitivity_run(const struct moec_fast_options *optio
     MOEC_TRY(moec_variants_assign_all(options->variants, moec_variants_source_bits(options->variants), err));
     MOEC_TRY_OUT(create(&job, err));
     plan(&job);
-    MOEC_TRY_OUT(run_layers(&job, err));
-    MOEC_TRY_OUT(score(&job, err));
+    if (job.n_own > 0) {
+        MOEC_TRY_OUT(run_layers(&job, err));
+        MOEC_TRY_OUT(score(&job, err));
+    }
+    MOEC_TRY_OUT(exchange(&job, err));
     MOEC_TRY_OUT(estimate(&job, err));
 out:
     release(&job);

@@ -27,14 +27,17 @@
  *     KL(window, s, e, b) = KL of the baseline + gain(s, e, b) u(window, s, e, b)
  *                                              - gain(s, e, baseline) u(window, s, e, baseline)
  *
- * and NLL follows KL at the ratio that the layer's perturbed model shows. Nothing here is a promise: it ranks
+ * and NLL follows KL at the ratio that the layer's perturbed model shows.
+ *
+ * What a window adds to a sum depends on that window alone: ranks share the windows, those of the perturbed models
+ * and the others evenly, and exchange what they measured at the end. Nothing here is a promise: it ranks
  * experts, and what compile promises it measures. */
 #ifndef MOEC_PROFILER_FAST_SENSITIVITY_H
 #define MOEC_PROFILER_FAST_SENSITIVITY_H
 
 #include "profiler/common/progress.h"
+#include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/variants.h"
-#include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 #include "runtime/kernels/arithmetic.h"
 
@@ -50,9 +53,11 @@ struct moec_fast_options {
     uint32_t n_bits;
     const struct moec_measure *baseline;       /* (W) each: all experts at the baseline, measured */
     const struct moec_measure *const *uniform; /* (n_bits): all experts at bits[b]; NULL: not measured */
-    const double *reference_nll;  /* (W): of the original, in this arithmetic; NULL: NLL is not estimated */
-    uint64_t limit_multiply_adds; /* local errors are measured on as many of an expert's tokens as
-                                             this leaves for, and on at least one */
+    const double *reference_nll; /* (W): of the original, in this arithmetic; NULL: NLL is not estimated */
+    /* Local errors are measured on as large a share of an expert's tokens as this leaves for, and on at least one
+     * of each window. */
+    uint64_t limit_multiply_adds;
+    struct moec_ranks *ranks;             /* that share the windows and call together; NULL = none do */
     const struct moec_progress *progress; /* may be NULL */
 };
 
@@ -77,7 +82,7 @@ struct moec_fast_result {
     double *small_gain;     /* (S): factor of the layer's gain for errors of half the size */
     double *nll_ratio;      /* (S): change of NLL for one of KL; 1 without reference_nll */
     double *bits_gain;      /* (B + 1): factor for each bitwidth, 1 for the lowest, the baseline's last */
-    uint64_t multiply_adds; /* set: all that was done */
+    uint64_t multiply_adds; /* set: all that was done, by all ranks */
     double fraction;        /* set: of the tokens that were measured, 0..1 */
 };
 

@@ -39,6 +39,8 @@ struct sensitivity {
     const struct moec_config *config;
     size_t stride;
     uint32_t n_moe;
+    struct moec_rank_windows shared;
+    const struct moec_windows *windows; /* this rank's */
     struct moec_forward forward;
     struct moec_forward canonical; /* forward in the canonical arithmetic; borrows its memory */
     struct moec_sweep sweep;
@@ -48,10 +50,11 @@ struct sensitivity {
     uint64_t *row_start, *source_start; /* (W + 1) of the group, owned */
     uint64_t capacity, source_capacity; /* rows that a group may have, and rows of sources */
     struct layer_trace trace;
-    float *gathered;       /* (max_tokens, stride): inputs of the changed expert, piece by piece */
-    float *changed;        /* (R, stride): its outputs */
-    float *row;            /* (stride) */
-    uint32_t *row_numbers; /* (R): 0, 1, .. */
+    float *gathered;                 /* (max_tokens, stride): inputs of the changed expert, piece by piece */
+    float *changed;                  /* (R, stride): its outputs */
+    float *row;                      /* (stride) */
+    uint32_t *row_numbers;           /* (R): 0, 1, .. */
+    uint32_t first_window, n_window; /* of the group, among all */
 
     struct moec_sensitivity_units kept;
     struct variant_cost *costs; /* (E * B): variants of the layer at work */
@@ -79,20 +82,21 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
 /* What one variant of this layer costs after its expert when it changes the whole window. */
 static uint64_t full_cost(const struct sensitivity *job, uint32_t layer, uint32_t w)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->windows;
     return moec_cost_after_layer(job->config, layer, moec_windows_source(windows, w), 0, windows->scored[w]);
 }
 
 /* All layers and the head on a window. */
 static uint64_t window_cost(const struct sensitivity *job, uint32_t w)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->windows;
     return moec_cost_from_layer(job->config, 0, moec_windows_source(windows, w), 0, windows->scored[w]);
 }
 
+/* Of this rank's windows, as progress is. */
 static void plan(struct sensitivity *job)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->windows;
     const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->n_bits;
     job->pass = moec_cost_pass(job->config, windows);
     job->planned = job->pass;
@@ -105,17 +109,17 @@ static void plan(struct sensitivity *job)
 /* What was found counts as in the run that did it, so that progress goes on where that stood. */
 static void plan_kept(struct sensitivity *job)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->windows;
     job->planned += job->kept.extra;
     job->planned_done += job->kept.extra;
-    for (uint32_t w = 0; w < windows->n_window; w++) {
-        const uint32_t n = windows->scored[w];
-        if (job->kept.baseline[w]) {
+    for (uint32_t w = 0; w < moec_rank_windows_count(&job->shared, job->shared.n_all); w++) {
+        const uint32_t n = windows->scored[w], number = moec_rank_windows_number(&job->shared, w);
+        if (job->kept.baseline[number]) {
             job->planned += moec_cost_head(job->config, n);
             job->planned_done += window_cost(job, w) + moec_cost_head(job->config, n);
         }
         for (uint32_t s = 0; s < job->n_moe; s++)
-            job->planned_done += *moec_sensitivity_units_variants(&job->kept, w, s) *
+            job->planned_done += *moec_sensitivity_units_variants(&job->kept, number, s) *
                                  full_cost(job, moec_config_moe_layer(job->config, s), w);
     }
 }
@@ -249,6 +253,7 @@ static enum moec_status allocate_units(struct sensitivity *job, struct moec_erro
     job->kept = (struct moec_sensitivity_units){
         .units = job->options->units,
         .name = job->options->unit_name != NULL ? job->options->unit_name : PHASE,
+        .ranks = job->options->ranks,
         .n_window = job->options->windows->n_window,
         .n_moe = job->n_moe,
         .n_expert = job->config->n_expert,
@@ -277,7 +282,7 @@ static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_e
         moec_stacked_rows(job->n_moe, moec_config_moe_encoder_count(job->config), job->source_capacity, n);
     struct moec_baseline *baseline = &job->baseline;
     const char *what = "activations of the baseline";
-    *baseline = (struct moec_baseline){.windows = job->options->windows, .stride = job->stride};
+    *baseline = (struct moec_baseline){.windows = job->windows, .stride = job->stride};
     MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)baseline->windows->n_window + 1, sizeof(uint64_t),
                         what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&baseline->attention_out, n_traced, row, what, err));
@@ -299,6 +304,7 @@ static void release(struct sensitivity *job)
     struct layer_trace *trace = &job->trace;
     struct moec_baseline *baseline = &job->baseline;
     moec_sensitivity_units_release(&job->kept);
+    moec_rank_windows_release(&job->shared);
     moec_variant_batch_release(&job->batch);
     moec_token_scorer_release(&job->tokens);
     moec_sweep_release(&job->sweep);
@@ -333,6 +339,7 @@ static void release(struct sensitivity *job)
 
 /* ---- the baseline on a group ---- */
 
+/* Of window w among all. */
 static double *cell(const struct sensitivity *job, double *array, uint32_t s, uint32_t e, uint32_t b,
                     uint32_t w)
 {
@@ -359,7 +366,8 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
     const struct moec_baseline *baseline = &job->baseline;
     struct moec_sensitivity *result = job->result;
     for (uint32_t i = 0; i < baseline->n_window; i++) {
-        const uint32_t w = baseline->first_window + i, n = baseline->windows->scored[w];
+        const uint32_t n = baseline->windows->scored[baseline->first_window + i],
+                       w = moec_rank_windows_number(&job->shared, baseline->first_window + i);
         const double nll = moec_score_sum(baseline->nll + baseline->row_start[i], n);
         const double kl = moec_score_sum(baseline->kl + baseline->row_start[i], n);
         MOEC_TRY(moec_score_check(nll, w, err));
@@ -377,7 +385,7 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
     return MOEC_OK;
 }
 
-/* Makes windows first .. first + n - 1 the group. */
+/* Makes windows first .. first + n - 1 of this rank the group. */
 static void open_group(struct sensitivity *job, uint32_t first, uint32_t n)
 {
     struct moec_baseline *baseline = &job->baseline;
@@ -396,20 +404,19 @@ static void open_group(struct sensitivity *job, uint32_t first, uint32_t n)
                windows->scored[first + i] * sizeof *windows->tokens);
 }
 
-static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, uint32_t n,
+/* This rank's windows of the group. `*cost`: what it adds to that of the sweep. */
+static enum moec_status run_baseline(struct sensitivity *job, bool again, uint64_t *cost,
                                      struct moec_error *err)
 {
     struct moec_baseline *baseline = &job->baseline;
     const float *reference = job->options->reference_hidden;
     const struct moec_states *states = job->options->reference_states;
+    const uint32_t first = baseline->first_window, n = baseline->n_window;
     const uint64_t first_row = job->sweep.row_start[first];
-    const bool again = job->kept.baseline[first]; /* for its states alone */
-    uint64_t cost = 0;
     for (uint32_t w = first; w < first + n; w++)
-        cost += window_cost(job, w);
+        *cost += window_cost(job, w);
     if (again)
-        job->planned += cost;
-    open_group(job, first, n);
+        job->planned += *cost;
     const struct moec_sweep_store store = {.attention_out = baseline->attention_out,
                                            .kv = &baseline->kv,
                                            .source_kv = &baseline->source_kv,
@@ -427,12 +434,29 @@ static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, ui
                                    baseline->kl, err));
     const uint64_t head = moec_cost_head(job->config, n_row);
     job->planned += head;
+    *cost += head;
     MOEC_TRY(worked(job, 2 * head, err));
-    MOEC_TRY(store_baseline(job, err));
+    return store_baseline(job, err);
+}
+
+/* Together: the baseline of the whole group. */
+static enum moec_status share_baseline(struct sensitivity *job, struct moec_error *err)
+{
+    struct moec_sensitivity *result = job->result;
+    const bool again = job->kept.baseline[job->first_window]; /* for its states alone */
+    uint64_t cost = 0;
+    if (job->baseline.n_window > 0)
+        MOEC_TRY(run_baseline(job, again, &cost, err));
     if (again)
         return MOEC_OK;
-    job->result->multiply_adds += cost + head;
-    return moec_sensitivity_units_keep_baseline(&job->kept, job->result, first, n, cost + head, err);
+    MOEC_TRY(
+        moec_ranks_gather(job->shared.ranks, result->baseline.nll, job->shared.n_all, sizeof(double), err));
+    MOEC_TRY(
+        moec_ranks_gather(job->shared.ranks, result->baseline.kl, job->shared.n_all, sizeof(double), err));
+    MOEC_TRY(moec_ranks_sum(job->shared.ranks, &cost, 1, err));
+    result->multiply_adds += cost;
+    return moec_sensitivity_units_keep_baseline(&job->kept, result, job->first_window, job->n_window, cost,
+                                                err);
 }
 
 /* Rows of the group in the stack of MoE layer s: where each window's begin, and what entered the layer's MLP.
@@ -623,7 +647,7 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     }
     uint32_t next = 0;
     for (uint32_t i = 0; i < baseline->n_window; i++) {
-        const uint32_t first = next, w = baseline->first_window + i;
+        const uint32_t first = next, w = moec_rank_windows_number(&job->shared, baseline->first_window + i);
         while (next < n_choice && choices[next] / k < start[i + 1])
             next++;
         struct moec_variant_span span = {.nll = cell(job, job->result->expert_nll, s, e, b, w),
@@ -635,21 +659,54 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     return MOEC_OK;
 }
 
-/* Keeps the finished variants of layer s on the group when they make a unit; all of them at the layer's end.
- */
+/* Together: what each rank measured of layer s on its windows of the group, to all. */
+static enum moec_status exchange(struct sensitivity *job, uint32_t s, struct moec_error *err)
+{
+    struct moec_sensitivity *result = job->result;
+    struct moec_ranks *ranks = job->shared.ranks;
+    const uint32_t n_bits = job->options->n_bits, n_cell = job->config->n_expert * n_bits;
+    const uint32_t lead =
+        job->first_window % moec_ranks_count(ranks); /* so that owners are those of windows */
+    double *items = NULL;
+    if (ranks == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&items, (uint64_t)lead + job->n_window, 2 * n_cell * sizeof *items,
+                        "measures of ranks", err));
+    enum moec_status status = MOEC_OK;
+    for (int back = 0; back < 2 && status == MOEC_OK; back++) {
+        for (uint32_t i = 0; i < job->n_window; i++)
+            for (uint32_t c = 0; c < n_cell; c++) {
+                const uint32_t e = c / n_bits, b = c % n_bits, w = job->first_window + i;
+                double *item = items + ((size_t)lead + i) * 2 * n_cell + 2 * (size_t)c;
+                double *nll = cell(job, result->expert_nll, s, e, b, w),
+                       *kl = cell(job, result->expert_kl, s, e, b, w);
+                *(back ? nll : &item[0]) = *(back ? &item[0] : nll);
+                *(back ? kl : &item[1]) = *(back ? &item[1] : kl);
+            }
+        if (!back)
+            status = moec_ranks_gather(ranks, items, (uint64_t)lead + job->n_window,
+                                       2 * n_cell * sizeof *items, err);
+    }
+    free(items);
+    return status;
+}
+
+/* Keeps the finished variants of layer s on the group when they make a unit; all of them at the layer's end,
+ * when ranks meet. */
 static enum moec_status keep_variants(struct sensitivity *job, uint32_t s, bool is_end,
                                       struct moec_error *err)
 {
-    const struct moec_baseline *baseline = &job->baseline;
     const uint32_t n_expert = job->config->n_expert;
-    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, baseline->first_window, s);
+    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->first_window, s);
     struct moec_sensitivity_range range = {.s = s,
-                                           .first_window = baseline->first_window,
-                                           .n_window = baseline->n_window,
+                                           .first_window = job->first_window,
+                                           .n_window = job->n_window,
                                            .first_variant = first,
                                            .n_variant = job->n_finished - first,
                                            .extra = first == 0 ? job->trace_cost : 0};
     uint64_t later = 0;
+    if (!is_end && job->shared.ranks != NULL)
+        return MOEC_OK;
     for (uint32_t v = first; v < job->n_finished; v++) {
         range.extra += job->costs[v].expert;
         later += job->costs[v].later;
@@ -657,21 +714,23 @@ static enum moec_status keep_variants(struct sensitivity *job, uint32_t s, bool 
     range.multiply_adds = range.extra + later;
     if (range.n_variant == 0 || (!is_end && range.multiply_adds < job->pass / UNIT_PARTS))
         return MOEC_OK;
+    MOEC_TRY(exchange(job, s, err));
+    MOEC_TRY(moec_ranks_sum(job->shared.ranks, &range.extra, 1, err));
+    MOEC_TRY(moec_ranks_sum(job->shared.ranks, &range.multiply_adds, 1, err));
+    MOEC_TRY(moec_ranks_sum(job->shared.ranks, job->reached, n_expert, err));
     for (uint32_t e = 0; e < n_expert && job->result->reached != NULL && first == 0; e++)
         job->result->reached[(size_t)s * n_expert + e] += job->reached[e];
     job->result->multiply_adds += range.multiply_adds;
     return moec_sensitivity_units_keep(&job->kept, job->result, &range, job->reached, err);
 }
 
-static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
+/* The layer's variants from `first` on, on this rank's windows of the group. */
+static enum moec_status run_variants(struct sensitivity *job, uint32_t s, uint32_t first,
+                                     struct moec_error *err)
 {
     const uint32_t layer = moec_config_moe_layer(job->config, s), n_expert = job->config->n_expert;
     const uint32_t n_variant = n_expert * job->options->n_bits;
-    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->baseline.first_window, s);
-    if (first == n_variant)
-        return MOEC_OK;
     MOEC_TRY(trace_layer(job, s, err));
-    job->n_finished = first;
     for (uint32_t v = first; v < n_variant; v++) {
         const uint32_t b = v / n_expert, e = v % n_expert;
         if (v == first || e == 0)
@@ -679,35 +738,93 @@ static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct mo
         MOEC_TRY(run_variant(job, s, e, b, err));
         MOEC_TRY(keep_variants(job, s, false, err));
     }
-    MOEC_TRY(moec_variant_batch_run(&job->batch, &job->baseline, layer, err));
+    return moec_variant_batch_run(&job->batch, &job->baseline, layer, err);
+}
+
+static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
+{
+    const uint32_t n_variant = job->config->n_expert * job->options->n_bits;
+    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->first_window, s);
+    if (first == n_variant)
+        return MOEC_OK;
+    job->n_finished = first;
+    job->trace_cost = 0;
+    memset(job->costs, 0, n_variant * sizeof *job->costs);
+    memset(job->reached, 0, job->config->n_expert * sizeof *job->reached);
+    if (job->baseline.n_window > 0)
+        MOEC_TRY(run_variants(job, s, first, err));
     job->n_finished = n_variant;
     return keep_variants(job, s, true, err);
 }
 
 static enum moec_status run_group(struct sensitivity *job, uint32_t first, uint32_t n, struct moec_error *err)
 {
+    const uint32_t n_before = moec_rank_windows_count(&job->shared, first),
+                   n_own = moec_rank_windows_count(&job->shared, first + n) - n_before;
     if (moec_sensitivity_units_complete(&job->kept, first))
         return MOEC_OK;
-    MOEC_TRY(run_baseline(job, first, n, err));
+    job->first_window = first;
+    job->n_window = n;
+    job->baseline.n_window = 0;
+    if (n_own > 0)
+        open_group(job, n_before, n_own);
+    MOEC_TRY(share_baseline(job, err));
     for (uint32_t s = 0; s < job->n_moe; s++)
         MOEC_TRY(run_layer(job, s, err));
     return MOEC_OK;
 }
 
-/* Groups are windows of which the same is done, as many as there is room for. */
+/* Whether the windows first .. first + n - 1 of any rank are too many for its group. */
+static bool is_over(const struct sensitivity *job, uint32_t first, uint32_t n)
+{
+    const struct moec_windows *windows = job->options->windows;
+    const uint32_t count = moec_ranks_count(job->shared.ranks);
+    for (uint32_t rank = 0; rank < count && rank < n; rank++) {
+        uint64_t n_row = 0, n_source = 0;
+        for (uint32_t w = first + rank; w < first + n; w += count) {
+            n_row += windows->scored[w];
+            n_source += moec_windows_source(windows, w);
+        }
+        if (n_row > job->capacity || n_source > job->source_capacity)
+            return true;
+    }
+    return false;
+}
+
+/* Groups are windows of which the same is done, as many as all ranks have room for. */
 static enum moec_status run_groups(struct sensitivity *job, struct moec_error *err)
 {
     const struct moec_windows *windows = job->options->windows;
     for (uint32_t first = 0; first < windows->n_window;) {
         uint32_t n = 0;
-        while (first + n < windows->n_window && moec_sweep_rows(&job->sweep, first, n + 1) <= job->capacity &&
-               moec_sweep_source_rows(&job->sweep, first, n + 1) <= job->source_capacity &&
+        while (first + n < windows->n_window && !is_over(job, first, n + 1) &&
                moec_sensitivity_units_alike(&job->kept, first, first + n))
             n++;
         MOEC_TRY(run_group(job, first, n, err));
         first += n;
     }
     return MOEC_OK;
+}
+
+/* Together: the room that all ranks have, so that their groups are the same. */
+static enum moec_status agree(struct sensitivity *job, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_ranks *ranks = job->shared.ranks;
+    const uint32_t count = moec_ranks_count(ranks), own = moec_ranks_own(ranks);
+    struct room {
+        uint64_t rows, sources;
+    } *rooms = NULL;
+    MOEC_TRY(moec_alloc((void **)&rooms, count, sizeof *rooms, "the room of ranks", err));
+    rooms[own] = (struct room){job->capacity, job->source_capacity};
+    MOEC_TRY_OUT(moec_ranks_gather(ranks, rooms, count, sizeof *rooms, err));
+    for (uint32_t r = 0; r < count; r++) {
+        job->capacity = smaller(job->capacity, rooms[r].rows);
+        job->source_capacity = smaller(job->source_capacity, rooms[r].sources);
+    }
+out:
+    free(rooms);
+    return status;
 }
 
 static enum moec_status check_options(const struct moec_sensitivity_options *options, struct moec_error *err)
@@ -744,14 +861,17 @@ enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *opt
         memset(result->reached, 0, (size_t)job.n_moe * job.config->n_expert * sizeof *result->reached);
     MOEC_TRY(check_options(options, err));
     MOEC_TRY(moec_variants_assign_all(options->variants, options->baseline_bits, err));
-    const uint32_t max_tokens = moec_sweep_max_tokens(options->windows);
+    MOEC_TRY(moec_rank_windows_make(options->ranks, options->windows, &job.shared, err));
+    job.windows = &job.shared.own;
+    const uint32_t max_tokens = moec_sweep_max_tokens(job.windows);
     MOEC_TRY_OUT(moec_forward_init(&job.forward, options->model, options->kernels, options->n_threads,
                                    moec_variants_experts(options->variants), max_tokens, err));
     job.canonical = job.forward;
     MOEC_TRY_OUT(moec_forward_use_arithmetic(&job.forward, options->arithmetic, err));
-    MOEC_TRY_OUT(moec_sweep_create(&job.forward, options->windows, false, &job.sweep, err));
+    MOEC_TRY_OUT(moec_sweep_create(&job.forward, job.windows, false, &job.sweep, err));
     MOEC_TRY_OUT(moec_token_scorer_create(job.config, max_tokens, options->windows->work, &job.tokens, err));
     choose_capacity(&job, &batch_rows);
+    MOEC_TRY_OUT(agree(&job, err));
     MOEC_TRY_OUT(moec_variant_batch_create(&job.batch, &job.forward, batch_rows, err));
     job.batch.tokens = &job.tokens;
     job.batch.worked = worked;

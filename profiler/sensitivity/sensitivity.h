@@ -17,13 +17,13 @@
  * evaluated once with everything kept that the variants need, and variants are only computed where they
  * differ: rows of many variants, each a span with the baseline's keys and values before it, go through the
  * later layers together. Windows are handled in groups that fit the working memory; groups and batches do not
- * change a bit. */
+ * change a bit. Ranks share the windows of a group, and have all that was measured of it after each layer. */
 #ifndef MOEC_PROFILER_SENSITIVITY_H
 #define MOEC_PROFILER_SENSITIVITY_H
 
 #include "profiler/common/unit.h"
+#include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/variants.h"
-#include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 #include "runtime/kernels/arithmetic.h"
 
@@ -37,7 +37,7 @@ struct moec_sensitivity_options {
     uint32_t baseline_bits;
     const uint32_t *bits; /* (n_bits) other bitwidths to measure */
     uint32_t n_bits;
-    /* Final hidden states of the original, moec_scorer_reference_hidden; borrowed. */
+    /* Final hidden states of the original, moec_scorer_reference_hidden, of this rank's windows; borrowed. */
     const float *reference_hidden;
     const struct moec_states *reference_states; /* what they are rows of, to be left behind; may be NULL */
     /* For activations, beside weights and results; 0 = 1 GiB. At least what one window takes. */
@@ -45,6 +45,7 @@ struct moec_sensitivity_options {
     const struct moec_progress *progress; /* may be NULL */
     struct moec_units *units;             /* where finished variants are kept and found; may be NULL */
     const char *unit_name;                /* of this sweep among others of the job; NULL = "sensitivity" */
+    struct moec_ranks *ranks;             /* that share the windows and call together; NULL = none do */
 };
 
 /* The caller's arrays. W windows, S MoE layers, E experts, B = n_bits. */

@@ -128,21 +128,56 @@ out:
     return status;
 }
 
-enum moec_status moec_sensitivity_units_restore(struct moec_sensitivity_units *kept,
-                                                struct moec_sensitivity *result, struct moec_error *err)
+/* What the first rank found, to the others. */
+static enum moec_status spread(struct moec_sensitivity_units *kept, struct moec_sensitivity *result,
+                               struct moec_error *err)
 {
-    const char *what = "what is done of the sweep";
+    struct moec_ranks *ranks = kept->ranks;
+    const uint64_t n_expert = (uint64_t)kept->n_moe * kept->n_expert;
+    const uint64_t n_cell = n_expert * kept->n_bits * kept->n_window;
+    const struct moec_unit_part parts[] = {
+        {kept->baseline, kept->n_window},
+        {kept->variants, (uint64_t)kept->n_window * kept->n_moe * sizeof *kept->variants},
+        {&kept->extra, sizeof kept->extra},
+        {&result->multiply_adds, sizeof result->multiply_adds},
+        {result->baseline.nll, kept->n_window * sizeof(double)},
+        {result->baseline.kl, kept->n_window * sizeof(double)},
+        {result->expert_nll, n_cell * sizeof(double)},
+        {result->expert_kl, n_cell * sizeof(double)},
+        {result->reached, result->reached != NULL ? n_expert * sizeof *result->reached : 0}};
+    MOEC_TRY(moec_ranks_spread(ranks, 0, parts[0].data, parts[0].n_bytes, err));
+    if (memchr(kept->baseline, 1, kept->n_window) == NULL) /* the first unit of all */
+        return MOEC_OK;
+    for (size_t i = 1; i < sizeof parts / sizeof *parts; i++)
+        MOEC_TRY(moec_ranks_spread(ranks, 0, parts[i].data, parts[i].n_bytes, err));
+    return MOEC_OK;
+}
+
+static enum moec_status restore_here(struct moec_sensitivity_units *kept, struct moec_sensitivity *result,
+                                     struct moec_error *err)
+{
     char key[MOEC_JOURNAL_MAX_KEY];
     size_t cursor = 0, record = 0;
-    MOEC_TRY(moec_alloc((void **)&kept->baseline, kept->n_window, 1, what, err));
-    MOEC_TRY(moec_alloc((void **)&kept->variants, (uint64_t)kept->n_window * kept->n_moe,
-                        sizeof *kept->variants, what, err));
     while (moec_unit_next(kept->units, key_of(kept, "baseline", key), &cursor, &record))
         MOEC_TRY(restore_baseline(kept, record, result, err));
     cursor = 0;
     while (moec_unit_next(kept->units, key_of(kept, "variants", key), &cursor, &record))
         MOEC_TRY(restore_variants(kept, record, result, err));
     return MOEC_OK;
+}
+
+enum moec_status moec_sensitivity_units_restore(struct moec_sensitivity_units *kept,
+                                                struct moec_sensitivity *result, struct moec_error *err)
+{
+    const char *what = "what is done of the sweep";
+    MOEC_TRY(moec_alloc((void **)&kept->baseline, kept->n_window, 1, what, err));
+    MOEC_TRY(moec_alloc((void **)&kept->variants, (uint64_t)kept->n_window * kept->n_moe,
+                        sizeof *kept->variants, what, err));
+    if (kept->units == NULL)
+        return MOEC_OK;
+    if (moec_ranks_own(kept->ranks) == 0)
+        MOEC_TRY(restore_here(kept, result, err));
+    return spread(kept, result, err);
 }
 
 enum moec_status moec_sensitivity_units_keep_baseline(struct moec_sensitivity_units *kept,

@@ -13,6 +13,7 @@
 struct moec_sensitivity_units {
     struct moec_units *units; /* borrowed, may be NULL */
     const char *name;         /* of the sweep, borrowed: its units are "name/baseline" and "name/variants" */
+    struct moec_ranks *ranks; /* that do the same work, borrowed; NULL = none */
     uint32_t n_window, n_moe, n_expert, n_bits;
     uint8_t *baseline;  /* (W), owned: 1 = the baseline is measured */
     uint32_t *variants; /* (W, S), owned: so many variants of the layer are */
@@ -28,8 +29,9 @@ struct moec_sensitivity_range {
     uint64_t multiply_adds; /* all of them */
 };
 
-/* Takes what is there into `result`, its multiply_adds included. Errors: MOEC_ERR_FORMAT when units do not
- * fit the job or each other, MOEC_ERR_MEMORY. Released by the caller in every case. */
+/* Takes what is there into `result`, its multiply_adds included; together, and then on all ranks. Errors:
+ * MOEC_ERR_FORMAT when units do not fit the job or each other, MOEC_ERR_MEMORY. Released by the caller in
+ * every case. */
 MOEC_WARN_UNUSED enum moec_status moec_sensitivity_units_restore(struct moec_sensitivity_units *kept,
                                                                  struct moec_sensitivity *result,
                                                                  struct moec_error *err);

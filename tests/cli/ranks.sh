@@ -85,31 +85,36 @@ try 0 "two ranks compile" compile two.moec ranks 2
 same "the same bundle" "$work/one.moec" "$work/two.moec"
 if [ -e "$work/two.moec.journal" ]; then fail "no journal is left"; else pass "no journal is left"; fi
 
+# killed FILE UNIT: kills rank 1 of the work at FILE, which $mpirun has started, once its journal has the unit.
+killed() {
+    i=0
+    while [ $i -lt 600 ] && ! grep -aq "$2" "$work/$1.journal" 2>/dev/null; do
+        sleep 0.05
+        i=$((i + 1))
+    done
+    victim=$(pgrep -f "moec .* $work/model .*$1" | while read -r pid; do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx OMPI_COMM_WORLD_RANK=1 && echo "$pid"
+    done | head -n 1)
+    start=$(date +%s)
+    [ -z "$victim" ] || kill -9 "$victim"
+    wait "$mpirun"
+    status=$?
+    if [ -n "$victim" ] && [ $status -ne 0 ] && [ $(($(date +%s) - start)) -le 10 ]; then
+        pass "a killed rank ends all"
+    else
+        fail "a killed rank ends all (rank '$victim', status $status)"
+    fi
+    if [ -s "$work/$1.journal" ] && [ ! -e "$work/$1" ]; then
+        pass "the journal stays, and no output"
+    else
+        fail "the journal stays, and no output"
+    fi
+}
+
 # A rank is killed: all end, and another number goes on from the first one's journal.
 compile three.moec ranks 2 >"$work/stdout" 2>"$work/stderr" &
 mpirun=$!
-i=0
-while [ $i -lt 600 ] && ! grep -aq 'expert/0/1' "$work/three.moec.journal" 2>/dev/null; do
-    sleep 0.05
-    i=$((i + 1))
-done
-victim=$(pgrep -f "moec compile $work/model .*three.moec" | while read -r pid; do
-    tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx OMPI_COMM_WORLD_RANK=1 && echo "$pid"
-done | head -n 1)
-start=$(date +%s)
-[ -z "$victim" ] || kill -9 "$victim"
-wait "$mpirun"
-status=$?
-if [ -n "$victim" ] && [ $status -ne 0 ] && [ $(($(date +%s) - start)) -le 10 ]; then
-    pass "a killed rank ends all"
-else
-    fail "a killed rank ends all (rank '$victim', status $status)"
-fi
-if [ -s "$work/three.moec.journal" ] && [ ! -e "$work/three.moec" ]; then
-    pass "the journal stays, and no bundle"
-else
-    fail "the journal stays, and no bundle"
-fi
+killed three.moec 'expert/0/1'
 resume() {
     ranks 3 "$moec" compile "$work/model" --data "$data" --samples 48 --seq-len 32 --max-loss 10% --anyway -t 1 \
         -o "$work/three.moec"
@@ -117,6 +122,50 @@ resume() {
 try 0 "three ranks go on" resume
 says stderr "resuming from '.*three.moec.journal'" "from where the two were"
 same "to the same bundle" "$work/one.moec" "$work/three.moec"
+
+# ---- profile ----
+
+# profile OUTPUT STARTER... -- OPTIONS...
+profile() {
+    output=$1 starter=
+    shift
+    while [ "$1" != -- ]; do
+        starter="$starter $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086 # the starter's words
+    $starter "$moec" profile "$work/model" --data "$data" --samples 40 --seq-len 16 --bits 2,4 --baseline 16 -t 1 \
+        --anyway -o "$work/$output" "$@"
+}
+for how in "fast --study layers,choices,sparsity" "exact --projections"; do
+    # shellcheck disable=SC2086 # options
+    set -- --quiet --sensitivity $how
+    rm -f "$work/one.h5"
+    try 0 "one process profiles: $how" profile one.h5 env -- "$@"
+    for n in 2 3; do
+        try 0 "$n ranks profile" profile some.h5 ranks $n -- "$@"
+        same "the same profile of $n ranks" "$work/one.h5" "$work/some.h5"
+        rm -f "$work/some.h5"
+    done
+done
+profile cut.h5 ranks 2 -- --sensitivity exact --projections >"$work/stdout" 2>"$work/stderr" &
+mpirun=$!
+killed cut.h5 'sensitivity/variants'
+try 0 "three ranks go on" profile cut.h5 ranks 3 -- --sensitivity exact --projections --resume
+says stderr "resuming from '.*cut.h5.journal'" "from where the two were"
+same "to the same profile" "$work/one.h5" "$work/cut.h5"
+
+# Fast or exact, the first rank's clock says.
+sensitive() {
+    output=$1
+    shift
+    "$@" "$moec" compile "$work/model" --data "$data" --policy marginal --max-loss 10% --anyway --samples 40 \
+        --seq-len 16 --time-limit 1h --quiet -t 1 -o "$work/$output"
+}
+try 0 "one process measures experts for a compile" sensitive alone.moec env
+try 0 "two ranks do" sensitive five.moec ranks 2
+same "the same bundle of that" "$work/alone.moec" "$work/five.moec"
 
 # ---- what differs is named, and nothing written ----
 
@@ -158,9 +207,8 @@ try 2 "a device" ranks 2 "$moec" eval "$work/model" --data "$data" --device cuda
 says stderr "several ranks work on processors alone" "is refused"
 try 2 "answers" ranks 2 "$moec" eval "$work/model" --task piqa --data "$work/piqa.jsonl" --answers "$work/answers"
 says stderr "leave out --answers" "are refused"
-try 2 "sensitivities by the speed of a machine" ranks 2 "$moec" compile "$work/model" --data "$data" --policy marginal \
-    --max-loss 5% -o "$work/x.moec"
-says stderr "give --sensitivity fast or exact" "are refused"
+try 2 "a look at a profile" ranks 2 "$moec" profile --show "$work/one.h5"
+says stderr "--show shares no work" "is refused"
 mkdir "$work/bin"
 cp "$moec" "$work/bin/moec"
 try 1 "without the library" ranks 2 "$work/bin/moec" eval "$work/model" --data "$data"

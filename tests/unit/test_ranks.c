@@ -239,6 +239,27 @@ static void test_ranks__differ(void **state)
 
 #define N_WINDOW 4u
 
+/* Windows have as many rows as tokens, each with the window's number and its own. */
+static enum moec_status share_rows(const struct moec_rank_windows *shared, uint32_t n, const uint32_t *length,
+                                   struct moec_error *err)
+{
+    uint64_t start[N_WINDOW + 1] = {0};
+    uint16_t rows[N_WINDOW * 8] = {0};
+    for (uint32_t w = 0; w < n; w++)
+        start[w + 1] = start[w] + length[w];
+    for (uint32_t own = 0; own < moec_rank_windows_count(shared, n); own++) {
+        const uint32_t w = moec_rank_windows_number(shared, own);
+        for (uint32_t t = 0; t < length[w]; t++)
+            rows[start[w] + t] = (uint16_t)(100 * w + t + 1);
+    }
+    MOEC_TRY(moec_rank_windows_gather_rows(shared, n, start, rows, sizeof *rows, err));
+    for (uint32_t w = 0; w < n; w++)
+        for (uint32_t t = 0; t < length[w]; t++)
+            if (rows[start[w] + t] != 100 * w + t + 1)
+                return MOEC_ERR_FORMAT;
+    return MOEC_OK;
+}
+
 /* Losses of windows are their lengths here, of the first n of them. */
 static void share_windows(struct member *member, struct moec_ranks *ranks)
 {
@@ -261,6 +282,8 @@ static void share_windows(struct member *member, struct moec_ranks *ranks)
             if (values[w] != length[w])
                 member->status = MOEC_ERR_FORMAT;
     }
+    for (uint32_t n = 1; n <= N_WINDOW && member->status == MOEC_OK; n++)
+        member->status = share_rows(&shared, n, length, &member->err);
     moec_rank_windows_release(&shared);
     if (member->status == MOEC_OK)
         member->status = moec_ranks_leave(ranks, NULL, &member->err);

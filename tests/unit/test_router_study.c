@@ -397,6 +397,7 @@ static void test_router_study__sample_of_many_windows(void **state)
     struct moec_error err = {0};
     struct moec_up_study *study = NULL;
     struct moec_windows windows = {.n_window = N, .seq_len_tokens = 2};
+    struct moec_rank_windows shared;
     const size_t stride = moec_forward_stride(config);
     const uint32_t n_cell = moec_config_moe_count(config) * config->n_expert;
     windows.length = calloc(N, sizeof(uint32_t));
@@ -411,8 +412,9 @@ static void test_router_study__sample_of_many_windows(void **state)
         for (uint32_t c = 0; c < config->n_embd; c++)
             input[i * stride + c] = 1;
     }
+    assert_ok(moec_rank_windows_make(NULL, &windows, &shared, &err), err);
     assert_ok(moec_up_study_create(config, moec_variants_experts(fixture.variants), moec_kernels_best(), 2,
-                                   &windows, found, &study, &err),
+                                   &shared, found, &study, &err),
               err);
     /* In uneven batches. */
     for (uint32_t w = 0; w < N; w += w == 0 ? 3 : 1) {
@@ -421,6 +423,7 @@ static void test_router_study__sample_of_many_windows(void **state)
                                         input + (size_t)2 * w * stride, &err),
                   err);
     }
+    assert_ok(moec_up_study_finish(study, 0, &err), err);
     const uint64_t per_token = (uint64_t)config->n_ff_expert * config->n_embd;
     const uint64_t n_taken = moec_up_study_multiply_adds(study) / per_token;
     /* Every fourth window gives a token to each of the experts that are chosen. */
