@@ -138,7 +138,8 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
                                              .n_threads = run->options->n_threads,
                                              .work = &run->memory.work,
                                              .progress = &run->stopper,
-                                             .units = run->units};
+                                             .units = run->units,
+                                             .ranks = run->options->ranks};
     for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++)
         if (run->dense_bits[i] < 16)
             numbers[request.n_number++] = (uint8_t)run->dense_bits[i];

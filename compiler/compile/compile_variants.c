@@ -173,7 +173,8 @@ static enum moec_status begin_dense(struct moec_compile_run *run, const struct m
                                              .n_threads = run->options->n_threads,
                                              .work = &run->memory.work,
                                              .progress = progress,
-                                             .units = run->units};
+                                             .units = run->units,
+                                             .ranks = run->options->ranks};
     for (uint32_t i = 0; i < N_FURTHER; i++)
         if (further[i].is_for_dense && further[i].quantizer == MOEC_QUANTIZER_GPTQ)
             numbers[request.n_number++] = (uint8_t)(FIRST + i);

@@ -21,12 +21,21 @@ struct store {
     struct moec_states rows; /* (blob_bytes) */
 };
 
+/* What is known of rows of a tensor at one codec, in the order of walk_group. */
+struct known {
+    bool found; /* in the journal */
+    double error;
+};
+
 /* Tensors with the same inputs, while those are being collected. */
 struct group {
-    struct moec_gptq *gptq; /* owned */
+    struct moec_gptq *gptq; /* owned; NULL with another rank's group */
+    uint32_t owner;         /* rank */
     uint32_t layer;
     uint32_t roles[MAX_SHARING];
     uint32_t n_role;
+    struct known *known; /* (n_known, n_room), owned */
+    size_t n_known, n_room;
 };
 
 struct moec_dense_fit {
@@ -43,11 +52,13 @@ struct moec_dense_fit {
     double *energies;     /* (n_entries) */
     struct group *groups; /* (n_group, capacity), owned */
     size_t n_group, capacity;
-    float *room; /* activations of an MLP, owned */
+    uint64_t n_seen; /* groups so far */
+    float *room;     /* activations of an MLP, owned */
     size_t room_floats;
     struct moec_error problem;            /* of the hook, which cannot answer with one */
     const struct moec_progress *progress; /* while it is made */
     struct moec_units *units;             /* while it is made */
+    struct moec_ranks *ranks;             /* likewise */
 };
 
 /* ---- encoded weights ---- */
@@ -223,6 +234,10 @@ static enum moec_status keep_all(struct moec_dense_fit *fit, struct moec_error *
 
 /* ---- encoding a tensor ---- */
 
+/* What is done with all rows of a group's tensors at all codecs, together: FIND in the journal, ENCODE what it has not,
+ * SHARE what the owner encoded. */
+enum turn { FIND, ENCODE, SHARE };
+
 /* Rows of a tensor, as they are and decoded, and as they are stored. */
 struct chunk {
     struct moec_gptq_matrix matrix;
@@ -231,26 +246,49 @@ struct chunk {
     uint8_t *raw;             /* owned */
 };
 
-/* The chunk in the codec of a store. */
-static enum moec_status encode_chunk(struct moec_dense_fit *fit, const struct moec_gptq *gptq, uint32_t s,
-                                     size_t at, const struct chunk *chunk, struct moec_error *err)
+static enum moec_status encode_piece(struct moec_dense_fit *fit, const struct moec_gptq *gptq, uint32_t s,
+                                     size_t at, const struct chunk *chunk, struct piece *piece,
+                                     struct moec_error *err)
 {
-    struct store *store = &fit->stores[s];
-    const struct moec_dense_entry *entry = &store->table.entries[at];
-    const struct moec_gptq_matrix *matrix = &chunk->matrix;
+    const struct moec_codec codec = fit->stores[s].table.entries[at].codec;
+    uint8_t *rows = piece->parts[0].data;
+    MOEC_TRY(moec_gptq_encode(gptq, &fit->pool, &chunk->matrix, codec, rows, err));
+    if (is_fitted(fit, s))
+        MOEC_TRY(measure_rows(fit, gptq, &chunk->matrix, codec, rows, chunk->decoded, &piece->error, err));
+    return fit->ranks == NULL ? keep_piece(fit, piece, err) : MOEC_OK;
+}
+
+/* What ranks encode is kept when it is the first one's too. */
+static enum moec_status share_piece(const struct moec_dense_fit *fit, const struct group *group,
+                                    const struct piece *piece, struct moec_error *err)
+{
+    if (fit->ranks == NULL)
+        return MOEC_OK;
+    for (int i = 0; i < 2; i++)
+        MOEC_TRY(
+            moec_ranks_spread(fit->ranks, group->owner, piece->parts[i].data, piece->parts[i].n_bytes, err));
+    return keep_piece(fit, piece, err);
+}
+
+/* One turn of the chunk in the codec of a store. */
+static enum moec_status take_chunk(struct moec_dense_fit *fit, const struct group *group, enum turn turn,
+                                   struct known *known, uint32_t s, size_t at, const struct chunk *chunk,
+                                   struct moec_error *err)
+{
     double *sum = &fit->errors[s * fit->original.n_entries + at];
     struct piece piece;
-    bool found = false;
-    describe_piece(fit, s, at, chunk->row, matrix->n_row, &piece);
-    uint8_t *rows = piece.parts[0].data;
-    MOEC_TRY(find_piece(fit, &piece, &found, err));
-    if (!found) {
-        MOEC_TRY(moec_gptq_encode(gptq, &fit->pool, matrix, entry->codec, rows, err));
-        if (is_fitted(fit, s))
-            MOEC_TRY(measure_rows(fit, gptq, matrix, entry->codec, rows, chunk->decoded, &piece.error, err));
-        MOEC_TRY(keep_piece(fit, &piece, err));
-    }
-    moec_fit_store_leave(&store->rows, piece.offset, piece.parts[0].n_bytes);
+    describe_piece(fit, s, at, chunk->row, chunk->matrix.n_row, &piece);
+    piece.error = known->error;
+    if (turn == FIND)
+        MOEC_TRY(find_piece(fit, &piece, &known->found, err));
+    else if (turn == ENCODE && !known->found)
+        MOEC_TRY(encode_piece(fit, group->gptq, s, at, chunk, &piece, err));
+    else if (turn == SHARE && !known->found)
+        MOEC_TRY(share_piece(fit, group, &piece, err));
+    known->error = piece.error;
+    moec_fit_store_leave(&fit->stores[s].rows, piece.offset, piece.parts[0].n_bytes);
+    if (turn != SHARE)
+        return MOEC_OK;
     if (is_fitted(fit, s))
         *sum = (*sum < 0 ? 0 : *sum) + piece.error;
     *fitted_at(fit, s, at) = true;
@@ -269,38 +307,69 @@ static enum moec_gptq_order order_of(const struct moec_dense_fit *fit, uint32_t 
                : MOEC_GPTQ_BY_GROUP;
 }
 
+/* A walk over the rows of a group's tensors. */
+struct walk {
+    struct moec_dense_fit *fit;
+    struct group *group;
+    enum turn turn;
+    size_t next; /* of group->known */
+};
+
+static enum moec_status next_known(struct walk *walk, struct known **known, struct moec_error *err)
+{
+    struct group *group = walk->group;
+    if (walk->turn == FIND) {
+        MOEC_TRY(moec_grow((void **)&group->known, &group->n_room, group->n_known + 1, sizeof *group->known,
+                           "pieces of tensors", err));
+        group->known[group->n_known++] = (struct known){0};
+    }
+    *known = &group->known[walk->next++];
+    return MOEC_OK;
+}
+
 /* With the codecs that take the order in which `gptq` is factored; `measures` what the tensor's weights give
  * as well. */
-static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct moec_gptq *gptq,
-                                      enum moec_gptq_order order, bool measures, uint32_t role,
-                                      uint32_t layer, struct moec_error *err)
+static enum moec_status take_tensor(struct walk *walk, enum moec_gptq_order order, bool measures,
+                                    uint32_t role, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
+    struct moec_dense_fit *fit = walk->fit;
     const struct moec_dense_entry *source =
-        moec_dense_entry_find(&fit->original, (enum moec_role)role, layer);
+        moec_dense_entry_find(&fit->original, (enum moec_role)role, walk->group->layer);
     const uint32_t n_chunk = chunk_rows(source);
     const size_t row_floats = source->columns * sizeof(float);
     const size_t at = (size_t)(source - fit->original.entries);
+    const bool encodes = walk->turn == ENCODE;
     const char *what = "weights to encode";
     struct chunk chunk = {
         .matrix = {.columns = source->columns, .by_input = moec_role_is_transposed((enum moec_role)role)}};
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&chunk.decoded, n_chunk, row_floats, what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&chunk.weights, n_chunk, row_floats, what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&chunk.raw, n_chunk,
-                                    moec_codec_row_bytes(source->codec, source->columns), what, err));
+    if (encodes) {
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&chunk.decoded, n_chunk, row_floats, what, err));
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&chunk.weights, n_chunk, row_floats, what, err));
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&chunk.raw, n_chunk,
+                                        moec_codec_row_bytes(source->codec, source->columns), what, err));
+    }
     chunk.matrix.weights = chunk.weights;
     for (uint32_t row = 0; row < source->rows; row += n_chunk) {
         double energy = 0;
         chunk.row = row;
         chunk.matrix.n_row = source->rows - row < n_chunk ? source->rows - row : n_chunk;
-        MOEC_TRY_OUT(read_rows(fit, source, row, chunk.matrix.n_row, chunk.raw, chunk.weights, err));
-        if (measures)
-            MOEC_TRY_OUT(moec_gptq_error(gptq, &fit->pool, &chunk.matrix, NULL, &energy, err));
+        if (encodes)
+            MOEC_TRY_OUT(read_rows(fit, source, row, chunk.matrix.n_row, chunk.raw, chunk.weights, err));
+        if (encodes && measures)
+            MOEC_TRY_OUT(moec_gptq_error(walk->group->gptq, &fit->pool, &chunk.matrix, NULL, &energy, err));
         fit->energies[at] += energy;
-        for (uint32_t s = 0; s < fit->n_store; s++)
-            if (order_of(fit, s, source) == order)
-                MOEC_TRY_OUT(encode_chunk(fit, gptq, s, at, &chunk, err));
+        for (uint32_t s = 0; s < fit->n_store; s++) {
+            struct known *known = NULL;
+            if (order_of(fit, s, source) != order)
+                continue;
+            MOEC_TRY_OUT(next_known(walk, &known, err));
+            MOEC_TRY_OUT(take_chunk(fit, walk->group, walk->turn, known, s, at, &chunk, err));
+        }
     }
+    if (walk->turn == SHARE && measures)
+        status = moec_ranks_spread(fit->ranks, walk->group->owner, &fit->energies[at],
+                                   sizeof fit->energies[at], err);
 out:
     free(chunk.weights);
     free(chunk.decoded);
@@ -324,11 +393,12 @@ static enum moec_status add_group(struct moec_dense_fit *fit, const struct moec_
 {
     MOEC_TRY(moec_grow((void **)&fit->groups, &fit->capacity, fit->n_group + 1, sizeof *fit->groups,
                        "tensors with common inputs", err));
-    struct group group = {.layer = entries[0]->layer};
+    struct group group = {.layer = entries[0]->layer, .owner = moec_ranks_owner(fit->ranks, fit->n_seen++)};
     for (uint32_t i = 0; i < n_entries && group.n_role < MAX_SHARING; i++)
         if (moec_role_is_quantisable((enum moec_role)entries[i]->role))
             group.roles[group.n_role++] = entries[i]->role;
-    MOEC_TRY(moec_gptq_create(input_count(entries[0]), MOEC_GPTQ_EXACT, &group.gptq, err));
+    if (group.owner == moec_ranks_own(fit->ranks))
+        MOEC_TRY(moec_gptq_create(input_count(entries[0]), MOEC_GPTQ_EXACT, &group.gptq, err));
     fit->groups[fit->n_group++] = group;
     return MOEC_OK;
 }
@@ -342,7 +412,9 @@ static void take(void *context, const struct moec_dense_entry *const *entries, u
         return;
     if (find_group(fit, entries[0]) == NULL && add_group(fit, entries, n_entries, &fit->problem) != MOEC_OK)
         return;
-    moec_gptq_add(find_group(fit, entries[0])->gptq, &fit->pool, x, stride, NULL, n_tok);
+    const struct group *group = find_group(fit, entries[0]);
+    if (group->gptq != NULL)
+        moec_gptq_add(group->gptq, &fit->pool, x, stride, NULL, n_tok);
 }
 
 static float *make_room(void *context, uint32_t n_tok, size_t stride)
@@ -376,40 +448,50 @@ static bool is_taken(const struct moec_dense_fit *fit, const struct group *group
     return any;
 }
 
-static enum moec_status finish_group(struct moec_dense_fit *fit, const struct group *group,
-                                     struct moec_error *err)
+static enum moec_status walk_group(struct moec_dense_fit *fit, struct group *group, enum turn turn,
+                                   struct moec_error *err)
 {
     static const enum moec_gptq_order orders[] = {MOEC_GPTQ_BY_INPUT, MOEC_GPTQ_BY_GROUP,
                                                   MOEC_GPTQ_BY_COLUMN};
+    struct walk walk = {fit, group, turn, 0};
     bool has_measured = false;
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         const bool measures = orders[i] != MOEC_GPTQ_BY_INPUT && !has_measured;
         if (!is_taken(fit, group, orders[i]))
             continue;
-        MOEC_TRY(moec_gptq_factor(group->gptq, orders[i], &fit->pool, err));
+        if (turn == ENCODE)
+            MOEC_TRY(moec_gptq_factor(group->gptq, orders[i], &fit->pool, err));
         for (uint32_t r = 0; r < group->n_role; r++)
-            MOEC_TRY(
-                encode_tensor(fit, group->gptq, orders[i], measures, group->roles[r], group->layer, err));
+            MOEC_TRY(take_tensor(&walk, orders[i], measures, group->roles[r], err));
         has_measured = has_measured || measures;
     }
-    fit->n_fitted += group->n_role;
     return MOEC_OK;
 }
 
-/* Encodes what belongs to the layer and forgets its inputs. */
+static void free_group(struct group *group)
+{
+    moec_gptq_free(group->gptq);
+    free(group->known);
+}
+
+/* Together: encodes what belongs to the layer and forgets its inputs. */
 static enum moec_status finish_layer(void *context, uint32_t layer, struct moec_error *err)
 {
     struct moec_dense_fit *fit = context;
     if (fit->problem.status != MOEC_OK)
         return moec_fail(err, fit->problem.status, "%s", fit->problem.message);
+    for (enum turn turn = FIND; turn <= SHARE; turn++)
+        for (size_t g = 0; g < fit->n_group; g++)
+            if (fit->groups[g].layer == layer && (turn != ENCODE || fit->groups[g].gptq != NULL))
+                MOEC_TRY(walk_group(fit, &fit->groups[g], turn, err));
     for (size_t g = 0; g < fit->n_group;) {
         struct group *group = &fit->groups[g];
         if (group->layer != layer) {
             g++;
             continue;
         }
-        MOEC_TRY(finish_group(fit, group, err));
-        moec_gptq_free(group->gptq);
+        fit->n_fitted += group->n_role;
+        free_group(group);
         *group = fit->groups[--fit->n_group];
     }
     return MOEC_OK;
@@ -457,6 +539,7 @@ static enum moec_status begin(const struct moec_dense_fit_request *request, stru
         }
     }
     fit->units = request->units;
+    fit->ranks = request->ranks;
     return find_all(fit, is_done, err);
 }
 
@@ -473,6 +556,7 @@ enum moec_status moec_dense_fit_begin(const struct moec_dense_fit_request *reque
     if (*is_done) {
         fit->progress = NULL;
         fit->units = NULL;
+        fit->ranks = NULL;
     }
     *out = fit;
     return MOEC_OK;
@@ -491,6 +575,7 @@ enum moec_status moec_dense_fit_end(struct moec_dense_fit *fit, struct moec_erro
     MOEC_TRY(keep_all(fit, err));
     fit->progress = NULL;
     fit->units = NULL;
+    fit->ranks = NULL;
     return MOEC_OK;
 }
 
@@ -520,7 +605,7 @@ void moec_dense_fit_free(struct moec_dense_fit *fit)
     if (fit == NULL)
         return;
     for (size_t g = 0; g < fit->n_group; g++)
-        moec_gptq_free(fit->groups[g].gptq);
+        free_group(&fit->groups[g]);
     for (uint32_t s = 0; s < fit->n_store; s++)
         store_release(&fit->stores[s]);
     moec_dense_release(&fit->original);

@@ -9,6 +9,9 @@
  * those wider than MOEC_GPTQ_MAX_INPUTS stay with quantizers that see only weights: HQQ where the codec's is
  * GPTQ, else the linear one. The roles are those of the table of dense weights, whatever the family.
  *
+ * Ranks share the tensors of a layer, those with the same inputs together: each sums up and encodes its own, then
+ * all have all.
+ *
  * Encoded weights are kept in memory or, where the work memory ends, in an unlinked file. Thread rule: one
  * thread; it parallelises inside. */
 #ifndef MOEC_COMPILER_DENSE_FIT_H
@@ -34,6 +37,7 @@ struct moec_dense_fit_request {
     struct moec_work_memory *work; /* of encoded weights; borrowed until free, NULL: all in memory */
     const struct moec_progress *progress;
     struct moec_units *units; /* rows of a matrix at one codec are one; NULL: none is kept */
+    struct moec_ranks *ranks; /* that see the same inputs and call together; borrowed, NULL = none do */
 };
 
 /* Errors: those of the evaluation and of moec_gptq_factor, MOEC_ERR_IO, MOEC_ERR_MEMORY. */
