@@ -202,6 +202,7 @@ int main(int argc, char **argv)
 {
     struct cli_outputs outputs = {0};
     cli_device_file = cli_read_device_file;
+    cli_shape = cli_read_shape;
     cli_failed = cli_ranks_fail;
     const bool is_ready = cli_prepare_process("moec", CLI_STACK_LEAST_BYTES);
     return cli_finish("moec", &outputs, is_ready ? dispatch(argc, argv, &outputs) : CLI_FAILED);

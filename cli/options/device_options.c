@@ -5,6 +5,7 @@
 #include <string.h>
 
 cli_device_file_reader *cli_device_file;
+cli_shape_reader *cli_shape;
 
 static enum moec_status read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
                                     struct moec_error *err)

@@ -4,6 +4,8 @@
 #define MOEC_CLI_DEVICE_OPTIONS_H
 
 #include "cli/options/options.h"
+#include "formats/base/digest.h"
+#include "formats/model/config.h"
 #include "runtime/cuda/gpu_place.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/moert.h"
@@ -35,6 +37,15 @@ typedef enum moec_status cli_device_file_reader(const char *path, struct moert_t
 extern cli_device_file_reader *cli_device_file;
 enum moec_status cli_read_device_file(const char *path, struct moert_transfer *transfer,
                                       struct moec_error *err); /* device_file.c */
+
+/* Reads the shapes of the model that a folder or a config.json describes, for moec device --shape. Set by programs
+ * that can, likewise. `digest` tells models apart. Errors: those of moec_checkpoint_open_config. */
+typedef enum moec_status cli_shape_reader(const char *path, struct moec_config *config,
+                                          uint8_t digest[static MOEC_SHA256_BYTES], struct moec_error *err);
+extern cli_shape_reader *cli_shape;
+enum moec_status cli_read_shape(const char *path, struct moec_config *config,
+                                uint8_t digest[static MOEC_SHA256_BYTES],
+                                struct moec_error *err); /* shape_source.c */
 
 /* The device's name, NULL without one, the limit, 0 without one, --cooperate, and how experts come there.
  * Errors: MOEC_ERR_USAGE. */

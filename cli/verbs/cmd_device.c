@@ -1,19 +1,30 @@
+#include "cli/options/device_options.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "profiler/device/device_measure.h"
+#include "profiler/device/device_shape.h"
 #include "profiler/device/gpu_measure.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct cli_option options[] = {
     {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.", CLI_OUTPUT},
     {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE | CLI_INPUT},
+    {"shape", 0, "MODEL", NULL,
+     "Without a bundle: the model's folder or its config.json. Its shapes are measured with made-up weights.",
+     CLI_INPUT},
+    {"probe", 0, "PROBE.moec", NULL,
+     "With --shape: keep the small bundle that is measured, on the storage to be measured. moec-run "
+     "--describe-device takes it on another device. Without -o nothing is measured here.",
+     CLI_OUTPUT},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Describe this storage instead of measuring: bandwidth, latency, and what each request takes "
      "beside its bytes (default 10us), such as 550MB/s,80us.",
@@ -242,9 +253,15 @@ static enum moec_status parse(const struct cli_args *args, struct moec_device_op
 {
     uint32_t n_threads = 0;
     *path = args->n_positional > 0 ? args->positional[0] : cli_text(args, "file");
-    if (*path == NULL || (args->n_positional > 0 && cli_has(args, "file")))
-        return moec_fail(err, MOEC_ERR_USAGE, "name one bundle, as MODEL.moec or with --file");
-    if (!cli_has(args, "output"))
+    const int n_named =
+        (args->n_positional > 0) + (cli_has(args, "file") ? 1 : 0) + (cli_has(args, "shape") ? 1 : 0);
+    if (n_named != 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "name one bundle, as MODEL.moec or with --file, or a model with --shape");
+    if (cli_has(args, "probe") && !cli_has(args, "shape"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--probe keeps what --shape makes: name the model with --shape MODEL");
+    if (!cli_has(args, "output") && !cli_has(args, "probe"))
         return moec_fail(err, MOEC_ERR_USAGE, "name the file to write with -o DEVICE.json");
     MOEC_TRY(read_seconds(args, "read-time", &measure->read_ns, err));
     MOEC_TRY(read_seconds(args, "compute-time", &measure->compute_ns, err));
@@ -272,6 +289,37 @@ static enum moec_status find_gpu(const struct cli_args *args, const struct moec_
     return MOEC_OK;
 }
 
+/* Makes the bundle that has a model's shapes, in *path: the caller's, and where nobody asked for it to be
+ * removed. */
+static enum moec_status make_probe(const struct cli_args *args, char **path, struct moec_error *err)
+{
+    const char *model = cli_text(args, "shape"), *kept = cli_text(args, "probe"),
+               *slash = strrchr(model, '/');
+    struct moec_device_shape *shape = NULL;
+    struct moec_config *config = NULL;
+    uint8_t digest[MOEC_SHA256_BYTES];
+    enum moec_status status = MOEC_OK;
+    if (cli_shape == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "moec-run cannot read a config.json: write a probe with 'moec device --shape %s "
+                         "--probe PROBE.moec', and give that",
+                         model);
+    if (asprintf(path, kept != NULL ? "%s" : "%s.shape", kept != NULL ? kept : cli_text(args, "output")) <
+        0) {
+        *path = NULL;
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
+    }
+    MOEC_TRY_OUT(moec_alloc((void **)&config, 1, sizeof *config, "a config", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&shape, 1, sizeof *shape, "the shapes of a model", err));
+    MOEC_TRY_OUT(cli_shape(model, config, digest, err));
+    moec_device_shape_make(config, shape);
+    status = moec_device_shape_write(shape, digest, slash != NULL ? slash + 1 : model, *path, err);
+out:
+    free(config);
+    free(shape);
+    return status;
+}
+
 static enum moec_status measure_device(const struct cli_args *args, struct cli_progress *progress,
                                        struct moec_error *err)
 {
@@ -283,11 +331,22 @@ static enum moec_status measure_device(const struct cli_args *args, struct cli_p
     struct moec_bundle *bundle = NULL;
     struct moec_device device = {0};
     const char *path = NULL;
+    char *probe = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(parse(args, &measure, &emulation, &path, err));
     MOEC_TRY(find_gpu(args, &measure, &gpu, err));
+    if (cli_has(args, "output")) /* before the work, not after */
+        MOEC_TRY_OUT(moec_output_open(&output, cli_text(args, "output"), err));
+    if (cli_has(args, "shape")) {
+        MOEC_TRY_OUT(make_probe(args, &probe, err));
+        path = probe;
+    }
+    if (!cli_has(args, "output")) {
+        cli_print(stdout, "wrote '%s'; on the device: moec-run --describe-device %s -o DEVICE.json\n", probe,
+                  probe);
+        goto out;
+    }
     MOEC_TRY_OUT(moec_bundle_open(path, &bundle, err));
-    MOEC_TRY_OUT(moec_output_open(&output, cli_text(args, "output"), err)); /* before the work, not after */
     MOEC_TRY_OUT(moec_device_measure(bundle, &measure, &device, err));
     if (gpu.entry != NULL)
         MOEC_TRY_OUT(moec_gpu_measure(bundle, &gpu, &device.gpu, err));
@@ -302,6 +361,9 @@ out:
     moec_device_release(&device);
     moec_output_abort(&output);
     moec_bundle_close(bundle);
+    if (probe != NULL && !cli_has(args, "probe"))
+        (void)unlink(probe);
+    free(probe);
     return status;
 }
 
@@ -333,10 +395,15 @@ const struct cli_command cli_command_device = {
         "while computing, costs.\n"
         "A GPU: copies to and from it by size, from pinned memory and other; launches; a product with one "
         "token in each codec; an expert at each bitwidth; whole tokens; gathering pieces for a copy.\n"
+        "Without a bundle: --shape takes a model's folder or config.json, without weights. It makes a small "
+        "bundle with made-up weights beside -o, or as --probe says, measures it and describes the whole model. "
+        "moec fit --device-file takes either description.\n"
         "formats/trace/DEVICE.md describes every member of the file.",
     .examples = "moec device model.moec -o device.json\n"
                 "moec device /mnt/card/model.moec -o card.json --read-time 1",
     .more_examples = "moec device model.moec -o gpu.json --device cuda\n"
+                     "moec device --shape config.json -o here.json             # no bundle, no weights\n"
+                     "moec device --shape config.json --probe probe.moec       # for moec-run on a device\n"
                      "# the paper's disks, with this machine's processor\n"
                      "moec device model.moec -o ssd.json --emulate-storage 550MB/s,80us\n"
                      "moec device model.moec -o hdd.json --emulate-storage 50MB/s",

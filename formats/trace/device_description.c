@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void moec_device_release(struct moec_device *device)
 {
@@ -60,6 +61,23 @@ static struct moec_json_out *write_waits(const struct moec_device *device)
     return waits;
 }
 
+static struct moec_json_out *write_products(const struct moec_device *device)
+{
+    struct moec_json_out *products = moec_json_out_array();
+    for (uint32_t i = 0; i < device->n_products; i++) {
+        const struct moec_device_product *product = &device->products[i];
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_string(item, "codec", product->codec);
+        moec_json_out_bool(item, "down", product->is_down);
+        moec_json_out_u64(item, "rows", product->rows);
+        moec_json_out_u64(item, "columns", product->columns);
+        moec_json_out_u64(item, "bytes", product->n_bytes);
+        moec_json_out_u64(item, "ns", product->ns);
+        moec_json_out_node(products, NULL, item);
+    }
+    return products;
+}
+
 static struct moec_json_out *write_compute(const struct moec_device *device)
 {
     struct moec_json_out *node = moec_json_out_object();
@@ -90,10 +108,13 @@ static struct moec_json_out *write_compute(const struct moec_device *device)
         moec_json_out_u64(item, "router_ns", layer->router_ns);
         moec_json_out_u64(item, "mlp_ns", layer->mlp_ns);
         moec_json_out_u64(item, "shared_ns", layer->shared_ns);
+        moec_json_out_u64(item, "experts_ns", layer->experts_ns);
         moec_json_out_node(layers, NULL, item);
     }
     moec_json_out_node(node, "experts", experts);
+    moec_json_out_node(node, "products", write_products(device));
     moec_json_out_node(node, "layers", layers);
+    moec_json_out_u64(node, "decide_ns", device->decide_ns);
     moec_json_out_u64(node, "preload_ns", device->preload_ns);
     moec_json_out_node(node, "waits", write_waits(device));
     return node;
@@ -119,6 +140,35 @@ enum moec_status moec_device_write(const struct moec_device *device, char **text
 }
 
 /* ---- costs ---- */
+
+static const struct moec_device_product *find_product(const struct moec_device *device,
+                                                      const struct moec_record_layout *layout,
+                                                      enum moec_projection projection)
+{
+    char text[40];
+    const char *name = moec_codec_name(layout->codecs[projection], text);
+    for (uint32_t i = 0; i < device->n_products; i++) {
+        const struct moec_device_product *product = &device->products[i];
+        if (product->is_down == (projection == MOEC_PROJECTION_DOWN) && product->rows == layout->n_ff &&
+            product->columns == layout->n_embd && strcmp(product->codec, name) == 0)
+            return product;
+    }
+    return NULL;
+}
+
+double moec_device_expert_ns(const struct moec_device *device, const struct moec_record_layout *layout)
+{
+    double sum = 0;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        if (layout->row_bytes[p] == 0)
+            continue;
+        const struct moec_device_product *product = find_product(device, layout, (enum moec_projection)p);
+        if (product == NULL)
+            return 0;
+        sum += (double)product->ns;
+    }
+    return sum;
+}
 
 enum moec_status moec_device_expert_costs_of(const struct moec_device *device, const char *subject,
                                              struct moec_device_expert_costs *out, struct moec_error *err)

@@ -18,6 +18,7 @@
 #define MOEC_FORMATS_DEVICE_DESCRIPTION_H
 
 #include "formats/base/error.h"
+#include "formats/model/record.h"
 #include "formats/trace/gpu_description.h"
 
 #include <stddef.h>
@@ -25,10 +26,11 @@
 #define MOEC_DEVICE_FORMAT  "moec device"
 #define MOEC_DEVICE_VERSION 1
 
-#define MOEC_DEVICE_MAX_LAYERS  4096
-#define MOEC_DEVICE_MAX_EXPERTS 16  /* bitwidths */
-#define MOEC_DEVICE_MAX_READS   512 /* sizes x depths x ways */
-#define MOEC_DEVICE_WAITS       5   /* lengths */
+#define MOEC_DEVICE_MAX_LAYERS   4096
+#define MOEC_DEVICE_MAX_EXPERTS  16  /* bitwidths */
+#define MOEC_DEVICE_MAX_READS    512 /* sizes x depths x ways */
+#define MOEC_DEVICE_WAITS        5   /* lengths */
+#define MOEC_DEVICE_MAX_PRODUCTS 64  /* codecs, of two projections each */
 
 /* Random reads of records of one size, `depth` of them in flight. */
 struct moec_device_read {
@@ -62,6 +64,7 @@ struct moec_device_layer {
     uint64_t router_ns;               /* MoE: norm and router, until its answer is known; else 0 */
     uint64_t mlp_ns;                  /* MoE: from the answer to the layer's end; else the dense MLP */
     uint64_t shared_ns;               /* the part of it that the shared expert takes, 0 without one */
+    uint64_t experts_ns;              /* products of the experts it was measured with; 0: not measured */
 };
 
 /* One routed expert at one bitwidth, one token, computed by itself. */
@@ -70,6 +73,15 @@ struct moec_device_expert {
     uint64_t record_bytes; /* without padding, mean */
     uint64_t compute_ns;
     uint64_t check_ns; /* CRC32C of its record */
+};
+
+/* A projection of an expert in one codec, multiplied with one token's vector by all threads. */
+struct moec_device_product {
+    char codec[40]; /* moec_codec_name */
+    bool is_down;   /* else up or gate, which are computed alike */
+    uint32_t rows, columns;
+    uint64_t n_bytes;
+    uint64_t ns;
 };
 
 /* What a token loses when the computing thread waits this long for a record,
@@ -91,6 +103,8 @@ struct moec_device {
     struct moec_device_layer *layers; /* (n_layer), owned */
     uint32_t n_expert_widths;
     struct moec_device_expert experts[MOEC_DEVICE_MAX_EXPERTS]; /* by increasing bits */
+    uint32_t n_products; /* 0: not measured, experts are told apart by the sizes of their records alone */
+    struct moec_device_product products[MOEC_DEVICE_MAX_PRODUCTS];
     uint64_t embed_ns;
     uint64_t head_ns;        /* final norm and logits */
     uint64_t token_ns;       /* a whole decoded token, measured by itself: what the parts should add up to */
@@ -98,6 +112,8 @@ struct moec_device {
     uint32_t token_position; /* mean position at which it was measured */
     double check_ns_per_byte;
     double move_ns_per_byte; /* records that change places in the buffer; 0: not measured */
+    uint64_t
+        decide_ns; /* added to a MoE layer's router where routes look at a logical cache; 0: not measured */
     uint64_t preload_ns; /* that computing loses to a record that another thread reads and checks meanwhile */
     uint32_t n_waits;    /* 0: not measured, waiting costs nothing */
     struct moec_device_wait waits[MOEC_DEVICE_WAITS]; /* by increasing stall_ns */
@@ -115,6 +131,9 @@ MOEC_WARN_UNUSED enum moec_status moec_device_expert_costs_of(const struct moec_
                                                               const char *subject,
                                                               struct moec_device_expert_costs *out,
                                                               struct moec_error *err);
+
+/* What the products of one expert that is stored so take together; 0 where one of them was not measured. */
+double moec_device_expert_ns(const struct moec_device *device, const struct moec_record_layout *layout);
 
 /* Records of so many bytes that are read, one after the other, in the time that a MoE layer of a decoded
  * token takes on average with every record resident: n = T / t_expert of Fate (arXiv:2502.12224,

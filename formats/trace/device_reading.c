@@ -109,6 +109,28 @@ static enum moec_status read_experts(const struct reading *r, struct moec_device
     return MOEC_OK;
 }
 
+/* Descriptions that were written before products were measured have none. */
+static enum moec_status read_products(const struct reading *r, struct moec_device *device)
+{
+    const struct moec_json *array = NULL;
+    uint32_t n = 0;
+    if (moec_json_find(r->node, "products") == NULL)
+        return MOEC_OK;
+    MOEC_TRY(read_array(r, "products", 0, MOEC_DEVICE_MAX_PRODUCTS, &array, &n));
+    for (uint32_t i = 0; i < n; i++) {
+        struct reading item = item_of(r, array, "'products'", i);
+        struct moec_device_product *product = &device->products[i];
+        MOEC_TRY(read_text(&item, "codec", product->codec, sizeof product->codec));
+        MOEC_TRY(moec_json_get_bool(item.node, item.where, "down", &product->is_down, item.err));
+        MOEC_TRY(read_u32(&item, "rows", 1, UINT32_MAX, &product->rows));
+        MOEC_TRY(read_u32(&item, "columns", 1, UINT32_MAX, &product->columns));
+        MOEC_TRY(read_u64(&item, "bytes", 1, MAX_SIZE, &product->n_bytes));
+        MOEC_TRY(read_u64(&item, "ns", 0, MAX_NS, &product->ns));
+    }
+    device->n_products = n;
+    return MOEC_OK;
+}
+
 static enum moec_status read_layers(const struct reading *r, struct moec_device *device)
 {
     const struct moec_json *array = NULL;
@@ -128,6 +150,8 @@ static enum moec_status read_layers(const struct reading *r, struct moec_device 
         MOEC_TRY(read_u64(&item, "router_ns", 0, MAX_NS, &layer->router_ns));
         MOEC_TRY(read_u64(&item, "mlp_ns", 0, MAX_NS, &layer->mlp_ns));
         MOEC_TRY(read_u64(&item, "shared_ns", 0, MAX_NS, &layer->shared_ns));
+        MOEC_TRY(moec_json_get_u64_or(item.node, item.where, "experts_ns", 0, MAX_NS, 0, &layer->experts_ns,
+                                      item.err));
     }
     return MOEC_OK;
 }
@@ -165,8 +189,10 @@ static enum moec_status read_compute(const struct reading *root, struct moec_dev
                                   &device->check_ns_per_byte, r.err));
     MOEC_TRY(moec_json_get_double_or(r.node, r.where, "move_ns_per_byte", 0, (double)MAX_NS, 0,
                                      &device->move_ns_per_byte, r.err));
+    MOEC_TRY(moec_json_get_u64_or(r.node, r.where, "decide_ns", 0, MAX_NS, 0, &device->decide_ns, r.err));
     MOEC_TRY(moec_json_get_u64_or(r.node, r.where, "preload_ns", 0, MAX_NS, 0, &device->preload_ns, r.err));
     MOEC_TRY(read_experts(&r, device));
+    MOEC_TRY(read_products(&r, device));
     MOEC_TRY(read_waits(&r, device));
     return read_layers(&r, device);
 }

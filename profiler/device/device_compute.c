@@ -10,10 +10,14 @@
 #include "profiler/common/machine.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
+#include "profiler/device/device_codecs.h"
 #include "profiler/device/device_products.h"
 #include "profiler/device/device_waits.h"
+#include "runtime/forward/decide.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/session.h"
+#include "runtime/policy/route_settings.h"
+#include "runtime/policy/route_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +25,7 @@
 
 #define POSITIONS      256u /* decoded in one pass, where the model has as many */
 #define MIN_POSITIONS  8u
+#define DECIDING       "cache-prior:0.1:skip:0.1"
 #define PASSES         4u
 #define DECODE_NS      3000000000u
 #define EXPERT_SAMPLES 256u                  /* records of a bitwidth that are computed in turn, at most, */
@@ -28,6 +33,7 @@
 #define LEAST_SAMPLES  16u                   /* but at least so many */
 #define EXPERT_ROUNDS  4u
 #define SHARED_ROUNDS  16u
+#define CODECS_SHARE   4u /* of the time for decoding, products of codecs take one */
 #define MOVES          64u
 #define MOVE_BYTES     ((size_t)128 << 10)
 
@@ -61,6 +67,11 @@ struct compute_job {
 static float since(uint64_t begun_ns)
 {
     return (float)(moec_now_ns() - begun_ns);
+}
+
+static uint64_t limit_ns(const struct compute_job *job)
+{
+    return job->options->compute_ns > 0 ? job->options->compute_ns : DECODE_NS;
 }
 
 static uint64_t median(struct compute_job *job, float *values, size_t n)
@@ -189,7 +200,9 @@ static enum moec_status allocate(struct compute_job *job, struct moec_error *err
     return MOEC_OK;
 }
 
+/* With `state` routers decide by it, in place of choosing by their scores alone. */
 struct decoder {
+    struct moec_route_state *state;
     struct moec_kv_state kv; /* of the decoder's layers, n_positions */
     float *hidden;           /* (stride) */
     float *logits;           /* (n_vocab) */
@@ -216,7 +229,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
 {
     const struct moec_config *config = &job->bundle->config;
     uint32_t token = (uint32_t)moec_random_below(&d->random, config->n_vocab);
-    const struct moec_sequence_rows row = {.n_rows = 1, .tokens = &token};
+    struct moec_sequence_rows row = {.n_rows = 1, .tokens = &token, .route = d->state};
     const struct moec_sequences sequences = {.spans = &row, .n_spans = 1};
     uint64_t begun = moec_now_ns();
     MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
@@ -227,6 +240,8 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
         begun = moec_now_ns();
         MOEC_TRY(moec_forward_attention(&job->forward, layer, &span, 1, 1, d->hidden, err));
         MOEC_TRY(cross_source(job, d, layer, err));
+        const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+        row.route_layer = ordinal > 0 ? (uint32_t)ordinal : 0;
         uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
         MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, &sequences, NULL, err));
@@ -243,11 +258,11 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
 
 /* Passes over the same positions, as many as time allows; the first tokens of all, which touch memory for the
  * first time, count no more than others. */
-static enum moec_status decode(struct compute_job *job, struct moec_error *err)
+static enum moec_status decode(struct compute_job *job, struct moec_route_state *state, uint32_t most,
+                               struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const uint64_t limit_ns = job->options->compute_ns > 0 ? job->options->compute_ns : DECODE_NS;
-    struct decoder d = {.random = {1}};
+    struct decoder d = {.state = state, .random = {1}};
     void *hidden = NULL, *logits = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_kv_state_create(config, config->n_encoder_layer,
@@ -259,12 +274,11 @@ static enum moec_status decode(struct compute_job *job, struct moec_error *err)
     d.logits = logits;
     memset(hidden, 0, moec_forward_stride(config) * sizeof(float));
     uint64_t begun = moec_now_ns();
-    for (uint32_t i = 0; i < job->max_samples; i++) {
+    for (uint32_t i = 0; i < most; i++) {
         uint64_t spent = moec_now_ns() - begun;
-        if (i >= MIN_POSITIONS && spent > limit_ns)
+        if (i >= MIN_POSITIONS && spent > limit_ns(job))
             break;
-        MOEC_TRY_OUT(moec_progress_report(job->options->progress, "decoding", (double)i,
-                                          (double)job->max_samples, err));
+        MOEC_TRY_OUT(moec_progress_report(job->options->progress, "decoding", (double)i, (double)most, err));
         if (i % job->n_positions == 0)
             moec_kv_state_truncate(&d.kv, 0);
         MOEC_TRY_OUT(decode_one(job, &d, i, err));
@@ -335,6 +349,50 @@ static enum moec_status fill_layers(struct compute_job *job, struct moec_error *
     device->embed_ns = median(job, job->embed, job->n_samples);
     device->head_ns = median(job, job->head, job->n_samples);
     return MOEC_OK;
+}
+
+/* What routers take longer that decide by a logical cache, as moec fit's do, mean over the MoE layers: the same
+ * tokens again, with a prior and a skip. */
+static enum moec_status decode_deciding(struct compute_job *job, struct moec_route *route,
+                                        struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    const uint32_t n_moe = moec_config_moe_count(config), n_before = job->n_samples;
+    struct moec_decider decider = {0};
+    struct moec_route_state state = {0};
+    double more_ns = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_decider_create(config, route, 1, &decider, err));
+    MOEC_TRY_OUT(moec_route_state_create(config, route, n_moe, job->n_positions, &state, err));
+    job->forward.decider = &decider;
+    status = decode(job, &state, job->n_positions, err);
+    job->forward.decider = NULL;
+    for (uint32_t layer = 0; status == MOEC_OK && layer < config->n_layer; layer++) {
+        const size_t first = (size_t)layer * job->max_samples;
+        if (moec_config_is_moe(config, layer))
+            more_ns += (double)median(job, job->router + first, job->n_samples) -
+                       (double)job->device->layers[layer].router_ns;
+    }
+    job->device->decide_ns = more_ns > 0 ? (uint64_t)(more_ns / n_moe) : 0;
+    job->n_samples = n_before;
+out:
+    moec_route_state_release(&state);
+    moec_decider_release(&decider);
+    return status;
+}
+
+static enum moec_status measure_deciding(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    const struct moec_decision_settings settings = {
+        .route = DECIDING,
+        .n_slots = config->n_expert / 2 > config->top_k ? config->n_expert / 2 : config->top_k};
+    struct moec_route route = {0};
+    if (moec_config_is_encoder_decoder(config) || moec_config_routes_by_token(config) || config->top_k == 1)
+        return MOEC_OK; /* nothing is fitted that decides */
+    MOEC_TRY(moec_route_from_settings(&settings, config, &job->bundle->paths, job->bundle->file.path, &route,
+                                      err));
+    return decode_deciding(job, &route, err);
 }
 
 static enum moec_status encode_source(struct compute_job *job, struct moec_session *session,
@@ -516,13 +574,21 @@ static enum moec_status measure_moves(struct compute_job *job, struct moec_error
     return MOEC_OK;
 }
 
+static enum moec_status measure_codecs(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_device_codecs_setup setup = {.bundle = job->bundle,
+                                                   .forward = &job->forward,
+                                                   .n_kept = job->resident.n_kept,
+                                                   .limit_ns = limit_ns(job) / CODECS_SHARE};
+    return moec_device_measure_codecs(&setup, job->device, err);
+}
+
 static enum moec_status measure_waits(struct compute_job *job, struct moec_error *err)
 {
-    const uint64_t compute_ns = job->options->compute_ns > 0 ? job->options->compute_ns : DECODE_NS;
     const struct moec_device_waits_setup setup = {.bundle = job->bundle,
                                                   .forward = &job->forward,
                                                   .resident = &job->resident.base,
-                                                  .limit_ns = compute_ns / MOEC_DEVICE_WAITS,
+                                                  .limit_ns = limit_ns(job) / MOEC_DEVICE_WAITS,
                                                   .progress = job->options->progress};
     return moec_device_measure_waits(&setup, job->device, err);
 }
@@ -558,8 +624,9 @@ enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
     device->n_threads = (uint32_t)job.forward.pool.n_threads;
     (void)snprintf(device->instruction_set, sizeof device->instruction_set, "%s", options->kernels->name);
     MOEC_TRY_OUT(allocate(&job, err));
-    MOEC_TRY_OUT(decode(&job, err));
+    MOEC_TRY_OUT(decode(&job, NULL, job.max_samples, err));
     MOEC_TRY_OUT(fill_layers(&job, err));
+    MOEC_TRY_OUT(measure_deciding(&job, err));
     MOEC_TRY_OUT(measure_tokens(&job, err));
     const struct moec_device_products_setup products = {.dense = &job.model->dense,
                                                         .forward = &job.forward,
@@ -568,6 +635,7 @@ enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
     MOEC_TRY_OUT(moec_device_measure_products(&products, &device->products_ns, err));
     MOEC_TRY_OUT(measure_shared(&job, err));
     MOEC_TRY_OUT(measure_experts(&job, err));
+    MOEC_TRY_OUT(measure_codecs(&job, err));
     MOEC_TRY_OUT(measure_moves(&job, err));
     status = measure_waits(&job, err);
 out:

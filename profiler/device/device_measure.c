@@ -1,6 +1,7 @@
 #include "profiler/device/device_measure.h"
 
 #include "profiler/common/machine.h"
+#include "profiler/device/device_shape.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,8 @@ enum moec_status moec_device_measure(const struct moec_bundle *bundle,
     enum moec_status status = moec_device_measure_storage(bundle, options, &device->storage, err);
     if (status == MOEC_OK)
         status = moec_device_measure_compute(bundle, options, device, err);
+    if (status == MOEC_OK && moec_device_shape_is_of(bundle))
+        status = moec_device_shape_expand(bundle, device, err);
     if (status != MOEC_OK)
         moec_device_release(device);
     return status;

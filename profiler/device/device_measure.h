@@ -25,7 +25,8 @@ struct moec_device_options {
     const struct moec_progress *progress;   /* in steps; may be NULL */
 };
 
-/* Everything. `device` is the caller's (moec_device_release) on success. Errors: MOEC_ERR_IO,
+/* Everything; of a bundle that has a model's shapes alone (device_shape.h) what the whole model would take.
+ * `device` is the caller's (moec_device_release) on success. Errors: MOEC_ERR_IO,
  * MOEC_ERR_MEMORY, those of reading the bundle, MOEC_ERR_CANCELLED. */
 MOEC_WARN_UNUSED enum moec_status moec_device_measure(const struct moec_bundle *bundle,
                                                       const struct moec_device_options *options,

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void moec_simulated_device_release(struct moec_simulated_device *device)
@@ -121,6 +122,37 @@ static double layer_experts_ns(const struct moec_device *device, const struct mo
     return sum_ns / model->n_expert * model->top_k;
 }
 
+/* Times of the products of each way in which the model stores records; false where one was not measured. */
+static bool list_layouts(const struct moec_device *device, const struct moec_simulated_model *model,
+                         double *layout_ns)
+{
+    bool is_known = model->n_layout > 0;
+    for (uint32_t i = 0; i < model->n_layout; i++) {
+        layout_ns[i] = moec_device_expert_ns(device, &model->layouts[i]);
+        is_known = is_known && layout_ns[i] > 0;
+    }
+    for (uint32_t l = 0; l < device->n_layer; l++)
+        is_known = is_known && (!device->layers[l].is_moe || device->layers[l].experts_ns > 0);
+    return is_known;
+}
+
+/* By the codecs in which experts are stored, beside those that the layer was measured with: what it took beyond
+ * its products stays. */
+static void set_layer_of_codecs(const struct moec_device *device, const struct moec_device_layer *layer,
+                                const struct moec_simulated_model *model, const double *layout_ns,
+                                uint32_t ordinal, struct moec_simulated_device *out)
+{
+    const size_t first = (size_t)ordinal * model->n_layer_key;
+    const double all_ns = (double)layer->experts_ns;
+    const double room_ns = fmax(0, (double)layer->mlp_ns - (double)layer->shared_ns);
+    const double factor = all_ns > room_ns ? room_ns / all_ns : 1;
+    for (size_t key = first; key < first + model->n_layer_key; key++) {
+        out->compute_ns[key] = factor * layout_ns[model->layout_of[key]];
+        out->check_ns[key] = device->check_ns_per_byte * (double)model->record_bytes[key];
+    }
+    out->shared_ns[ordinal] = (double)layer->mlp_ns - all_ns * factor;
+}
+
 /* Experts that are computed together take less time than one after the other: their times are scaled so that
  * a layer of the described sizes with everything resident takes as long as it was measured to. What is left
  * beyond is the sum's. */
@@ -154,9 +186,15 @@ double moec_simulated_wait_cost(const struct moec_simulated_device *device, doub
     return cost_before;
 }
 
-static void set_compute(const struct moec_device *device, const struct moec_simulated_model *model,
-                        const struct moec_simulated_model *described, struct moec_simulated_device *out)
+static enum moec_status set_compute(const struct moec_device *device,
+                                    const struct moec_simulated_model *model,
+                                    const struct moec_simulated_model *described, bool decides,
+                                    struct moec_simulated_device *out, struct moec_error *err)
 {
+    double *layout_ns = NULL;
+    MOEC_TRY(moec_alloc((void **)&layout_ns, (uint64_t)model->n_layout + 1, sizeof *layout_ns,
+                        "simulated device", err));
+    const bool by_codecs = list_layouts(device, model, layout_ns);
     uint32_t ordinal = 0;
     double gap_ns = model->n_encoder > 0 ? 0 : (double)device->embed_ns, per_position = 0;
     for (uint32_t l = 0; l < device->n_layer; l++) {
@@ -165,10 +203,13 @@ static void set_compute(const struct moec_device *device, const struct moec_simu
         per_position += layer->attention_ns_per_position;
         if (!layer->is_moe)
             continue;
-        out->gap_ns[ordinal] = gap_ns;
+        out->gap_ns[ordinal] = gap_ns + (decides ? (double)device->decide_ns : 0);
         out->gap_ns_per_position[ordinal] = per_position;
         gap_ns = per_position = 0;
-        set_layer(device, layer, model, described, ordinal++, out);
+        if (by_codecs)
+            set_layer_of_codecs(device, layer, model, layout_ns, ordinal++, out);
+        else
+            set_layer(device, layer, model, described, ordinal++, out);
         if (ordinal == model->n_encoder)
             gap_ns = (double)device->embed_ns;
     }
@@ -178,6 +219,8 @@ static void set_compute(const struct moec_device *device, const struct moec_simu
     out->preload_ns = (double)device->preload_ns;
     out->n_waits = device->n_waits;
     memcpy(out->waits, device->waits, sizeof out->waits);
+    free(layout_ns);
+    return MOEC_OK;
 }
 
 enum moec_status moec_simulated_device_make(const struct moec_device *device,
@@ -205,7 +248,8 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
     if (device != NULL || emulation != NULL)
         MOEC_TRY_OUT(set_storage(device != NULL ? &device->storage : NULL, emulation, model, out, err));
     if (device != NULL)
-        set_compute(device, model, described != NULL ? described : model, out);
+        MOEC_TRY_OUT(set_compute(device, model, described != NULL ? described : model,
+                                 recording->logical != NULL, out, err));
     else
         out->is_recorded = emulation != NULL && recording->replay->has_times;
 out:

@@ -15,6 +15,8 @@ void moec_simulated_model_release(struct moec_simulated_model *model)
     free(model->record_bytes);
     free(model->slot_bytes);
     free(model->frequency);
+    free(model->layouts);
+    free(model->layout_of);
     *model = (struct moec_simulated_model){0};
 }
 
@@ -31,6 +33,16 @@ static enum moec_status allocate(struct moec_simulated_model *model, const struc
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&model->frequency, n_key, sizeof(float), "expert frequencies", err));
     moec_residency_frequencies(paths, model->n_form, model->frequency);
+    return MOEC_OK;
+}
+
+static enum moec_status allocate_layouts(struct moec_simulated_model *model, uint32_t n_layout,
+                                         struct moec_error *err)
+{
+    const uint64_t n_key = (uint64_t)model->n_layer * model->n_layer_key;
+    MOEC_TRY(moec_alloc((void **)&model->layouts, n_layout, sizeof *model->layouts, "record layouts", err));
+    MOEC_TRY(moec_alloc((void **)&model->layout_of, n_key, sizeof(uint32_t), "record layouts", err));
+    model->n_layout = n_layout;
     return MOEC_OK;
 }
 
@@ -95,6 +107,7 @@ static void set_sizes(const struct moec_bundle *bundle, uint32_t copy, uint32_t 
             const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
             model->record_bytes[key] = moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes;
             model->slot_bytes[key] = moec_record_slot_bytes(bundle, copy, s, e);
+            model->layout_of[key] = entry->layout;
         }
 }
 
@@ -119,6 +132,8 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
                          bundle->file.path, model->n_layer, model->n_encoder, model->n_expert, model->top_k,
                          recording->n_layer, recording->n_encoder, recording->n_expert, recording->top_k);
     MOEC_TRY_OUT(allocate(model, &bundle->paths, err));
+    MOEC_TRY_OUT(allocate_layouts(model, bundle->n_layout, err));
+    memcpy(model->layouts, bundle->layouts, bundle->n_layout * sizeof *model->layouts);
     for (uint32_t form = 0; form < model->n_form; form++)
         set_sizes(bundle, form == 0 ? copy : low, form, model);
     sum_slots(model);
@@ -146,7 +161,9 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
                                            .top_k = profile->top_k};
     MOEC_TRY_OUT(moec_profile_codecs(profile, codecs, err));
     MOEC_TRY_OUT(allocate(model, &profile->paths, err));
+    MOEC_TRY_OUT(allocate_layouts(model, 1, err));
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
+    model->layouts[0] = layout;
     const uint64_t unit = moec_bundle_choose_alignment(&profile->config);
     for (size_t key = 0; key < (size_t)model->n_layer * model->n_layer_key; key++) {
         model->record_bytes[key] = layout.n_bytes;

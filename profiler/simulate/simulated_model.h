@@ -17,6 +17,10 @@ struct moec_simulated_model {
     uint64_t *record_bytes; /* (S, F, E), owned: what is read */
     uint64_t *slot_bytes;   /* (S, F, E), owned: what it takes in the buffer */
     float *frequency;       /* (S, F, E), owned: as struct moec_residency_setup; NULL = unknown */
+    /* How records are stored, and which of these ways each one is, both owned; n_layout 0 = unknown. */
+    uint32_t n_layout;
+    struct moec_record_layout *layouts;  /* (n_layout) */
+    uint32_t *layout_of;                 /* (S, F, E) */
     const struct moec_path_table *paths; /* borrowed; n_layer 0 when there is none, never NULL */
     char sizes[96];                      /* where the sizes come from, for people */
 

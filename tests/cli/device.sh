@@ -47,7 +47,7 @@ try 0 "imagined storage, by moec-run" "$build/moec-run" --describe-device --file
     --emulate-storage 550MB/s,80us --compute-time 0.05 --threads 1 --cpu scalar
 # Without what is measured they are the same bytes.
 for name in e f; do
-    sed 's/\(_ns\|_byte\|_position\)": [0-9.e-]*/\1": measured/' "$work/$name.json" >"$work/$name.rest"
+    sed 's/\(["_]ns\|_byte\|_position\)": [0-9.e-]*/\1": measured/' "$work/$name.json" >"$work/$name.rest"
 done
 same "$work/f.rest" "$work/e.rest" "is described as by moec"
 try 0 "a trace to simulate" "$moec" run "$work/m.moec" -p "The old miller" -n 8 --trace "$work/t.json"
@@ -59,6 +59,38 @@ says stderr "^moec-run --describe-device: name one bundle" "names itself"
 try 0 "a prompt may be that word" "$build/moec-run" "$work/m.moec" -p --describe-device -n 2
 try 0 "its help" "$build/moec-run" --describe-device --help
 says stdout "^  moec-run --describe-device model.moec -o device.json" "names the program"
+
+# ---- before there is a bundle: a model's shapes ----
+try 0 "a folder with a config alone" mkdir "$work/shape"
+cp $model/config.json "$work/shape"
+try 0 "shapes of a model" "$moec" device --shape "$work/shape" -o "$work/s.json" --emulate-storage 100MB/s --compute-time 0.05 -q
+says stdout "^  +8 +[0-9.]+ kB" "experts are timed in what a search would store"
+names "$work/s.json" | sort -u >"$work/names-of-shape"
+names "$work/e.json" | sort -u >"$work/names-of-emulated"
+same "$work/names-of-shape" "$work/names-of-emulated" "the description has the names of a bundle's"
+if [ "$(grep -c '"moe": ' "$work/s.json")" -eq 6 ]; then pass "of every layer"; else fail "of every layer"; fi
+for codec in 'int2 shift channel' 'int4 shift channel' 'int8 asymmetric nested g64' bf16; do
+    if [ "$(grep -c "\"codec\": \"$codec\"" "$work/s.json")" -eq 2 ]; then pass "$codec is timed by projection"; else fail "$codec"; fi
+done
+set -- "$work"/*.shape*
+if [ -e "$1" ]; then fail "nothing is left beside it: $*"; else pass "nothing is left beside it"; fi
+try 0 "a probe for another device" "$moec" device --shape "$work/shape/config.json" --probe "$work/p.moec"
+says stdout "moec-run --describe-device .*p.moec" "names the command there"
+try 0 "is a whole bundle" "$moec" verify "$work/p.moec"
+try 0 "moec-run describes the device with it" "$build/moec-run" --describe-device "$work/p.moec" -o "$work/q.json" \
+    --read-time 0.002 --compute-time 0.05 -q
+for name in q s; do
+    sed -n '/"compute"/,$p' "$work/$name.json" >"$work/$name.compute"
+    names "$work/$name.compute" >"$work/names-of-$name"
+done
+same "$work/names-of-q" "$work/names-of-s" "as moec describes the shapes"
+try 1 "shapes, by moec-run" "$build/moec-run" --describe-device --shape "$work/shape" -o "$work/x.json"
+says stderr "write a probe with 'moec device --shape" "names what would do"
+try 2 "a bundle and shapes" "$moec" device "$work/m.moec" --shape "$work/shape" -o "$work/x.json"
+says stderr "name one bundle" "is refused"
+try 2 "a probe of a bundle" "$moec" device "$work/m.moec" --probe "$work/x.moec" -o "$work/x.json"
+says stderr "name the model with --shape" "is refused"
+try 1 "shapes of what is no model" "$moec" device --shape "$work" -o "$work/x.json"
 
 try 2 "without a bundle" "$moec" device -o "$work/x.json"
 says stderr "name one bundle" "it says what is missing"

@@ -18,6 +18,8 @@ static struct moec_device sample(bool is_emulated)
                                  .check_ns_per_byte = 0.125,
                                  .move_ns_per_byte = 0.25,
                                  .preload_ns = 77,
+                                 .decide_ns = is_emulated ? 0 : 88,
+                                 .n_products = is_emulated ? 0 : 2,
                                  .n_waits = 2,
                                  .waits = {{1000, 200, 30}, {5000, 400, 0}},
                                  .n_layer = 2};
@@ -30,7 +32,8 @@ static struct moec_device sample(bool is_emulated)
                                                   .attention_ns_per_position = 1.5,
                                                   .router_ns = 22,
                                                   .mlp_ns = 23,
-                                                  .shared_ns = 4};
+                                                  .shared_ns = 4,
+                                                  .experts_ns = is_emulated ? 0 : 17};
     if (is_emulated) {
         device.storage = (struct moec_device_storage){.is_emulated = true,
                                                       .bytes_per_second = 550000000,
@@ -52,6 +55,8 @@ static struct moec_device sample(bool is_emulated)
             .gathers = {{256, 8000000, 400}},
             .experts = {{2, 1000, 3000}, {8, 4000, 9000}}};
     } else {
+        device.products[0] = (struct moec_device_product){"int2 shift channel", false, 96, 128, 3264, 70};
+        device.products[1] = (struct moec_device_product){"bf16", true, 96, 128, 24576, 90};
         device.storage.n_reads = 2;
         device.storage.reads = calloc(2, sizeof *device.storage.reads);
         assert_non_null(device.storage.reads);
@@ -105,12 +110,14 @@ static void test_device__comes_back_as_it_was_written(void **state)
             assert_true(a->is_moe == b->is_moe && a->attention_ns == b->attention_ns &&
                         a->attention_ns_per_position == b->attention_ns_per_position &&
                         a->router_ns == b->router_ns && a->mlp_ns == b->mlp_ns &&
-                        a->shared_ns == b->shared_ns);
+                        a->shared_ns == b->shared_ns && a->experts_ns == b->experts_ns);
         }
         assert_true(back.embed_ns == 500 && back.head_ns == 70000 && back.token_ns == 600000 &&
                     back.token_position == 40 && back.products_ns == (emulated ? 510000 : 0) &&
                     back.check_ns_per_byte == 0.125 && back.move_ns_per_byte == 0.25 &&
-                    back.preload_ns == 77);
+                    back.preload_ns == 77 && back.decide_ns == device.decide_ns);
+        assert_int_equal(back.n_products, device.n_products);
+        assert_memory_equal(back.products, device.products, sizeof back.products);
         assert_int_equal(back.n_waits, 2);
         assert_memory_equal(back.waits, device.waits, sizeof back.waits);
         assert_string_equal(back.gpu.name, emulated ? "a GPU" : "");

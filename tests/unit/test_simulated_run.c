@@ -261,6 +261,57 @@ static void test_simulated_run__refusals(void **state)
     release(&made);
 }
 
+/* Two layers of four experts of two codecs, two of each; a layer was measured with experts that took 400 in all of
+ * the 700 that are not the shared one's, or with such as took twice what there was. */
+static void test_simulated_run__experts_take_what_their_codecs_take(void **state)
+{
+    (void)state;
+    static const struct moec_config config = {.n_embd = 128, .n_ff_expert = 96, .plain_mlp = true};
+    const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 64}, {.dtype = MOEC_DTYPE_INT8}};
+    struct moec_record_layout layouts[2];
+    uint32_t layout_of[8];
+    struct moec_device device = {.n_layer = 2, .n_products = 4, .decide_ns = 7};
+    struct moec_recorded_logical logical = {0};
+    struct made made;
+    struct moec_error err = {0};
+    synthetic_steps(2, 4, 2, 0, 2, &made.replay);
+    synthetic_choices(1, &made.replay);
+    synthetic_recording(&made.replay, &made.recording);
+    synthetic_model(&made.recording, NULL, &made.model);
+    for (uint32_t i = 0; i < 4; i++) { /* 100 and 20 of the first, 200 and 60 of the second */
+        struct moec_device_product *product = &device.products[i];
+        *product = (struct moec_device_product){
+            .is_down = i % 2 > 0, .rows = 96, .columns = 128, .ns = (i % 2 > 0 ? 20 : 100) * (i / 2 + 1)};
+        product->ns += i == 3 ? 20 : 0;
+        char text[40];
+        (void)snprintf(product->codec, sizeof product->codec, "%s", moec_codec_name(codecs[i / 2], text));
+        layouts[i / 2] = moec_record_layout_make(&config, codecs[i / 2]);
+    }
+    for (uint32_t key = 0; key < 8; key++)
+        layout_of[key] = key % 2;
+    struct moec_device_layer layers[] = {
+        {.is_moe = true, .mlp_ns = 800, .shared_ns = 100, .experts_ns = 400},
+        {.is_moe = true, .mlp_ns = 300, .shared_ns = 100, .experts_ns = 400}};
+    device.layers = layers;
+    device.storage = (struct moec_device_storage){.is_emulated = true, .bytes_per_second = 1000};
+    made.model.n_layout = 2;
+    made.model.layouts = layouts;
+    made.model.layout_of = layout_of;
+    made.recording.logical = &logical;
+    assert_status(
+        moec_simulated_device_make(&device, NULL, &made.recording, &made.model, NULL, &made.device, &err),
+        MOEC_OK, err);
+    for (uint32_t key = 0; key < 8; key++)
+        assert_true(made.device.compute_ns[key] == (key % 2 == 0 ? 120 : 260) / (key < 4 ? 1.0 : 2.0));
+    assert_true(made.device.shared_ns[0] == 400 && made.device.shared_ns[1] == 100);
+    assert_true(made.device.gap_ns[0] == 7 && made.device.gap_ns[1] == 7); /* routes decide */
+    made.recording.logical = NULL;
+    made.model.n_layout = 0;
+    made.model.layouts = NULL;
+    made.model.layout_of = NULL;
+    release(&made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_simulated_run__time_decides_nothing),
         cmocka_unit_test(test_simulated_run__warming_up_does_not_count),
         cmocka_unit_test(test_simulated_run__refusals),
+        cmocka_unit_test(test_simulated_run__experts_take_what_their_codecs_take),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

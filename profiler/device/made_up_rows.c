@@ -1,0 +1,49 @@
+#include "profiler/device/made_up_rows.h"
+
+#include "formats/base/memory.h"
+#include "formats/model/record.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum moec_status moec_made_up_rows_make(struct moec_codec codec, uint32_t columns,
+                                        struct moec_made_up_rows *out, struct moec_error *err)
+{
+    const float size = 1 / sqrtf((float)columns);
+    void *rows = NULL, *weights = NULL;
+    uint32_t state = 1;
+    size_t failed = 0;
+    *out = (struct moec_made_up_rows){.row_bytes = moec_codec_row_bytes(codec, columns)};
+    MOEC_TRY(moec_alloc(&rows, MOEC_MADE_UP_ROWS, out->row_bytes, "made-up weights", err));
+    out->rows = rows;
+    enum moec_status status =
+        moec_alloc(&weights, (uint64_t)MOEC_MADE_UP_ROWS * columns, sizeof(float), "made-up weights", err);
+    if (status == MOEC_OK) {
+        float *at = weights;
+        for (size_t i = 0; i < (size_t)MOEC_MADE_UP_ROWS * columns; i++) {
+            state = state * 1664525u + 1013904223u;
+            at[i] = (float)(int32_t)state * 0x1p-31f * size;
+        }
+        status =
+            moec_rows_encode(codec, at, MOEC_MADE_UP_ROWS, columns, out->rows, out->row_bytes, &failed, err);
+        free(weights);
+    }
+    if (status != MOEC_OK)
+        moec_made_up_rows_release(out);
+    return status;
+}
+
+void moec_made_up_rows_release(struct moec_made_up_rows *rows)
+{
+    free(rows->rows);
+    *rows = (struct moec_made_up_rows){0};
+}
+
+void moec_made_up_rows_fill(const struct moec_made_up_rows *rows, const struct moec_matrix *matrix,
+                            uint32_t seed, uint8_t *data)
+{
+    for (uint32_t row = 0; row < matrix->rows; row++)
+        memcpy(data + (size_t)row * matrix->stride_bytes,
+               rows->rows + ((size_t)seed + row) % MOEC_MADE_UP_ROWS * rows->row_bytes, rows->row_bytes);
+}
