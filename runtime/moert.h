@@ -300,6 +300,9 @@ struct moert_info {
     /* The arithmetic that the certificate of the bundle, or of its settings or its plan of sparsity where
      * they are in use, means; NULL without one. */
     const char *certified_arithmetic;
+    /* The storage that moec fit made the bundle for: bytes a second, and the latency of a request; 0 where it was not
+     * fitted. */
+    uint64_t fitted_bytes_per_second, fitted_latency_ns;
     /* Of the device, NULL and 0 without one: its name, and what is planned of its memory; in the pool of
      * experts. */
     const char *device;
@@ -323,6 +326,7 @@ struct moert_stats {
                               next layer's */
     uint64_t n_reads;       /* requests to storage that were answered */
     uint64_t pair_bytes;    /* of read_bytes: for gate and down rows alone, of experts that come in parts */
+    uint64_t busy_ns;       /* in which at least one read was under way */
 };
 
 struct moert_engine;

@@ -28,6 +28,30 @@ static double hit_rate(const struct moert_stats *stats)
 
 /* ---- text ---- */
 
+#define FEW_READS 32u
+
+int run_stats_storage_differs(const struct moert_info *info, const struct moert_stats *stats)
+{
+    if (info->fitted_bytes_per_second == 0 || stats->n_reads < FEW_READS)
+        return 0;
+    const double bytes_ns = 1e9 * (double)stats->read_bytes / (double)info->fitted_bytes_per_second;
+    const double most_ns = bytes_ns + (double)stats->n_reads * (double)info->fitted_latency_ns;
+    const double busy_ns = (double)stats->busy_ns;
+    return busy_ns > 2 * most_ns ? 1 : 2 * busy_ns < bytes_ns ? -1 : 0;
+}
+
+static void print_fitted(FILE *out, const struct moert_info *info, const struct moert_stats *stats)
+{
+    const int differs = run_stats_storage_differs(info, stats);
+    if (differs != 0)
+        fprintf(out,
+                "          %s as the storage that the bundle was fitted for: %.6g MB/s here, fitted for %.6g "
+                "MB/s after %.6g us;\n          moec fit with --device-file finds what suits this device\n",
+                differs > 0 ? "less than half as fast" : "more than twice as fast",
+                rate((double)stats->read_bytes, (double)stats->busy_ns * 1e-9) / 1e6,
+                (double)info->fitted_bytes_per_second / 1e6, (double)info->fitted_latency_ns / 1e3);
+}
+
 static void print_experts(FILE *out, const struct moert_engine *engine)
 {
     const struct moert_info info = moert_engine_info(engine);
@@ -51,6 +75,7 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
         fprintf(out, "          %s of it neurons alone; %" PRIu64 " requests\n",
                 cli_memory_text(a, stats.pair_bytes), stats.n_reads);
     fprintf(out, "          %s\n", info.io);
+    print_fitted(out, &info, &stats);
     if (stats.stall_ns > stats.compute_ns)
         fprintf(out,
                 "          most of the time is waiting: moec fit makes the fastest bundle for this device\n");
@@ -349,6 +374,7 @@ static void put_counters(struct node *node, const struct moert_stats *stats)
     put_u64(node, "pair_bytes", stats->pair_bytes);
     put_u64(node, "preload_bytes", stats->preload_bytes);
     put_u64(node, "read_ns", stats->read_ns);
+    put_u64(node, "busy_ns", stats->busy_ns);
     put_u64(node, "stall_ns", stats->stall_ns);
     put_u64(node, "compute_ns", stats->compute_ns);
 }
@@ -434,6 +460,7 @@ static void add_counters(struct moert_stats *sum, const struct moert_stats *one)
     sum->read_bytes += one->read_bytes;
     sum->preload_bytes += one->preload_bytes;
     sum->read_ns += one->read_ns;
+    sum->busy_ns += one->busy_ns;
     sum->stall_ns += one->stall_ns;
     sum->compute_ns += one->compute_ns;
     sum->n_reads += one->n_reads;
@@ -458,6 +485,15 @@ static void put_experts(struct node *root, const struct moert_engine *engine, ui
     put_counters(&experts, &sum);
     put_double(&experts, "hit_rate", hit_rate(&sum));
     close_node(&experts, '}');
+    const struct moert_info info = moert_engine_info(engine);
+    if (info.fitted_bytes_per_second == 0)
+        return;
+    const int differs = run_stats_storage_differs(&info, &sum);
+    struct node fitted = open_node(root, "fitted_storage", '{');
+    put_u64(&fitted, "bytes_per_second", info.fitted_bytes_per_second);
+    put_u64(&fitted, "latency_ns", info.fitted_latency_ns);
+    put_text(&fitted, "here", differs > 0 ? "slower" : differs < 0 ? "faster" : "alike");
+    close_node(&fitted, '}');
 }
 
 static void put_decisions(struct node *root, const struct moert_engine *engine,

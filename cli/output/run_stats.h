@@ -23,6 +23,11 @@ struct run_figures {
     const char *note;                 /* moert_engine_warning, "" = nothing */
 };
 
+/* Whether storage took more than twice the time, 1, or less than half of it, -1, that the storage would have taken
+ * which the bundle was fitted for; else 0, also for a bundle that was not fitted and after few reads. What lies
+ * between reads that wait for each other and reads that wait for nothing cannot be told apart. */
+int run_stats_storage_differs(const struct moert_info *info, const struct moert_stats *stats);
+
 void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures);
 
 /* On one line. "layers" has the counters of each layer, "experts" those of all layers together. */

@@ -263,11 +263,21 @@ void fit_device_speed(const struct fit_device *device, uint64_t *bytes_per_secon
     const struct moec_device_storage *storage = &device->described.storage;
     *bytes_per_second = storage->bytes_per_second;
     *latency_ns = storage->latency_ns;
-    for (uint32_t i = 0; i < storage->n_reads; i++)
-        if (storage->reads[i].bytes_per_second > *bytes_per_second) {
-            *bytes_per_second = storage->reads[i].bytes_per_second;
-            *latency_ns = storage->reads[i].latency_ns_median;
-        }
+    for (uint32_t i = 0; i < storage->n_reads; i++) {
+        const struct moec_device_read *read = &storage->reads[i];
+        if (read->is_direct == storage->is_direct_faster && read->bytes_per_second > *bytes_per_second)
+            *bytes_per_second = read->bytes_per_second;
+    }
+    for (uint32_t i = 0; i < storage->n_reads; i++) {
+        const struct moec_device_read *read = &storage->reads[i];
+        const double bytes_ns = 1e9 * (double)read->record_bytes / (double)*bytes_per_second;
+        if (read->is_direct != storage->is_direct_faster || read->depth != 1)
+            continue;
+        *latency_ns = (double)read->latency_ns_median > bytes_ns
+                          ? (uint64_t)((double)read->latency_ns_median - bytes_ns)
+                          : 0;
+        break;
+    }
 }
 
 void fit_device_release(struct fit_device *device, bool is_finished)

@@ -55,7 +55,7 @@ MOEC_WARN_UNUSED enum moec_status fit_device_open(const struct cli_args *args, c
                                                   struct fit_device *device, struct moec_error *err);
 /* Its storage from now on is so many times as fast. */
 void fit_device_scale(struct fit_device *device, double factor);
-/* Of its storage, one record at a time where it was measured. */
+/* Of its storage: where it was measured the best bandwidth, and what one read takes beyond its bytes. */
 void fit_device_speed(const struct fit_device *device, uint64_t *bytes_per_second, uint64_t *latency_ns);
 /* Removes what was kept, where the work is finished. */
 void fit_device_release(struct fit_device *device, bool is_finished);

@@ -382,6 +382,8 @@ static enum moec_status take_fit(struct moec_bundle *bundle, struct moec_error *
     MOEC_TRY(moec_bundle_load_fit(bundle, &fit, err));
     bundle->fitted_memory_bytes = fit.memory_bytes;
     bundle->fitted_buffer_bytes = fit.buffer_bytes;
+    bundle->fitted_bytes_per_second = fit.bytes_per_second;
+    bundle->fitted_latency_ns = fit.latency_ns;
     (void)snprintf(bundle->fitted_evict, sizeof bundle->fitted_evict, "%s", fit.evict);
     (void)snprintf(bundle->fitted_predict, sizeof bundle->fitted_predict, "%s", fit.predict);
     return MOEC_OK;

@@ -125,7 +125,7 @@ struct moec_bundle {
     struct moec_path_table paths;              /* n_layer 0 when absent */
     bool has_predictor;                        /* formats/bundle/bundle_predictor.h */
     char fitted_evict[16], fitted_predict[16]; /* formats/bundle/bundle_fit.h; "" = it was not fitted */
-    uint64_t fitted_memory_bytes, fitted_buffer_bytes;
+    uint64_t fitted_memory_bytes, fitted_buffer_bytes, fitted_bytes_per_second, fitted_latency_ns;
     struct moec_routing_summary routing;
     struct moec_certificate certificate;
     struct moec_provenance provenance;

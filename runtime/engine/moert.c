@@ -639,6 +639,8 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .vram_bytes = engine->gpu != NULL ? engine->gpu->plan.total_bytes : 0,
         .vram_pool_bytes = engine->gpu != NULL ? moec_engine_gpu_pool_bytes(engine->gpu) : 0,
         .certified_arithmetic = engine->certified[0] != '\0' ? engine->certified : NULL,
+        .fitted_bytes_per_second = engine->bundle->fitted_bytes_per_second,
+        .fitted_latency_ns = engine->bundle->fitted_latency_ns,
     };
 }
 
@@ -697,6 +699,7 @@ static struct moert_stats to_stats(const struct moec_cache_counters *counters, u
         .read_bytes = counters->read_bytes,
         .preload_bytes = counters->preload_bytes,
         .read_ns = counters->read_ns,
+        .busy_ns = counters->busy_ns,
         .stall_ns = counters->stall_ns,
         .compute_ns = compute_ns,
         .n_reads = counters->n_reads,

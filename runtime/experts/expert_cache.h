@@ -169,6 +169,7 @@ struct moec_cache_counters {
     uint64_t preload_bytes; /* of these, for guesses */
     uint64_t read_ns;       /* from asking the device until its answer was taken, summed over reads */
     uint64_t stall_ns;      /* sessions waited for records */
+    uint64_t busy_ns;       /* of read_ns, while no read was under way that was counted before */
     uint64_t moved_bytes;   /* by compaction, counted where the record that needed the room belongs */
 };
 

@@ -49,6 +49,7 @@ void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_
     sum->unit_bytes += one->unit_bytes;
     sum->preload_bytes += one->preload_bytes;
     sum->read_ns += one->read_ns;
+    sum->busy_ns += one->busy_ns;
     sum->stall_ns += one->stall_ns;
     sum->moved_bytes += one->moved_bytes;
 }

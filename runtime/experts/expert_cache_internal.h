@@ -72,6 +72,7 @@ struct moec_expert_cache {
     struct moec_cache_read *free_reads[MOEC_CACHE_DEPTH];
     uint32_t depth, n_free;
     uint64_t last_done_ns;
+    uint64_t busy_until_ns; /* of the reads that were counted */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* for sessions: a record came, went or was released, or the reader is free */

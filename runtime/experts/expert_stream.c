@@ -48,6 +48,7 @@ struct moec_expert_stream {
     struct moec_read *reads;      /* (reader->depth), owned */
     struct moec_read *free_reads; /* through next */
     uint32_t n_reading;
+    uint64_t busy_until_ns; /* of the reads that were counted */
 
     uint64_t tail;    /* oldest record in the ring */
     uint64_t head;    /* next one to ask for */
@@ -183,6 +184,7 @@ static void count_read(struct moec_expert_stream *stream, const struct moec_read
     const uint32_t key = (uint32_t)read->tag;
     struct moec_cache_counters *counters = &stream->counters[key / stream->n_expert];
     counters->read_ns += read->done_ns > read->begun_ns ? read->done_ns - read->begun_ns : 0;
+    counters->busy_ns += moec_read_busy_ns(&stream->busy_until_ns, read->begun_ns, read->done_ns);
     counters->n_reads += read->error == 0;
     counters->read_bytes += read->error == 0 ? read->n_bytes : 0;
     moec_trace_span(stream->trace, stream->entries[key].is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,

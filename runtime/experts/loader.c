@@ -239,6 +239,7 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
     const bool is_demand = read->is_units || entry->kind == MOEC_CACHE_DEMANDED;
     const uint64_t begun_ns = read->read.begun_ns, done_ns = read->read.done_ns;
     counters->read_ns += done_ns > begun_ns ? done_ns - begun_ns : 0;
+    counters->busy_ns += moec_read_busy_ns(&cache->busy_until_ns, begun_ns, done_ns);
     if (read->read.error == 0) {
         counters->n_reads++;
         counters->read_bytes += read->read.n_bytes;

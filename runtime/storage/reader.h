@@ -38,6 +38,15 @@ struct moec_read {
     uint32_t n_flying;                  /* of them */
 };
 
+/* Of a read that is counted, the time in which none that was counted before it was under way; *until_ns, 0 at
+ * first, is when the last of these ended. */
+static inline uint64_t moec_read_busy_ns(uint64_t *until_ns, uint64_t begun_ns, uint64_t done_ns)
+{
+    const uint64_t from_ns = begun_ns > *until_ns ? begun_ns : *until_ns;
+    *until_ns = done_ns > *until_ns ? done_ns : *until_ns;
+    return done_ns > from_ns ? done_ns - from_ns : 0;
+}
+
 struct moec_reader;
 
 struct moec_reader_ops {

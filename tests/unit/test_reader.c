@@ -868,6 +868,18 @@ static void test_reader__emulation_is_parsed(void **state)
     }
 }
 
+static void test_reader__busy_times_overlap(void **state)
+{
+    (void)state;
+    uint64_t until = 0;
+    assert_int_equal(moec_read_busy_ns(&until, 100, 200), 100);
+    assert_int_equal(moec_read_busy_ns(&until, 110, 300), 100); /* of it, beside the first */
+    assert_int_equal(moec_read_busy_ns(&until, 120, 250), 0);
+    assert_int_equal(moec_read_busy_ns(&until, 400, 450), 50);
+    assert_int_equal(moec_read_busy_ns(&until, 460, 455), 0);
+    assert_int_equal(until, 455);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -894,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_reader__emulated_requests_are_cancelled_before_they_begin),
         cmocka_unit_test(test_reader__emulated_errors_come_through),
         cmocka_unit_test(test_reader__emulation_is_parsed),
+        cmocka_unit_test(test_reader__busy_times_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
