@@ -1,7 +1,9 @@
 /* What a compile keeps for the case that it is interrupted: units of work in a journal
- * (profiler/common/unit.h) whose job is the model and the windows or rows that everything is measured on.
+ * (profiler/common/unit.h) whose job is the model, the windows or rows that everything is measured on, and the revision
+ * of what fits encode.
  * Targets, policy and dense weights are no part of it, because each unit's key names what it depends on. */
 #include "compiler/compile/compile_internal.h"
+#include "compiler/fit/gptq.h"
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
@@ -74,6 +76,7 @@ static void describe_job(const struct moec_compile_run *run, struct moec_job_tex
     char hex[2 * MOEC_SHA256_BYTES + 1];
     const struct moec_row_metric_options *rows = run->options->rows;
     moec_job_line(text, "moec", "%s", MOEC_VERSION);
+    moec_job_line(text, "fit", "revision %u", MOEC_GPTQ_REVISION);
     moec_job_line(text, "arithmetic", "%s", run->profile->arithmetic);
     moec_sha256_hex(run->model_digest, hex);
     moec_job_line(text, "model", "%s", hex);

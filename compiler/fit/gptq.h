@@ -45,6 +45,10 @@
  * only weights, on every machine alike. */
 #define MOEC_GPTQ_MAX_INPUTS 8192u
 
+/* Of what fits encode from the same inputs: raised whenever codes or scales may come out otherwise. Journals name it, so
+ * that one does not mix codes of two versions. 2: shift codes begin with the scales foretold for them. */
+#define MOEC_GPTQ_REVISION 2u
+
 struct moec_gptq;
 
 /* For matrices with K inputs, 1 <= K <= MOEC_GPTQ_MAX_INPUTS. Takes moec_gptq_bytes(K), from

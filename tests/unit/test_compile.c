@@ -297,6 +297,70 @@ static void test_compile__a_journal_keeps_what_is_left_out(void **state)
     free(journal);
 }
 
+struct heard {
+    char lines[1024];
+};
+
+static void hear(void *context, const char *line)
+{
+    struct heard *heard = context;
+    (void)strncat(heard->lines, line, sizeof heard->lines - strlen(heard->lines) - 1);
+}
+
+/* A journal as a version leaves it whose fits were others: `line` in place of that of this one. */
+static void make_older(const char *path, const char *line)
+{
+    struct moec_journal journal;
+    char job[8192] = "";
+    MUST(moec_journal_open(&journal, path, NULL, &err));
+    const char *own = strstr(journal.job, "fit: ");
+    assert_non_null(own);
+    const char *rest = strchr(own, '\n') + 1;
+    (void)snprintf(job, sizeof job, "%.*s%s%s", (int)(own - journal.job), journal.job, line, rest);
+    moec_journal_close(&journal);
+    assert_int_equal(unlink(path), 0);
+    MUST(moec_journal_create(&journal, path, job, &err));
+    MUST(moec_journal_append(&journal, 1, "scope", NULL, 0, &err));
+    moec_journal_close(&journal);
+}
+
+/* Fits of another version are neither continued nor lost in silence: a journal that was named is refused, another is
+ * begun anew. */
+static void test_compile__continues_no_fits_of_another_version(void **state)
+{
+    struct bench *b = *state;
+    static const char *const lines[] = {"",
+                                        "fit: revision 1\n"}; /* the first of a version without such a line */
+    const uint8_t digest[MOEC_SHA256_BYTES] = {1};
+    struct heard heard = {""};
+    const struct moec_compile_hooks hooks = {.note = hear, .context = &heard};
+    struct moec_compile_options options = options_of(b, 100);
+    char *journal = temporary_path(b->folder, "older.journal");
+    options.journal_path = journal;
+    options.keeps_journal = true;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct moec_error why = {0};
+        (void)remove(journal);
+        options.keeps_journal = true;
+        moec_compile_report_release(&b->report);
+        MUST(moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &err));
+        make_older(journal, lines[i]);
+        moec_compile_report_release(&b->report);
+        assert_status(
+            moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &why),
+            MOEC_ERR_MISMATCH, why);
+        assert_message(why, i == 0 ? "its fit is 'none' (this run: 'revision" : "its fit is 'revision 1'");
+        options.keeps_journal = false;
+        heard.lines[0] = '\0';
+        moec_compile_report_release(&b->report);
+        MUST(moec_compile(b->checkpoint, &b->profile, digest, &options, &hooks, b->out, &b->report, &err));
+        assert_non_null(strstr(heard.lines, "is the journal of another job: its fit is"));
+        assert_non_null(strstr(heard.lines, "starting over"));
+        assert_int_equal(b->report.n_resumed, 0);
+    }
+    free(journal);
+}
+
 /* Each level takes less; a model of 48 layers and 128 experts no more than 2,900 windows. */
 static void test_compile__forecasts_fall_with_the_scope(void **state)
 {
@@ -338,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_compile__writes_nothing_that_is_not_proven),
         cmocka_unit_test(test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on),
         cmocka_unit_test(test_compile__a_journal_keeps_what_is_left_out),
+        cmocka_unit_test(test_compile__continues_no_fits_of_another_version),
         cmocka_unit_test(test_compile__forecasts_fall_with_the_scope),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
