@@ -26,6 +26,9 @@
 
 #include <math.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define STATES      MOEC_SHIFT_STATES
 #define WINDOW      64u
@@ -114,7 +117,7 @@ static void multiply(const struct tile *tile, uint32_t first, uint32_t n_row, co
     moec_gptq_multiply(&product, (float *)sums);
 }
 
-/* ---- rows that are outputs: one weight on ---- */
+/* ---- rows that are outputs: the paths by some weights on ---- */
 
 /* What the step to each state is. */
 struct choices {
@@ -122,184 +125,35 @@ struct choices {
     vec_bits froms[PARTS];
 };
 
-/* The states before those of one vector, by the oldest of their bits. */
-struct before {
-    vec targets[OLDEST], costs[OLDEST];
-    vec_bits starts[OLDEST];
-};
+#define WALK_LANES 4
+#define TARGET
+#define NAMED(name) name##_plain
+#include "compiler/fit/gptq_trellis_walk.h"
 
-/* Of a vector of states, each with the best of the steps to it. */
-struct after {
-    vec cost, level;
-    vec_bits start, code;
-};
+#ifdef __x86_64__
+#define WALK_LANES  8
+#define TARGET      __attribute__((target("avx2")))
+#define NAMED(name) name##_avx2
+#include "compiler/fit/gptq_trellis_walk.h"
 
-static inline __attribute__((always_inline)) struct after
-choose(const struct paths *paths, const struct before *before, const uint32_t n_free, uint32_t g, float price)
-{
-    struct after best = {0};
-    for (uint32_t o = 0; o < OLDEST; o++) {
-        vec level = paths->levels[0][o][g];
-        vec_bits code = {0};
-        code += o;
-        for (uint32_t f = 1; f < n_free; f++) {
-            const vec_bits is_above = (vec_bits)(before->targets[o] > paths->middles[f - 1][o][g]);
-            level = CHOSEN(is_above, level, paths->levels[f][o][g]);
-            code = CHOSEN_BITS(is_above, code, f << 2 | o);
-        }
-        const vec off = before->targets[o] - level, cost = before->costs[o] + price * (off * off);
-        const struct after next = {cost, level, before->starts[o], code};
-        if (o == 0) {
-            best = next;
-            continue;
-        }
-        const vec_bits is_less = (vec_bits)(cost < best.cost);
-        best.cost = CHOSEN(is_less, best.cost, cost);
-        best.level = CHOSEN(is_less, best.level, level);
-        best.start = CHOSEN_BITS(is_less, best.start, next.start);
-        best.code = CHOSEN_BITS(is_less, best.code, code);
-    }
-    return best;
-}
-
-/* States 16 g .. 16 g + 15 are reached from the states 16 o + 4 g .. 16 o + 4 g + 3. */
-#define LIST_BEFORE(paths, starts, g, before)                                                                \
-    for (uint32_t o = 0; o < OLDEST; o++) {                                                                  \
-        (before)[g].targets[o] = MOEC_SPREAD((paths)->targets[o], g);                                        \
-        (before)[g].costs[o] = MOEC_SPREAD((paths)->costs[o], g);                                            \
-        (before)[g].starts[o] = MOEC_SPREAD((starts)[o], g);                                                 \
-    }
-
-static inline __attribute__((always_inline)) void step(struct paths *paths, vec_bits starts[PARTS],
-                                                       const uint32_t n_free, float w, float price,
-                                                       struct choices *choices, vec_bits *steps)
-{
-    const vec_bits fourth = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
-    struct before before[PARTS];
-    vec_bits packed = {0};
-    LIST_BEFORE(paths, starts, 0, before)
-    LIST_BEFORE(paths, starts, 1, before)
-    LIST_BEFORE(paths, starts, 2, before)
-    LIST_BEFORE(paths, starts, 3, before)
-    for (uint32_t g = 0; g < PARTS; g++) {
-        const struct after after = choose(paths, &before[g], n_free, g, price);
-        paths->costs[g] = after.cost;
-        starts[g] = after.start;
-        choices->errors[g] = w - after.level;
-        choices->froms[g] = (after.code & 3) * 16 + fourth + 4 * g;
-        packed |= after.code << 8 * g;
-    }
-    *steps = packed;
-}
-
-/* Adds what the errors of a part make of the weights of a later one. */
-static inline __attribute__((always_inline)) void add_errors(const vec *errors,
-                                                             const vec factors[static LANES], vec *sum)
-{
-    const float *error = (const float *)errors;
-    vec added = *sum;
-    _Pragma("GCC unroll 16") for (uint32_t k = 0; k < LANES; k++) added += error[k] * factors[k];
-    *sum = added;
-}
-
-/* Part t begins: what the errors of the parts before it make of its weights, of the block at work and the one before
- * it. Most paths share what is older than the last part, which is added up once for each state that was in between. */
-static inline __attribute__((always_inline)) void open_part(const struct tile *tile, struct paths *paths,
-                                                            uint32_t t)
-{
-    const uint32_t part = t % BLOCK_PARTS;
-    const vec *factors = tile->factors[part] + (BLOCK_PARTS + part - 1) * LANES;
-    vec last[LANES];
-    const uint32_t *starts = (const uint32_t *)paths->starts[(t + 2) % KEPT],
-                   *before = (const uint32_t *)paths->starts[(t + 1) % KEPT];
-    uint64_t seen = 0;
-    memcpy(last, factors, sizeof last);
-    for (uint32_t s = 0; s < STATES; s++) {
-        const uint32_t start = starts[s];
-        if ((seen >> start & 1) != 0)
-            continue;
-        seen |= (uint64_t)1 << start;
-        vec *sum = &tile->older[start];
-        *sum = (vec){0};
-        if (part > 0)
-            add_errors(&paths->errors[t % KEPT][before[start]], factors - 2 * LANES, sum);
-        add_errors(&paths->errors[(t + 1) % KEPT][start], factors - LANES, sum);
-    }
-    for (uint32_t s = 0; s < STATES; s++) {
-        vec *sum = &paths->errors[t % KEPT][s];
-        *sum = tile->older[starts[s]];
-        add_errors(&paths->errors[(t + 2) % KEPT][s], last, sum);
-        ((uint32_t *)paths->starts[t % KEPT])[s] = s;
-    }
-}
-
-/* Each state takes the errors and sums of the state before it: the error of the step in the place of weight i of the
- * part, its sum gone, and what it makes of those after it. */
-static inline __attribute__((always_inline)) void extend(const struct choices *choices, uint32_t i,
-                                                         const vec *factors, const vec from[static STATES],
-                                                         vec next[static STATES])
-{
-    const vec_bits places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const vec_bits stays = (vec_bits)(places != i);
-    const float *errors = (const float *)choices->errors;
-    const uint32_t *froms = (const uint32_t *)choices->froms;
-    _Pragma("GCC unroll 8") for (uint32_t s = 0; s < STATES; s++) next[s] =
-        (vec)((vec_bits)from[froms[s]] & stays) + errors[s] * *factors;
-}
-
-static inline __attribute__((always_inline)) void list_targets(struct paths *paths, const vec *sums,
-                                                               uint32_t i, float base)
-{
-    _Pragma("GCC unroll 8") for (uint32_t s = 0; s < STATES; s++)((float *)paths->targets)[s] =
-        base + ((const float *)&sums[s])[i];
-}
+#define WALK_LANES  16
+#define TARGET      __attribute__((target("avx512f")))
+#define NAMED(name) name##_avx512
+#include "compiler/fit/gptq_trellis_walk.h"
+#endif
 
 /* One output's paths by n weights on, from `begin`, where a block begins. */
-static inline __attribute__((always_inline)) void walk_any(const struct tile *tile, const uint32_t n_free,
-                                                           uint32_t lane, uint32_t begin, uint32_t n)
-{
-    const struct encoding *e = tile->e;
-    struct paths *paths = &tile->paths[lane];
-    for (uint32_t first = 0; first < n; first += LANES) {
-        const uint32_t t = (begin + first) / LANES, length = n - first < LANES ? n - first : LANES;
-        vec *sums = paths->errors[t % KEPT], *next = tile->others;
-        open_part(tile, paths, t);
-        list_targets(paths, sums, 0, tile->bases[first][lane]);
-        for (uint32_t k = 0; k < length; k++) {
-            const uint32_t i = begin + first + k;
-            vec *const last = sums;
-            struct choices choices;
-            step(paths, paths->starts[t % KEPT], n_free, tile->weights[i][lane],
-                 (float)(e->gptq->costs[i] / tile->largest), &choices, &paths->steps[i % WINDOW]);
-            extend(&choices, k, &tile->factors[first / LANES][DECIDED + first + k], sums, next);
-            if (k + 1 < length)
-                list_targets(paths, next, k + 1, tile->bases[first + k + 1][lane]);
-            sums = next;
-            next = last;
-        }
-    }
-}
+typedef void walker(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n);
 
-GPTQ_CLONES static void walk_two(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
+static walker *best_walk(void)
 {
-    walk_any(tile, 1, lane, begin, n);
-}
-
-GPTQ_CLONES static void walk_three(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
-{
-    walk_any(tile, 2, lane, begin, n);
-}
-
-GPTQ_CLONES static void walk_four(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
-{
-    walk_any(tile, 4, lane, begin, n);
-}
-
-static void walk(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
-{
-    static void (*const by_free[])(const struct tile *, uint32_t, uint32_t, uint32_t) = {walk_two, walk_three,
-                                                                                         walk_four};
-    by_free[tile->shift->free_bits](tile, lane, begin, n);
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        return walk_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return walk_avx2;
+#endif
+    return walk_plain;
 }
 
 /* ---- rows that are outputs: deciding ---- */
@@ -385,7 +239,7 @@ static void start(const struct tile *tile, uint32_t lane)
     }
 }
 
-static void search_tile(struct tile *tile)
+static void search_tile(struct tile *tile, walker *walk)
 {
     const uint32_t n = tile->e->gptq->n;
     for (uint32_t lane = 0; lane < LANES; lane++)
@@ -473,6 +327,7 @@ static void list_levels(const struct encoding *e, uint32_t output, size_t stride
 /* A matrix whose rows are outputs, at work. */
 struct matrix {
     struct encoding *e;
+    walker *walk;
     uint32_t width;
 };
 
@@ -555,14 +410,14 @@ static void encode_tile(void *context, size_t item, int thread)
         for (uint32_t lane = 0; lane < LANES; lane++)
             tile.weights[i][lane] = lane < tile.n ? e->weights[place_of(e, i, output + lane).weight] : 0;
     }
-    search_tile(&tile);
+    search_tile(&tile, matrix->walk);
 }
 
-static enum moec_status encode_outputs(struct encoding *e, const struct moec_pool *pool,
+static enum moec_status encode_outputs(struct encoding *e, const struct moec_pool *pool, walker *walk,
                                        struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct matrix matrix = {e, moec_gptq_width(e->n_output, pool->n_threads)};
+    struct matrix matrix = {e, walk, moec_gptq_width(e->n_output, pool->n_threads)};
     float *costs = NULL;
     const char *what = "paths of a matrix";
     MOEC_TRY_OUT(moec_alloc((void **)&costs, e->gptq->n, sizeof *costs, what, err));
@@ -700,5 +555,5 @@ out:
 enum moec_status moec_gptq_encode_trellis(struct encoding *e, const struct moec_pool *pool,
                                           struct moec_error *err)
 {
-    return e->by_input ? encode_inputs(e, pool, err) : encode_outputs(e, pool, err);
+    return e->by_input ? encode_inputs(e, pool, err) : encode_outputs(e, pool, best_walk(), err);
 }

@@ -24,11 +24,4 @@ typedef uint32_t moec_lane_bits __attribute__((vector_size(MOEC_PATH_LANES * siz
 #define MOEC_CHOSEN_BITS(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
 #define MOEC_CHOSEN(mask, a, b)      ((moec_lanes)MOEC_CHOSEN_BITS(mask, (moec_lane_bits)(a), (moec_lane_bits)(b)))
 
-/* Elements 4 g .. 4 g + 3 of a vector, each four times. */
-#define MOEC_FOUR_TIMES(g) 4 * (g), 4 * (g), 4 * (g), 4 * (g)
-#define MOEC_SPREAD(v, g)                                                                                    \
-    __builtin_shufflevector(v, v, MOEC_FOUR_TIMES(g), 4 * (g) + 1, 4 * (g) + 1, 4 * (g) + 1, 4 * (g) + 1,    \
-                            4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 2, 4 * (g) + 3, 4 * (g) + 3,    \
-                            4 * (g) + 3, 4 * (g) + 3)
-
 #endif

@@ -65,8 +65,6 @@ void moec_shift_values(uint32_t bits, const uint8_t *codes, size_t n, float *val
 /* b where the mask is set, else a. */
 #define CHOSEN(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
 
-#define FOUR_TIMES(i) i, i, i, i
-
 /* Levels of the steps to each state, by free bits and by the oldest bits of the state before; and where there are free
  * bits, the steps' places, and levels by place. */
 struct table {
@@ -106,18 +104,18 @@ static const struct table *table_of(uint32_t bits)
     return &tables[bits - 2];
 }
 
-#define LANES 4
+#define WALK_LANES 4
 #define TARGET
 #define NAMED(name) name##_plain
 #include "formats/codec/shift_walk.h"
 
 #ifdef __x86_64__
-#define LANES       8
+#define WALK_LANES  8
 #define TARGET      __attribute__((target("avx2")))
 #define NAMED(name) name##_avx2
 #include "formats/codec/shift_walk.h"
 
-#define LANES       16
+#define WALK_LANES  16
 #define TARGET      __attribute__((target("avx512f")))
 #define NAMED(name) name##_avx512
 #include "formats/codec/shift_walk.h"

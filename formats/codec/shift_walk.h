@@ -1,41 +1,21 @@
-/* The search of a row's path (formats/codec/shift.c) for vectors of LANES states, 4, 8 or 16, by an instruction set's
- * own operations. Included once for each set, with LANES, TARGET (a function's attribute, or nothing) and NAMED(name)
- * defined, which are taken back. Every state sees the same operations in the same order, so codes are the same. */
-typedef float NAMED(vec) __attribute__((vector_size(LANES * sizeof(float))));
-typedef uint32_t NAMED(bits) __attribute__((vector_size(LANES * sizeof(uint32_t))));
+/* The search of a row's path (formats/codec/shift.c) for vectors of WALK_LANES states, 4, 8 or 16, by an instruction
+ * set's own operations. Included once for each set, with WALK_LANES, TARGET (a function's attribute, or nothing) and
+ * NAMED(name) defined, which are taken back. Every state sees the same operations in the same order, so codes are the
+ * same. */
+#include "formats/codec/path_spread.h"
+
+typedef float NAMED(vec) __attribute__((vector_size(WALK_LANES * sizeof(float))));
+typedef uint32_t NAMED(bits) __attribute__((vector_size(WALK_LANES * sizeof(uint32_t))));
 
 #define VEC   NAMED(vec)
 #define BITS  NAMED(bits)
-#define PARTS (STATES / LANES)
-
-/* Elements (LANES / 4) q and on of a vector, each four times. */
-#if LANES == 16
-#define SPREAD(v, q)                                                                                         \
-    __builtin_shufflevector(v, v, FOUR_TIMES(4 * (q)), FOUR_TIMES(4 * (q) + 1), FOUR_TIMES(4 * (q) + 2),     \
-                            FOUR_TIMES(4 * (q) + 3))
-#define FOURTHS                                                                                              \
-    {                                                                                                        \
-        0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3                                                       \
-    }
-#elif LANES == 8
-#define SPREAD(v, q) __builtin_shufflevector(v, v, FOUR_TIMES(2 * (q)), FOUR_TIMES(2 * (q) + 1))
-#define FOURTHS                                                                                              \
-    {                                                                                                        \
-        0, 0, 0, 0, 1, 1, 1, 1                                                                               \
-    }
-#else
-#define SPREAD(v, q) __builtin_shufflevector(v, v, FOUR_TIMES(q))
-#define FOURTHS                                                                                              \
-    {                                                                                                        \
-        0                                                                                                    \
-    }
-#endif
+#define PARTS WALK_PARTS(STATES)
 
 /* Where `other` is less than `cost` it takes its place, and `o` that of `oldest`. */
 TARGET static inline __attribute__((always_inline)) void NAMED(take_lesser)(VEC *cost, BITS *oldest,
                                                                             VEC other, uint32_t o)
 {
-#if LANES == 16
+#if WALK_LANES == 16
     const __mmask16 is_less = _mm512_cmp_ps_mask(other, *cost, _CMP_LT_OQ);
     *cost = _mm512_min_ps(other, *cost); /* the second where they are equal */
     *oldest = (BITS)_mm512_mask_set1_epi32((__m512i)*oldest, is_less, (int)o);
@@ -55,7 +35,7 @@ TARGET static inline __attribute__((always_inline)) VEC NAMED(error_of)(const ui
     for (uint32_t f = 1; f < n_free; f++) {
         VEC other = v - *(const VEC *)(levels + f * stride);
         other *= other;
-#if LANES == 16
+#if WALK_LANES == 16
         error = _mm512_min_ps(other, error);
 #else
         error = (VEC)CHOSEN((BITS)(other < error), (BITS)error, (BITS)other);
@@ -72,13 +52,13 @@ NAMED(choose)(const struct table *table, const uint32_t n_free, float v, const V
               uint32_t g, const VEC least[static 2], VEC *cost, BITS *oldest)
 {
     for (uint32_t o = 0; o < OLDEST; o++) {
-#if LANES == 16
-        const VEC error = n_free == 1
-                              ? NAMED(error_of)(1, v, table->of[0][o] + g * LANES, 0)
-                              : (VEC)_mm512_permutex2var_ps(
-                                    least[0], *(const __m512i *)(table->places[o] + g * LANES), least[1]);
+#if WALK_LANES == 16
+        const VEC error =
+            n_free == 1 ? NAMED(error_of)(1, v, table->of[0][o] + g * WALK_LANES, 0)
+                        : (VEC)_mm512_permutex2var_ps(
+                              least[0], *(const __m512i *)(table->places[o] + g * WALK_LANES), least[1]);
 #else
-        const VEC error = NAMED(error_of)(n_free, v, table->of[0][o] + g * LANES, OLDEST * STATES);
+        const VEC error = NAMED(error_of)(n_free, v, table->of[0][o] + g * WALK_LANES, OLDEST * STATES);
         (void)least;
 #endif
         if (o == 0)
@@ -88,15 +68,14 @@ NAMED(choose)(const struct table *table, const uint32_t n_free, float v, const V
     }
 }
 
-/* The states of part g are reached from LANES / 4 states each of those that begin with the oldest bits o. */
-#define BEFORE(g, q, o) SPREAD(costs[(o)*PARTS / OLDEST + (g) / 4], q)
+/* The states of part g are reached from WALK_LANES / 4 states each of those that begin with the oldest bits o. */
 #define STEP_TO(g, q)                                                                                        \
     do {                                                                                                     \
-        const VEC before[OLDEST] = {BEFORE(g, q, 0), BEFORE(g, q, 1), BEFORE(g, q, 2), BEFORE(g, q, 3)};     \
+        const VEC before[OLDEST] = WALK_ALL_BEFORE(STATES, costs, g, q);                                     \
         BITS oldest = {0};                                                                                   \
         next[g] = (VEC){0};                                                                                  \
         NAMED(choose)(table, n_free, v, before, g, least, &next[g], &oldest);                                \
-        chosen |= oldest << (2 * fourths + LANES / 2 * (g));                                                 \
+        chosen |= oldest << (2 * fourths + WALK_LANES / 2 * (g));                                            \
     } while (0)
 
 /* One weight on. */
@@ -104,21 +83,21 @@ TARGET static inline __attribute__((always_inline)) void
 NAMED(step)(const struct table *table, const uint32_t n_free, float v, const VEC costs[static PARTS],
             VEC next[static PARTS], struct moec_shift_choices *choices)
 {
-    const BITS fourths = FOURTHS;
+    const BITS fourths = WALK_FOURTHS;
     BITS chosen = {0};
     VEC least[2] = {{0}};
-    for (uint32_t half = 0; half < 2 && LANES == 16 && n_free > 1; half++)
-        least[half] = NAMED(error_of)(n_free, v, table->by_place[0] + half * LANES, FEW_PLACES);
+    for (uint32_t half = 0; half < 2 && WALK_LANES == 16 && n_free > 1; half++)
+        least[half] = NAMED(error_of)(n_free, v, table->by_place[0] + half * WALK_LANES, FEW_PLACES);
     for (uint32_t g = 0; g < PARTS; g += 4) {
         STEP_TO(g, 0);
         STEP_TO(g + 1, 1);
         STEP_TO(g + 2, 2);
         STEP_TO(g + 3, 3);
     }
-#if LANES == 16
+#if WALK_LANES == 16
     chosen |= __builtin_shufflevector(chosen, chosen, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
     chosen |= __builtin_shufflevector(chosen, chosen, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3);
-#elif LANES == 8
+#elif WALK_LANES == 8
     chosen |= __builtin_shufflevector(chosen, chosen, 4, 5, 6, 7, 0, 1, 2, 3);
 #endif
     memcpy(choices->oldest, &chosen, sizeof choices->oldest);
@@ -152,10 +131,7 @@ TARGET static void NAMED(walk)(const struct table *table, uint32_t n_free, const
 #undef VEC
 #undef BITS
 #undef PARTS
-#undef SPREAD
-#undef FOURTHS
-#undef BEFORE
 #undef STEP_TO
-#undef LANES
+#undef WALK_LANES
 #undef TARGET
 #undef NAMED

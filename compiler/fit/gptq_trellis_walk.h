@@ -1,0 +1,223 @@
+/* One output's paths by some weights on (compiler/fit/gptq_trellis.c) in vectors of WALK_LANES elements, 4, 8 or 16, by
+ * an instruction set's own operations. Included once for each set, with WALK_LANES, TARGET (a function's attribute, or
+ * nothing) and NAMED(name) defined, which are taken back. Every state sees the same operations in the same order, so
+ * codes are the same. */
+#include "formats/codec/path_spread.h"
+
+typedef float NAMED(lanes) __attribute__((vector_size(WALK_LANES * sizeof(float))));
+typedef uint32_t NAMED(lane_bits) __attribute__((vector_size(WALK_LANES * sizeof(uint32_t))));
+
+#define VEC    NAMED(lanes)
+#define BITS   NAMED(lane_bits)
+#define PIECES (LANES / WALK_LANES) /* of the LANES weights of a part */
+
+/* LESS(a, b) tells where a is less, and TAKEN(where, a, b) and TAKEN_BITS take b there, else a. */
+#if WALK_LANES == 16
+#define WHERE                   __mmask16
+#define LESS(a, b)              _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
+#define TAKEN(where, a, b)      _mm512_mask_mov_ps(a, where, b)
+#define TAKEN_BITS(where, a, b) (BITS) _mm512_mask_mov_epi32((__m512i)(a), where, (__m512i)(b))
+#elif WALK_LANES == 8
+#define WHERE                   VEC
+#define LESS(a, b)              _mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#define TAKEN(where, a, b)      _mm256_blendv_ps(a, b, where)
+#define TAKEN_BITS(where, a, b) (BITS) _mm256_blendv_ps((VEC)(a), (VEC)(b), where)
+#else
+#define WHERE                   BITS
+#define LESS(a, b)              (BITS)((a) < (b))
+#define TAKEN(where, a, b)      (VEC) CHOSEN_BITS(where, (BITS)(a), (BITS)(b))
+#define TAKEN_BITS(where, a, b) CHOSEN_BITS(where, a, b)
+#endif
+
+/* Of a vector of states, each with the best of the steps to it. */
+struct NAMED(best) {
+    VEC cost, level;
+    BITS start, code;
+};
+
+/* The best of the steps to each state of vector g from those before it, which stand by the oldest of their bits. */
+TARGET static inline __attribute__((always_inline)) struct NAMED(best)
+    NAMED(choose)(const struct paths *paths, const uint32_t n_free, uint32_t g, float price,
+                  const VEC targets[static OLDEST], const VEC costs[static OLDEST],
+                  const BITS starts[static OLDEST])
+{
+    struct NAMED(best) best = {0};
+    _Pragma("GCC unroll 4") for (uint32_t o = 0; o < OLDEST; o++)
+    {
+        VEC level = ((const VEC *)paths->levels[0][o])[g];
+        BITS code = {0};
+        code += o;
+        _Pragma("GCC unroll 4") for (uint32_t f = 1; f < n_free; f++)
+        {
+            const BITS above = code - code + (f << 2 | o);
+            const WHERE is_above = LESS(((const VEC *)paths->middles[f - 1][o])[g], targets[o]);
+            level = TAKEN(is_above, level, ((const VEC *)paths->levels[f][o])[g]);
+            code = TAKEN_BITS(is_above, code, above);
+        }
+        const VEC off = targets[o] - level, cost = costs[o] + price * (off * off);
+        if (o == 0) {
+            best = (struct NAMED(best)){cost, level, starts[o], code};
+            continue;
+        }
+        const WHERE is_less = LESS(cost, best.cost);
+        best.cost = TAKEN(is_less, best.cost, cost);
+        best.level = TAKEN(is_less, best.level, level);
+        best.start = TAKEN_BITS(is_less, best.start, starts[o]);
+        best.code = TAKEN_BITS(is_less, best.code, code);
+    }
+    return best;
+}
+
+/* Vector g of the states, q = g % 4. */
+#define STEP_TO(g, q)                                                                                        \
+    do {                                                                                                     \
+        const VEC targets[OLDEST] = WALK_ALL_BEFORE(STATES, all_targets, g, q);                              \
+        const VEC before[OLDEST] = WALK_ALL_BEFORE(STATES, costs, g, q);                                     \
+        const BITS origins[OLDEST] = WALK_ALL_BEFORE(STATES, all_origins, g, q);                             \
+        const struct NAMED(best) best = NAMED(choose)(paths, n_free, g, price, targets, before, origins);    \
+        ((VEC *)paths->costs)[g] = best.cost;                                                                \
+        ((BITS *)starts)[g] = best.start;                                                                    \
+        ((VEC *)choices->errors)[g] = w - best.level;                                                        \
+        ((BITS *)choices->froms)[g] = (best.code & 3) * (STATES / OLDEST) + fourths + WALK_LANES / 4 * (g);  \
+        packed[(g) % PIECES] |= best.code << 8 * ((g) / PIECES);                                             \
+    } while (0)
+
+/* One weight on. */
+TARGET static inline __attribute__((always_inline)) void
+NAMED(step)(struct paths *paths, vec_bits starts[static PARTS], const uint32_t n_free, float w, float price,
+            struct choices *choices, vec_bits *steps)
+{
+    const BITS fourths = WALK_FOURTHS;
+    const VEC *all_targets = (const VEC *)paths->targets;
+    VEC costs[WALK_PARTS(STATES)];
+    BITS all_origins[WALK_PARTS(STATES)], packed[PIECES] = {{0}};
+    memcpy(costs, paths->costs, sizeof costs);
+    memcpy(all_origins, starts, sizeof all_origins);
+    for (uint32_t g = 0; g < WALK_PARTS(STATES); g += 4) {
+        STEP_TO(g, 0);
+        STEP_TO(g + 1, 1);
+        STEP_TO(g + 2, 2);
+        STEP_TO(g + 3, 3);
+    }
+    memcpy(steps, packed, sizeof packed);
+}
+
+/* Adds what the errors of a part make of the weights of a later one. */
+TARGET static inline __attribute__((always_inline)) void
+NAMED(add_errors)(const vec *errors, const VEC *factors, VEC sum[static PIECES])
+{
+    const float *error = (const float *)errors;
+    VEC added[PIECES];
+    memcpy(added, sum, sizeof added);
+    _Pragma("GCC unroll 16") for (uint32_t k = 0; k < LANES; k++)
+        _Pragma("GCC unroll 4") for (uint32_t h = 0; h < PIECES; h++) added[h] +=
+        error[k] * factors[k * PIECES + h];
+    memcpy(sum, added, sizeof added);
+}
+
+/* Part t begins: what the errors of the parts before it make of its weights, of the block at work and the one before
+ * it. Most paths share what is older than the last part, which is added up once for each state that was in between. */
+TARGET static inline __attribute__((always_inline)) void NAMED(open_part)(const struct tile *tile,
+                                                                          struct paths *paths, uint32_t t)
+{
+    const uint32_t part = t % BLOCK_PARTS;
+    const VEC *factors = (const VEC *)(tile->factors[part] + (BLOCK_PARTS + part - 1) * LANES);
+    VEC last[LANES * PIECES];
+    const uint32_t *starts = (const uint32_t *)paths->starts[(t + 2) % KEPT],
+                   *before = (const uint32_t *)paths->starts[(t + 1) % KEPT];
+    uint64_t seen = 0;
+    memcpy(last, factors, sizeof last);
+    for (uint32_t s = 0; s < STATES; s++) {
+        const uint32_t start = starts[s];
+        if ((seen >> start & 1) != 0)
+            continue;
+        seen |= (uint64_t)1 << start;
+        VEC *sum = (VEC *)&tile->older[start];
+        memset(sum, 0, sizeof tile->older[start]);
+        if (part > 0)
+            NAMED(add_errors)(&paths->errors[t % KEPT][before[start]], factors - 2 * LANES * PIECES, sum);
+        NAMED(add_errors)(&paths->errors[(t + 1) % KEPT][start], factors - LANES * PIECES, sum);
+    }
+    for (uint32_t s = 0; s < STATES; s++) {
+        vec *sum = &paths->errors[t % KEPT][s];
+        *sum = tile->older[starts[s]];
+        NAMED(add_errors)(&paths->errors[(t + 2) % KEPT][s], last, (VEC *)sum);
+        ((uint32_t *)paths->starts[t % KEPT])[s] = s;
+    }
+}
+
+/* Each state takes the errors and sums of the state before it: the error of the step in the place of weight i of the
+ * part, its sum gone, and what it makes of those after it. */
+TARGET static inline __attribute__((always_inline)) void NAMED(extend)(const struct choices *choices,
+                                                                       uint32_t i, const vec *factors,
+                                                                       const vec from[static STATES],
+                                                                       vec next[static STATES])
+{
+    static const uint32_t places[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const float *errors = (const float *)choices->errors;
+    const uint32_t *froms = (const uint32_t *)choices->froms;
+    BITS stays[PIECES];
+    VEC factor[PIECES];
+    memcpy(factor, factors, sizeof factor);
+    memcpy(stays, places, sizeof stays);
+    for (uint32_t h = 0; h < PIECES; h++)
+        stays[h] = (BITS)(stays[h] != i);
+    _Pragma("GCC unroll 8") for (uint32_t s = 0; s < STATES; s++)
+        _Pragma("GCC unroll 4") for (uint32_t h = 0; h < PIECES; h++)((VEC *)&next[s])[h] =
+            (VEC)(((const BITS *)&from[froms[s]])[h] & stays[h]) + errors[s] * factor[h];
+}
+
+TARGET static inline __attribute__((always_inline)) void
+NAMED(list_targets)(struct paths *paths, const vec *sums, uint32_t i, float base)
+{
+    _Pragma("GCC unroll 8") for (uint32_t s = 0; s < STATES; s++)((float *)paths->targets)[s] =
+        base + ((const float *)&sums[s])[i];
+}
+
+TARGET static inline __attribute__((always_inline)) void
+NAMED(walk_any)(const struct tile *tile, const uint32_t n_free, uint32_t lane, uint32_t begin, uint32_t n)
+{
+    const struct encoding *e = tile->e;
+    struct paths *paths = &tile->paths[lane];
+    for (uint32_t first = 0; first < n; first += LANES) {
+        const uint32_t t = (begin + first) / LANES, length = n - first < LANES ? n - first : LANES;
+        vec *sums = paths->errors[t % KEPT], *next = tile->others;
+        NAMED(open_part)(tile, paths, t);
+        NAMED(list_targets)(paths, sums, 0, tile->bases[first][lane]);
+        for (uint32_t k = 0; k < length; k++) {
+            const uint32_t i = begin + first + k;
+            vec *const last = sums;
+            struct choices choices;
+            NAMED(step)
+            (paths, paths->starts[t % KEPT], n_free, tile->weights[i][lane],
+             (float)(e->gptq->costs[i] / tile->largest), &choices, &paths->steps[i % WINDOW]);
+            NAMED(extend)(&choices, k, &tile->factors[first / LANES][DECIDED + first + k], sums, next);
+            if (k + 1 < length)
+                NAMED(list_targets)(paths, next, k + 1, tile->bases[first + k + 1][lane]);
+            sums = next;
+            next = last;
+        }
+    }
+}
+
+TARGET static void NAMED(walk)(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
+{
+    if (tile->shift->free_bits == 0)
+        NAMED(walk_any)(tile, 1, lane, begin, n);
+    else if (tile->shift->free_bits == 1)
+        NAMED(walk_any)(tile, 2, lane, begin, n);
+    else
+        NAMED(walk_any)(tile, 4, lane, begin, n);
+}
+
+#undef VEC
+#undef BITS
+#undef PIECES
+#undef WHERE
+#undef LESS
+#undef TAKEN
+#undef TAKEN_BITS
+#undef STEP_TO
+#undef WALK_LANES
+#undef TARGET
+#undef NAMED
