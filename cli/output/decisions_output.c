@@ -41,7 +41,7 @@ struct moec_json_out *cli_json_decisions(const struct moec_bundle_decisions *dec
 {
     struct moec_json_out *node = moec_json_out_object(), *without = moec_json_out_object();
     cli_json_settings(node, &decisions->settings);
-    if (decisions->settings.prefill[0] != '\0' || decisions->settings.decode_only)
+    if (moec_decision_settings_tell_prompts(&decisions->settings))
         moec_json_out_u64(node, "prompt_tokens", decisions->prompt_tokens);
     put_traffic(node, &decisions->traffic);
     cli_json_certificate(node, &decisions->certificate, "decided", "missed_bytes_per_token");
@@ -75,6 +75,11 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
                           " bits, of which the logical cache holds %" PRIu32 " a layer\n",
                           settings->precision[0] != '\0' ? settings->precision : "one for what is generated",
                           settings->low_bits, settings->n_low_slots);
+    if (settings->prefill[0] == '\0' && !settings->decode_only && moec_decision_settings_name_block(settings))
+        cli_print_wrapped(stdout, 13,
+                          "  prompts    are decided by blocks; certified for windows of which the first "
+                          "%" PRIu32 " tokens are one\n",
+                          decisions->prompt_tokens);
     if (settings->decode_only)
         cli_print_wrapped(stdout, 13,
                           "  prompts    are left out; certified for windows of which the first %" PRIu32

@@ -62,8 +62,8 @@ static const struct cli_option options[] = {
      "or a plan alone)\ndecode\tthose of generated tokens, not a prompt's (default)",
      CLI_RARE},
     {"prompt-tokens", 0, "P", NULL,
-     "Not with --decide all alone: the first P tokens of each window are a prompt's (default: all with prefill "
-     "alone, else half).",
+     "The first P tokens of each window are a prompt's (default: all with prefill alone, else half); with "
+     "--decide all only where precision or prefill is searched.",
      CLI_RARE},
     {"slots", 0, "N|PERCENT", NULL,
      "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as "
@@ -306,21 +306,22 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
     const bool is_given = cli_has(job->args, "prompt-tokens");
     job->tune.block_tokens = MOEC_PREFILL_TOKENS;
     const bool leaves_out = job->tune.shared.decode_only;
+    const bool has_prompts = takes_low(job) || leaves_out;
     if (!job->tune.with_prefill && cli_has(job->args, "block-tokens"))
         return moec_fail(err, MOEC_ERR_USAGE, "--block-tokens does nothing without --with prefill");
-    if (!job->tune.with_prefill && !leaves_out && is_given)
+    if (!has_prompts && is_given)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--prompt-tokens does nothing where all tokens are decided about alike: leave it out, or give "
-            "--decide decode or --with prefill");
-    if (!job->tune.with_prefill && !leaves_out)
+            "--decide decode, or search --with precision or prefill");
+    if (!has_prompts)
         return MOEC_OK;
     MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->tune.block_tokens, err));
     if (moec_prefill_window(job->config) == 0)
         return MOEC_OK;
     job->tune.trial.n_prompt = is_alone ? n : n / 2;
     MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, leaves_out ? n - 1 : n, &job->tune.trial.n_prompt, err));
-    if (leaves_out || job->is_checkpoint || job->bundle.bundle->paths.n_layer > 0 ||
+    if (!job->tune.with_prefill || job->is_checkpoint || job->bundle.bundle->paths.n_layer > 0 ||
         job->tune.block_tokens < job->tune.trial.n_prompt)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,

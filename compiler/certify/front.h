@@ -5,7 +5,7 @@
 
 #include "compiler/certify/sequence.h"
 
-#define MOEC_FRONT_MAX 256
+#define MOEC_FRONT_MAX 264
 
 struct moec_front_point {
     uint64_t n_bytes;

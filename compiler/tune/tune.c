@@ -57,7 +57,7 @@ enum moec_status moec_tune_set_up(struct tune *tune, const struct moec_tune_cand
     MOEC_TRY(moec_route_from_settings(&candidate->settings, &bundle->config, &bundle->paths,
                                       bundle->file.path, &tune->route, err));
     /* So that all are comparable, what a prompt reads is counted block by block with none of it low too. */
-    if (tune->options->with_prefill && tune->route.prefill.kind == MOEC_PREFILL_SAME)
+    if (moec_tune_reads_prompts(tune->options) && tune->route.prefill.kind == MOEC_PREFILL_SAME)
         tune->route.prefill = (struct moec_prefill){.kind = MOEC_PREFILL_UNPOPULAR,
                                                     .block_tokens = tune->options->block_tokens};
     return moec_scorer_set_route(tune->trial.scorer, &tune->route, err);
@@ -271,15 +271,6 @@ static enum moec_status fill_plan(struct tune *tune, bool has_decisions, struct 
     return MOEC_OK;
 }
 
-/* Whether its precision decides about prompts by blocks. */
-static bool names_block(const struct moec_decision_settings *settings)
-{
-    struct moec_error err = {0};
-    struct moec_precision precision = {0};
-    return settings->precision[0] != '\0' &&
-           moec_precision_read(settings->precision, &precision, &err) == MOEC_OK && precision.names_block;
-}
-
 /* `plain` is the winner's draft on the certificate part, which loses `without`. */
 static enum moec_status fill_winner(struct tune *tune, struct moec_tune_candidate *plain,
                                     struct moec_loss *without, struct moec_error *err)
@@ -292,10 +283,8 @@ static enum moec_status fill_winner(struct tune *tune, struct moec_tune_candidat
     if (has_decisions)
         report->decisions = (struct moec_bundle_decisions){
             .settings = winner->settings,
-            .prompt_tokens = winner->settings.prefill[0] != '\0' || winner->settings.decode_only ||
-                                     names_block(&winner->settings)
-                                 ? tune->options->trial.n_prompt
-                                 : 0,
+            .prompt_tokens =
+                moec_decision_settings_tell_prompts(&winner->settings) ? tune->options->trial.n_prompt : 0,
             .certificate = report->certificate,
             .plain_loss = without->loss,
             .plain_low = without->low,

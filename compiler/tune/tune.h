@@ -8,9 +8,9 @@
  * The search goes by the bytes of records that the logical cache misses, and of these what a plan that is
  * searched leaves, as a run reads them whose bundle has checksums of parts; moec_tune_cost says what the
  * bundle that is written reads and computes: a function of bundle, settings and tokens, so that the result is
- * one at every thread count. Where a prefill is searched, the experts that a prompt reads are counted once a
- * block, in all candidates. A sparsity of the trial's options stays on throughout, so that its loss counts
- * too.
+ * one at every thread count. Where a prefill or a precision of prompts is searched, the experts that a prompt
+ * reads are counted once a block, in all candidates. A sparsity of the trial's options stays on throughout,
+ * so that its loss counts too.
  *
  * A policy in Lua may take the place of the search (compiler/policy/decision_policy.h); what it returns goes
  * through the same tests.
@@ -29,7 +29,7 @@
 #include "formats/trace/replay.h"
 #include "profiler/common/unit.h"
 
-#define MOEC_TUNE_MAX_CANDIDATES 256
+#define MOEC_TUNE_MAX_CANDIDATES 264
 #define MOEC_TUNE_MAX_DRAFTS     8
 #define MOEC_TUNE_SAME           1.01 /* a plan changes what later routers choose by as little */
 
@@ -68,9 +68,10 @@ struct moec_tune_options {
     /* No more experts are foreseen than it reads while it computes a layer; NULL = as many as the paper's
      * percentile. Borrowed. */
     const struct moec_device *device;
-    uint32_t block_tokens; /* of prefills */
+    uint32_t block_tokens; /* of prefills, and of what is counted of prompts */
     /* The first n_prompt tokens of the trial's windows are then a prompt's, as they are where `shared` leaves
-     * out prompts, which goes with no prefill. */
+     * out prompts, which goes with no prefill. Where it does not and n_prompt is not 0, a precision of hobbit is
+     * searched by blocks of MOEC_PRECISION_BLOCK, too. */
     bool with_prefill;
     bool with_sparsity; /* a plan by neuron */
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
@@ -87,6 +88,13 @@ struct moec_tune_options {
 static inline bool moec_tune_has_routes(const struct moec_tune_options *options)
 {
     return options->with_route || options->with_rank || options->with_skip;
+}
+
+/* Whether prompts are decided about, so that what they read counts. */
+static inline bool moec_tune_reads_prompts(const struct moec_tune_options *options)
+{
+    return options->with_prefill ||
+           (options->with_precision && !options->shared.decode_only && options->trial.n_prompt > 0);
 }
 
 /* Bundles to choose among. */

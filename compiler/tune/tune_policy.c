@@ -7,7 +7,8 @@
 #include <inttypes.h>
 
 /* Measurements of a policy; beside these there is room for what its answer needs. */
-#define MAX_EVALUATIONS (MOEC_TUNE_MAX_CANDIDATES - 2 * MOEC_MAX_SEQUENCE)
+#define MAX_EVALUATIONS 240
+_Static_assert(MAX_EVALUATIONS + 2 * MOEC_MAX_SEQUENCE <= MOEC_TUNE_MAX_CANDIDATES, "for plan and plain");
 _Static_assert(MOEC_POLICY_MAX_PLANS <= MOEC_MAX_SEQUENCE, "an answer is a sequence");
 
 struct search {

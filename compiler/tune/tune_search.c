@@ -46,8 +46,8 @@ static const double plan_goals[] = {1, 0.75};
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
 /* Of a draft, and in all. */
 #define N_DECIDED                                                                                            \
-    ((N_PRIOR + 1) * (N_SCORE + N_SKIPPED + 2) + MOEC_MAX_SEQUENCE * N_SKIP + N_WIDTH +                      \
-     N_BASE * N_PROMPT_SHARE)
+    ((N_PRIOR + 1) * (N_SCORE + N_SKIPPED + 2) + MOEC_MAX_SEQUENCE * N_SKIP + N_SCORE + MOEC_MAX_SEQUENCE +  \
+     N_WIDTH + N_BASE * N_PROMPT_SHARE)
 _Static_assert(N_DECIDED <= MOEC_TUNE_MAX_CANDIDATES, "there is room for the candidates of one bundle");
 _Static_assert(MOEC_TUNE_MAX_CANDIDATES <= MOEC_FRONT_MAX, "and for their front");
 
@@ -374,6 +374,52 @@ static enum moec_status walk_skips(struct tune *tune, uint32_t first, struct moe
     return MOEC_OK;
 }
 
+/* Whether settings are those of one of the draft's candidates from `first` on. */
+static bool is_tried(const struct moec_tune_report *report, uint32_t first,
+                     const struct moec_decision_settings *settings)
+{
+    for (uint32_t i = first; i < report->n_candidate; i++)
+        if (strcmp(report->candidates[i].settings.precision, settings->precision) == 0 &&
+            strcmp(report->candidates[i].settings.route, settings->route) == 0)
+            return true;
+    return false;
+}
+
+/* The same by blocks of a prompt, unless that was tried. */
+static enum moec_status try_by_blocks(struct tune *tune, uint32_t first,
+                                      struct moec_decision_settings settings, bool *is_spent,
+                                      struct moec_error *err)
+{
+    const size_t n = strlen(settings.precision);
+    *is_spent = false;
+    (void)snprintf(settings.precision + n, sizeof settings.precision - n, ":%u", MOEC_PRECISION_BLOCK);
+    return is_tried(tune->report, first, &settings) ? MOEC_OK
+                                                    : moec_tune_try_next(tune, &settings, 0, is_spent, err);
+}
+
+/* Where tokens of a prompt decide each for themselves, a chunk of it reads one expert in both copies. So the
+ * (n_low) scores alone, and the settings with hobbit that would be tested, are tried by blocks too. The
+ * draft's candidates begin with `first`. */
+static enum moec_status walk_blocks(struct tune *tune, const struct low *lows, size_t n_low, uint32_t first,
+                                    struct moec_error *err)
+{
+    uint32_t sequence[MOEC_MAX_SEQUENCE];
+    bool is_spent = false;
+    const uint32_t n_base = list_front(tune, first, sequence);
+    for (size_t s = 0; s < n_low && !is_spent; s++) {
+        expect(tune, n_low - s + n_base);
+        if (lows[s].by_score)
+            MOEC_TRY(try_by_blocks(tune, first, settings_of(tune, 0, lows[s]), &is_spent, err));
+    }
+    for (uint32_t b = 0; b < n_base; b++) {
+        const struct moec_decision_settings settings = tune->report->candidates[sequence[b]].settings;
+        expect(tune, n_base - b);
+        if (strncmp(settings.precision, "hobbit:", 7) == 0)
+            MOEC_TRY(try_by_blocks(tune, first, settings, &is_spent, err));
+    }
+    return MOEC_OK;
+}
+
 /* Shares of a prompt's experts in low copies, up to the first beyond the target, with no other decision and
  * with those of the draft's, from `first` on, that would be tested without a prefill. */
 static enum moec_status walk_prompt_shares(struct tune *tune, uint32_t first, struct moec_error *err)
@@ -500,6 +546,8 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
     }
     if (has_scores)
         MOEC_TRY(walk_skips(tune, first, err));
+    if (has_scores && moec_tune_reads_prompts(options))
+        MOEC_TRY(walk_blocks(tune, lows, n_score, first, err));
     if (options->with_precision)
         MOEC_TRY(walk_widths(tune, first, err));
     if (options->with_prefill)

@@ -167,13 +167,24 @@ static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_deci
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "the decisions section of version %u ends with %" PRIu32 ", expected 0",
                          VERSION_PROMPT, reserved);
-    if ((decisions->settings.prefill[0] != '\0') == decisions->settings.decode_only)
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "the decisions section of version %u has %s, expected either a prefill setting or the mark "
-            "'not for prompts'",
-            VERSION_PROMPT, decisions->settings.decode_only ? "both" : "neither");
     return MOEC_OK;
+}
+
+/* Whether the version is the one of the settings, whose words were checked. */
+static enum moec_status check_prompts(const struct moec_decision_settings *settings, size_t n_bytes,
+                                      struct moec_error *err)
+{
+    if (settings->prefill[0] != '\0' && settings->decode_only)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the decisions section of version %u has a prefill and the mark that leaves prompts "
+                         "out, expected only one of them",
+                         VERSION_PROMPT);
+    if (n_bytes == moec_decisions_bytes(settings))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the decisions section has version %u, expected version %u where there is a prefill, a "
+                     "precision with blocks or the mark that leaves prompts out, else version %u",
+                     n_bytes == MOEC_DECISIONS_BYTES ? VERSION : VERSION_PROMPT, VERSION_PROMPT, VERSION);
 }
 
 enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,
@@ -197,13 +208,8 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
     memcpy(made.settings.precision, bytes + PRECISION_AT, sizeof made.settings.precision);
     if (n_bytes == MOEC_DECISIONS_PROMPT_BYTES)
         MOEC_TRY(get_prompt(bytes, &made, err));
-    else if (made.settings.decode_only)
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "the decisions do not apply to prompts, so their section must store the prompt length: "
-            "version %u does not, expected version %u",
-            VERSION, VERSION_PROMPT);
     MOEC_TRY(check_settings(&made.settings, config, err));
+    MOEC_TRY(check_prompts(&made.settings, n_bytes, err));
     for (size_t i = 0; i < N_PLAIN; i++)
         *plain[i] = moec_get_f64(bytes + PLAIN_AT + 8 * i);
     made.traffic = get_traffic(bytes + TRAFFIC_AT);

@@ -20,8 +20,7 @@ static inline double moec_decision_missed_share(const struct moec_decision_traff
 
 struct moec_bundle_decisions {
     struct moec_decision_settings settings; /* all zero: the bundle has none */
-    /* With a prefill, or without prompts: of each window the first so many were a prompt's; 0 with a source.
-     */
+    /* Where prompts are told apart: of each window the first so many were a prompt's; 0 with a source. */
     uint32_t prompt_tokens;
     /* Of the bundle with these settings against the original model, so that the loss of its own bits counts.
      * In the sequence, n_bytes are those of missed records a token, on the search part; of them what a plan
@@ -51,8 +50,7 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_put_decisions(const char *path,
 
 static inline size_t moec_decisions_bytes(const struct moec_decision_settings *settings)
 {
-    return settings->prefill[0] != '\0' || settings->decode_only ? MOEC_DECISIONS_PROMPT_BYTES
-                                                                 : MOEC_DECISIONS_BYTES;
+    return moec_decision_settings_tell_prompts(settings) ? MOEC_DECISIONS_PROMPT_BYTES : MOEC_DECISIONS_BYTES;
 }
 
 MOEC_WARN_UNUSED enum moec_status moec_decisions_encode(const struct moec_bundle_decisions *decisions,

@@ -27,6 +27,22 @@ static inline bool moec_decision_settings_take_low(const struct moec_decision_se
     return settings->precision[0] != '\0' || settings->prefill[0] != '\0';
 }
 
+/* Whether precision names blocks of a prompt: hobbit:T1:T2:L has a third colon. */
+static inline bool moec_decision_settings_name_block(const struct moec_decision_settings *settings)
+{
+    uint32_t n_colon = 0;
+    for (const char *at = settings->precision; *at != '\0'; at++)
+        n_colon += *at == ':';
+    return n_colon == 3;
+}
+
+/* Whether a prompt's tokens are decided about otherwise than others, so that its length counts. */
+static inline bool moec_decision_settings_tell_prompts(const struct moec_decision_settings *settings)
+{
+    return settings->prefill[0] != '\0' || settings->decode_only ||
+           moec_decision_settings_name_block(settings);
+}
+
 static inline bool moec_decision_settings_are_on(const struct moec_decision_settings *settings)
 {
     return settings->route[0] != '\0' || moec_decision_settings_take_low(settings);

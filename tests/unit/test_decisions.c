@@ -86,7 +86,7 @@ static void test_decisions__refuses_other_sections(void **state)
         const char *message;
     } wrong[] = {
         {4, 4, "flags 0x4, expected 0 to 3"},
-        {4, 2, "do not apply to prompts, so their section must store the prompt length: version 1"},
+        {4, 2, "has version 1, expected version 2"},
         {8, 0, "0 cache slots"},
         {9, 1, "cache slots"},
         {13, 1, "low-precision slots"},
@@ -149,7 +149,35 @@ static void test_decisions__prompts_can_be_left_out(void **state)
     bytes[4] = 1; /* without the flag it would be a prefill's version */
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
                   err);
-    assert_message(err, "expected either a prefill setting or the mark 'not for prompts'");
+    assert_message(err, "has version 2, expected version 2 where");
+    sample_release(&sample);
+}
+
+/* A precision with blocks tells prompts apart, too. */
+static void test_decisions__blocks_keep_the_length_of_prompts(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    uint8_t bytes[MOEC_DECISIONS_PROMPT_BYTES];
+    struct moec_bundle_decisions read;
+    struct moec_route route;
+    sample_make(&sample, 3, 8, 4, 1);
+    struct moec_bundle_decisions decisions = sample_decisions(&sample);
+    decisions.settings.starts_frequent = false;
+    assert_int_equal(moec_decisions_bytes(&decisions.settings), MOEC_DECISIONS_BYTES);
+    (void)snprintf(decisions.settings.precision, sizeof decisions.settings.precision, "hobbit:0.6:0.9:32");
+    decisions.prompt_tokens = 24;
+    assert_int_equal(moec_decisions_bytes(&decisions.settings), sizeof bytes);
+    assert_ok(moec_decisions_encode(&decisions, bytes, &err), err);
+    assert_ok(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), err);
+    assert_true(!read.settings.decode_only && read.prompt_tokens == 24);
+    assert_ok(moec_route_from_settings(&read.settings, &sample.config, NULL, "a.moec", &route, &err), err);
+    assert_int_equal(route.precision.block_tokens, 32);
+    bytes[0] = 1;
+    assert_status(moec_decisions_decode(bytes, MOEC_DECISIONS_BYTES, &sample.config, &read, &err),
+                  MOEC_ERR_FORMAT, err);
+    assert_message(err, "has version 1, expected version 2");
     sample_release(&sample);
 }
 
@@ -167,7 +195,7 @@ static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
         const char *message;
     } wrong[] = {
         {0, 1, "1272 bytes, expected 1232"},
-        {1232, 0, "has neither, expected either a prefill"},
+        {1232, 0, "byte 1 of the prefill"},
         {1232 + 3, ' ', "byte 3 of the prefill"},
         {1268, 1, "of version 2 ends with 1, expected 0"},
     };
@@ -341,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_decisions__the_section_holds_settings_and_their_certificate),
         cmocka_unit_test(test_decisions__refuses_other_sections),
         cmocka_unit_test(test_decisions__prompts_can_be_left_out),
+        cmocka_unit_test(test_decisions__blocks_keep_the_length_of_prompts),
         cmocka_unit_test(test_decisions__a_prefill_has_a_version_of_its_own),
         cmocka_unit_test(test_decisions__a_bundle_takes_settings_and_loses_them_with_their_copy),
         cmocka_unit_test(test_decisions__settings_are_a_route),
