@@ -97,10 +97,19 @@ def truthfulqa(row):
             "mc2_targets": {"choices": true + false, "labels": [1] * len(true) + [0] * len(false)}}
 
 
+def boolq(row):
+    """A question without its passage has an empty one, for the harness always writes the passage's line."""
+    if "passage" in row:
+        return row
+    text = re.match(r"Please answer the following question with true or false, question: (.*?)\n\nAnswer format: ",
+                    row["instruction"], re.S).group(1)
+    return {"passage": "", "question": text, "label": int(row["answer"] == "true")}
+
+
 HUB = {
     "arc": lambda r: with_labels(r, "question"),
     "openbookqa": lambda r: with_labels(r, "question_stem"),
-    "boolq": lambda r: r,
+    "boolq": boolq,
     "sciq": sciq,
     "winogrande": winogrande,
     "truthfulqa-mc1": truthfulqa,
@@ -221,6 +230,8 @@ def harness(model, task, rows, folder):
 
 def compare(moec, folder, checkpoint, model, task, path, n):
     rows = [row for row in read_rows(path) if can_ask(task, row)][:n]
+    if task == "boolq":
+        rows = [boolq(row) for row in rows] # moec leaves out the line of a passage that the data lacks
     data, out = head(path, rows, folder), folder / "answers.jsonl"
     done = subprocess.run([moec, "eval", checkpoint, "--task", task, "--data", data, "--answers", out, "--force", "--json",
                            "--quiet"], check=True, capture_output=True)
