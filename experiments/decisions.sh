@@ -11,7 +11,7 @@
 # TASKS ("mmlu:FILE gsm8k:FILE") measures tasks of published data, too, besides those that are made of the test text.
 #
 # Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("studies routes starts
-# ranges pairs prefills throughput dynamic systems evictions fate tasks tunings decoding"), STUDY_SAMPLES (windows of the
+# ranges pairs prefills throughput dynamic systems blocks evictions fate tasks tunings decoding"), STUDY_SAMPLES (windows of the
 # studies), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of a token),
 # SHARES, KEEPS, PAIRS (bits:low bits), QUANTIZER (of bundles that are timed; Fate's), SCORES, ALWAYS, BOTH, WIDTHS
 # (foreseen by Fate), PRIORS_MIXED, SCORES_MIXED, UNPOPULAR (shares of a prefill), PROMPT (its tokens), PRIORS_TIMED,
@@ -368,7 +368,7 @@ leaves_dynamic() {
 }
 
 # HOBBIT's Fig. 14 in half of the memory: every expert for every token (as Transformers and DeepSpeed-Inference do),
-# MoE-Offloading and MoE-Infinity by name, and HOBBIT with the thresholds of the bundle, a fifth of the memory for low
+# MoE-Offloading and MoE-Infinity by name, and HOBBIT with its thresholds, prompts by blocks, a fifth of the memory for low
 # copies. Precisions as on its two machines.
 systems() {
     [ "$top_k" -gt 1 ] || return 0
@@ -380,7 +380,8 @@ systems() {
         known "system-$bits-$low" "$bits" "$low"
         for prompt in ${SYSTEM_PROMPTS:-16 128}; do
             for side in others hobbit; do
-                decided="--modes cache --evict hobbit --predict gate --precision hobbit --slots $slots --low-slots $low_slots"
+                decided="--modes cache --evict hobbit --predict gate --precision hobbit:0.6:0.9 --slots $slots"
+                decided="$decided --low-slots $low_slots"
                 [ $side = hobbit ] || decided="--modes sti,moe-offloading,moe-infinity"
                 # shellcheck disable=SC2086 # options and their values
                 timings "systems/$side-$bits-$low-$prompt" "$bundle" $decided --memory 50% \
@@ -397,6 +398,45 @@ leaves_systems() {
             for side in others hobbit; do echo "systems/$side-${pair%:*}-${pair#*:}-$prompt"; done
         done
     done
+}
+
+# What a prompt reads in half of the memory, of the same figures: without decisions, where each of its tokens decides by
+# itself, and by blocks; and what its own tokens lose. Windows are as long as a block, so that each is one prompt.
+blocks() {
+    [ "$top_k" -gt 1 ] || return 0
+    divide_half
+    for pair in ${SYSTEM_PAIRS:-16:4 8:2} ${PAIRS:-8:4 4:2}; do
+        bits=${pair%:*} low=${pair#*:}
+        bundle=$(blocks_bundle "$bits" "$low") group=blocks-$bits-$low
+        known "$bundle" "$bits" "$low"
+        mkdir -p "$here/$group" "$here/$group-times"
+        for way in none:none tokens:0 blocks:128; do
+            decided=
+            [ $way = none:none ] || decided="--precision hobbit:0.6:0.9:${way#*:} --slots $slots --low-slots $low_slots"
+            # shellcheck disable=SC2086 # options and their values
+            timings "$group-times/${way%:*}" "$here/$bundle.moec" --modes cache --evict lru --predict none --memory 50% \
+                --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens 128 --tokens 4 $decided
+            # shellcheck disable=SC2086
+            [ -z "$decided" ] || json "$here/$group/${way%:*}.json" "$moec" eval "$here/$bundle.moec" --data "$test" \
+                --reference "$here/$bundle.moec" $windows --seq-len 128 $decided
+        done
+    done
+}
+leaves_blocks() {
+    [ "$top_k" -gt 1 ] || return 0
+    for pair in ${SYSTEM_PAIRS:-16:4 8:2} ${PAIRS:-8:4 4:2}; do
+        group=blocks-${pair%:*}-${pair#*:}
+        for way in none tokens blocks; do echo "$group-times/$way"; done
+        echo "$group/tokens" "$group/blocks"
+    done
+}
+
+# Bundles that other parts time: those of Fig. 14 are called system-*.
+blocks_bundle() {
+    case $1-$2 in
+    16-4 | 8-2) echo "system-$1-$2" ;;
+    *) echo "prefill-$1-$2" ;;
+    esac
 }
 
 # replayed NAME OPTIONS...: routing of the test text, token by token, on an emulated device.
@@ -586,5 +626,5 @@ seq_len=
 tune_samples=${TUNE_SAMPLES:-96}
 quantizer=${QUANTIZER:-hqq}
 prepare
-run_parts "${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems evictions fate tasks tunings decoding}"
+run_parts "${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems blocks evictions fate tasks tunings decoding}"
 "$build/tools/decisions_report" "$folder"

@@ -1,5 +1,6 @@
 #include "experiments/decisions_claims.h"
 
+#include "experiments/decisions_blocks.h"
 #include "experiments/decisions_fronts.h"
 #include "experiments/decisions_systems.h"
 #include "experiments/decisions_time_claims.h"
@@ -223,6 +224,7 @@ void decisions_goals(const struct decisions_sample *sample, struct experiment_cl
     for (uint32_t d = 0; d < DECISIONS_N_DECODING; d++)
         claim_hobbit_decoding(&sample->decodings[d], claims);
     decisions_time_goals(sample, claims);
+    decisions_block_goals(sample, claims);
     claim_combinations(sample, claims);
     claim_tunings(sample, claims);
 }
@@ -707,6 +709,7 @@ void decisions_findings(const struct decisions_sample *sample, struct experiment
     }
     decisions_hobbit_findings(sample, claims);
     decisions_system_findings(&sample->systems, claims);
+    decisions_block_findings(sample, claims);
     decisions_fate_findings(sample, claims);
     decisions_task_findings(&sample->tasks, claims);
     order_by_paper(claims);

@@ -305,6 +305,25 @@ static enum moec_status read_pair(struct decisions_sample *sample, uint32_t bits
     return MOEC_OK;
 }
 
+/* Likewise what prompts read. */
+static enum moec_status read_blocks(struct decisions_sample *sample, uint32_t bits, uint32_t low_bits,
+                                    struct moec_error *err)
+{
+    struct decisions_blocks *blocks = &sample->blocks[sample->n_blocks++];
+    char group[48];
+    *blocks = (struct decisions_blocks){.bits = bits, .low_bits = low_bits};
+    (void)snprintf(group, sizeof group, "blocks-%u-%u", bits, low_bits);
+    MOEC_TRY(read_group(sample, group, &blocks->losses, err));
+    (void)snprintf(group, sizeof group, "blocks-%u-%u-times", bits, low_bits);
+    MOEC_TRY(read_times(sample, group, &blocks->times, err));
+    if (blocks->losses.n + blocks->times.n == 0) {
+        free(blocks->losses.points);
+        free(blocks->times.rows);
+        sample->n_blocks--;
+    }
+    return MOEC_OK;
+}
+
 /* HOBBIT's weights as they were tuned on calibration. */
 static enum moec_status read_weights(struct decisions_sample *sample, int m, struct moec_error *err)
 {
@@ -345,6 +364,8 @@ enum moec_status decisions_read(const char *folder, const char *name, struct dec
     MOEC_TRY(read_group(sample, "ranges", &sample->ranges, err));
     for (uint32_t p = 0; p < DECISIONS_MAX_PAIRS; p++)
         MOEC_TRY(read_pair(sample, pairs[p][0], pairs[p][1], err));
+    for (uint32_t p = 0; p < DECISIONS_MAX_PAIRS; p++)
+        MOEC_TRY(read_blocks(sample, pairs[p][0], pairs[p][1], err));
     MOEC_TRY(read_profile(sample, "profile", &sample->has_profile, &sample->profile, err));
     MOEC_TRY(read_profile(sample, "studies", &sample->has_studies, &sample->studies, err));
     MOEC_TRY(read_timed(sample, err));
@@ -362,6 +383,10 @@ void decisions_release(struct decisions_sample *sample)
     free(sample->ranges.points);
     for (uint32_t p = 0; p < sample->n_pair; p++)
         release_pair(&sample->pairs[p]);
+    for (uint32_t b = 0; b < sample->n_blocks; b++) {
+        free(sample->blocks[b].losses.points);
+        free(sample->blocks[b].times.rows);
+    }
     if (sample->has_profile)
         moec_profile_release(&sample->profile);
     if (sample->has_studies)

@@ -66,6 +66,20 @@ struct decisions_pair {
 };
 #define DECISIONS_MAX_PAIRS 4
 
+/* A prompt read from such a bundle by HOBBIT's thresholds 0.6 and 0.9: "none" of it, "tokens" that decide each for
+ * themselves, and "blocks" of them. */
+struct decisions_blocks {
+    uint32_t bits, low_bits;
+    struct decisions_group losses; /* of the prompts' own tokens, against the same bundle without decisions */
+    struct decisions_timings times;
+};
+
+/* Whether the precisions are those of the systems of HOBBIT's Fig. 14. */
+static inline bool decisions_blocks_are_of_systems(const struct decisions_blocks *blocks)
+{
+    return blocks->bits == 16 || (blocks->bits == 8 && blocks->low_bits == 2);
+}
+
 /* One `moec tune`, and the tuned bundle on the test text. */
 struct decisions_tuning {
     char name[64], setting[DECISIONS_SETTING];
@@ -106,6 +120,8 @@ struct decisions_sample {
     struct decisions_tasks tasks;
     uint32_t n_pair;
     struct decisions_pair pairs[DECISIONS_MAX_PAIRS];
+    uint32_t n_blocks;
+    struct decisions_blocks blocks[DECISIONS_MAX_PAIRS];
     uint32_t n_tuning;                /* first those of the combinations, then seeds */
     struct decisions_tuning *tunings; /* owned */
     struct decisions_decoding decodings[DECISIONS_N_DECODING];

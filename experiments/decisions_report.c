@@ -2,6 +2,7 @@
  * FOLDER/report.html, which needs nothing beside itself, and its tables as FOLDER/NAME.tsv. What was not
  * measured does not appear.
  */
+#include "experiments/decisions_blocks.h"
 #include "experiments/decisions_charts.h"
 #include "experiments/decisions_claims.h"
 #include "experiments/decisions_fronts.h"
@@ -366,6 +367,7 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
     MOEC_TRY(put_pairs(page, sample, err));
     MOEC_TRY(decisions_page_hobbit(page, sample, err));
     MOEC_TRY(decisions_page_systems(page, &sample->systems, err));
+    MOEC_TRY(decisions_page_blocks(page, sample, err));
     MOEC_TRY(decisions_page_fate(page, sample, err));
     MOEC_TRY(decisions_page_tasks(page, &sample->tasks, err));
     if (sample->n_tuning > 0) {

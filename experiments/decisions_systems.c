@@ -122,8 +122,8 @@ enum moec_status decisions_page_systems(const struct experiment_page *page,
     experiment_page_paragraph(
         page,
         "Half of the experts fit into memory. The others keep and preload as those systems do, with this "
-        "project's reads and arithmetic; HOBBIT alone has low copies, in a fifth of the memory, and loses "
-        "what its table of accuracy says.");
+        "project's reads and arithmetic; HOBBIT alone has low copies, in a fifth of the memory, by the paper's "
+        "thresholds 0.6 and 0.9, a prompt by blocks. The table below says what this loses.");
     MOEC_TRY(experiment_page_begin(page, &table, name, "systems", headings,
                                    sizeof headings / sizeof *headings, err));
     for (uint32_t i = 0; i < N_CASE * N_SYSTEM; i++) {

@@ -14,7 +14,7 @@ export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIR
 
 if ! kept decisions "$folder"; then
     try 0 "tables of losses" env PARTS='studies routes starts ranges pairs' experiments/decisions.sh "$folder"
-    try 0 "of times" env PARTS='prefills throughput dynamic systems evictions fate' experiments/decisions.sh "$folder"
+    try 0 "of times" env PARTS='prefills throughput dynamic systems blocks evictions fate' experiments/decisions.sh "$folder"
 fi
 try 0 "the whole experiment" experiments/decisions.sh "$folder"
 says stdout "$folder/report.html" "names the page"
@@ -44,7 +44,7 @@ check "decoding was timed on two storages with two sizes of memory, in four ways
     "$(awk -F'\t' 'NR > 1 && $5 > 0' "$folder/sample_decoding.tsv" | wc -l) == 16"
 awk -F'\t' '$4 == "not measured"' "$folder/sample_goals.tsv" "$folder/sample_findings.tsv" >"$work/stdout"
 check "what was not measured is not mentioned" "$(wc -c <"$work/stdout") == 0"
-check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 15"
+check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 17"
 check "the papers' sentences too" \
     "$(awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/sample_findings.tsv" | wc -l) >= 25"
 
@@ -75,6 +75,17 @@ for rate in 550 50; do
         "$(awk 'NR > 1' "$folder/sample_fate_$rate.tsv" | wc -l) == 28"
 done
 check "four systems on two storages" "$(awk 'NR > 1' "$folder/sample_systems.tsv" | wc -l) == 8"
+blocks=$folder/sample_blocks.tsv
+check "prompts were read in three ways, by two pairs of precisions" "$(awk -F'\t' 'NR > 1 && $3 > 0' "$blocks" | wc -l) == 6"
+for bits in '8 and 2' '4 and 2'; do
+    check "by blocks they read less than by tokens with $bits bits" \
+        "$(cell "$blocks" "^$bits.*by blocks" 3) < $(cell "$blocks" "^$bits.*by itself" 3)"
+    check "and their loss is told" "$(cell "$blocks" "^$bits.*by blocks" 7) != 0"
+done
+for figure in 14 16; do
+    check "the sentences of Fig. $figure about what is read are judged" \
+        "$(grep -c "^HOBBIT, Fig. $figure.*volume of data.*agree" "$folder/sample_findings.tsv") == 1"
+done
 tasks=$folder/sample_tasks.tsv
 check "two tasks in full, at three bitwidths and with decisions" \
     "$(awk -F'\t' '$2 == 32 && $4 > 0' "$tasks" | wc -l) == 16"
@@ -85,7 +96,7 @@ check "the tuned eviction names its weights" "$(grep -c '	tuned, [0-9.:]*	' "$ev
 mkdir -p "$work/nothing/sample"
 cp "$folder/sample/profile.json" "$folder/sample/int8.json" "$folder/sample/model.json" "$work/nothing/sample"
 fails_without experiments/decisions.sh "$work/nothing" studies routes starts ranges pairs prefills throughput dynamic systems \
-    evictions fate tasks tunings decoding
+    blocks evictions fate tasks tunings decoding
 
 keep decisions "$folder"
 cp "$folder/report.html" "$work/first.html"
