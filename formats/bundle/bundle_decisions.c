@@ -176,14 +176,14 @@ static enum moec_status check_prompts(const struct moec_decision_settings *setti
 {
     if (settings->prefill[0] != '\0' && settings->decode_only)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section of version %u has a prefill and the mark that leaves prompts "
-                         "out, expected only one of them",
+                         "the decisions section of version %u has a prefill setting and the mark 'not for "
+                         "prompts', expected only one of them",
                          VERSION_PROMPT);
     if (n_bytes == moec_decisions_bytes(settings))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions section has version %u, expected version %u where there is a prefill, a "
-                     "precision with blocks or the mark that leaves prompts out, else version %u",
+                     "the decisions section has version %u, expected version %u where there is a prefill "
+                     "setting, a precision with blocks or the mark 'not for prompts', else version %u",
                      n_bytes == MOEC_DECISIONS_BYTES ? VERSION : VERSION_PROMPT, VERSION_PROMPT, VERSION);
 }
 
