@@ -84,6 +84,26 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
             cli_size_text(size, stages->fitted_bytes));
 }
 
+/* All ranks have about the same share, and receive the others'. */
+static uint64_t received_bytes(const struct cli_compile_forecast *forecast, uint32_t n_rank)
+{
+    return forecast->stages.shared_bytes / n_rank * (n_rank - 1);
+}
+
+void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32_t n_rank)
+{
+    char received[24], disk[24];
+    if (n_rank < 2)
+        return;
+    cli_print_wrapped(
+        stdout, 4,
+        "  each of %" PRIu32
+        " ranks: receives about %s from the others, and keeps %s of fitted weights in memory or "
+        "a temporary file; only the first one has the journal\n",
+        n_rank, cli_size_text(received, received_bytes(forecast, n_rank)),
+        cli_size_text(disk, forecast->stages.fitted_bytes));
+}
+
 static void put_stage(struct moec_json_out *phases, const char *name, double windows, double core_seconds)
 {
     struct moec_json_out *stage = moec_json_out_object();
@@ -92,7 +112,16 @@ static void put_stage(struct moec_json_out *phases, const char *name, double win
     moec_json_out_node(phases, name, stage);
 }
 
-struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast)
+static struct moec_json_out *json_ranks(const struct cli_compile_forecast *forecast, uint32_t n_rank)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "count", n_rank);
+    moec_json_out_u64(node, "received_bytes", received_bytes(forecast, n_rank));
+    moec_json_out_u64(node, "fitted_bytes", forecast->stages.fitted_bytes);
+    return node;
+}
+
+struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast, uint32_t n_rank)
 {
     struct moec_json_out *node = moec_json_out_object(), *phases = moec_json_out_object();
     const struct moec_compile_forecast *stages = &forecast->stages;
@@ -107,6 +136,8 @@ struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecas
     for (uint32_t i = 0; i < stages->n_phase; i++)
         put_stage(phases, stages->phases[i].name, stages->phases[i].windows, stage_seconds(forecast, i));
     moec_json_out_node(node, "phases", phases);
+    if (n_rank > 1)
+        moec_json_out_node(node, "ranks", json_ranks(forecast, n_rank));
     return node;
 }
 
@@ -185,7 +216,7 @@ const char *cli_many_cores_text(char text[static 24], double core_seconds)
     return text;
 }
 
-void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads)
+void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads, uint32_t n_rank)
 {
     char here[24], many[24];
     cli_duration_text(here, forecast->seconds);
@@ -193,6 +224,7 @@ void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int
               here, (uint32_t)moec_pool_make(n_threads).n_threads,
               cli_many_cores_text(many, forecast->core_seconds), CLI_MANY_THREADS);
     cli_print_compile_stages(forecast);
+    cli_print_compile_ranks(forecast, n_rank);
 }
 
 enum moec_status cli_foresee_compile(const struct moec_compile_request *request, bool has_profile,

@@ -30,15 +30,18 @@ const char *cli_many_cores_text(char text[static 24], double core_seconds);
 
 /* A row for each stage: windows, core-hours. And memory, and what is kept on disk. On stdout. */
 void cli_print_compile_stages(const struct cli_compile_forecast *forecast);
-/* "windows", "seconds", "core_seconds", "memory_bytes", "fitted_bytes", "phases"; the caller's. */
-struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast);
+/* What each of so many ranks receives and keeps on disk; nothing of one. */
+void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32_t n_rank);
+/* "windows", "seconds", "core_seconds", "memory_bytes", "fitted_bytes", "phases", and with more than one rank
+ * "ranks"; the caller's. */
+struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast, uint32_t n_rank);
 
 /* The forecast at this machine's pace, which takes most of a second to measure. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status cli_foresee_compile(const struct moec_compile_request *request,
                                                       bool has_profile, struct cli_compile_forecast *forecast,
                                                       struct moec_error *err);
 /* The answer of a dry run, on stdout. */
-void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads);
+void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads, uint32_t n_rank);
 
 /* Before a compile from data: a note where it takes over an hour, with what less would make of it. Measures the pace
  * only where it may take that long. Errors: MOEC_ERR_MEMORY. */

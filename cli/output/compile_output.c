@@ -338,7 +338,9 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
     if (report->scope > 0)
         moec_json_out_u64(root, "scope", report->scope);
     if (result->forecast != NULL)
-        moec_json_out_node(root, "forecast", cli_json_compile_forecast(result->forecast));
+        moec_json_out_node(
+            root, "forecast",
+            cli_json_compile_forecast(result->forecast, moec_ranks_count(result->options->ranks)));
     moec_json_out_double(root, "seconds", result->seconds);
     moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
     cli_json_phases(root, result->phases);

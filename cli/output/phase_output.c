@@ -1,10 +1,14 @@
 #include "cli/output/phase_output.h"
 
 #include "cli/print/print.h"
+#include "formats/base/memory.h"
 #include "profiler/common/product_peak.h"
 #include "runtime/threads/parallel.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 void cli_phases_start(struct cli_phases *phases, struct cli_progress *progress)
 {
@@ -64,6 +68,59 @@ static void print_table(const struct cli_phases *phases)
     print_row(phases, &sum);
 }
 
+/* ---- of ranks ---- */
+
+#define MAX_SHOWN_RANKS 8u /* by phase; of more, sums */
+
+enum moec_status cli_phases_share(struct cli_phases *phases, struct moec_ranks *ranks, struct moec_error *err)
+{
+    const uint32_t count = moec_ranks_count(ranks), own = moec_ranks_own(ranks);
+    if (ranks == NULL || phases->recorded.n == 0)
+        return MOEC_OK;
+    moec_phases_end(&phases->recorded);
+    MOEC_TRY(moec_alloc((void **)&phases->ranks, count, sizeof *phases->ranks, "phases of ranks", err));
+    phases->n_rank = count;
+    struct cli_rank_phases *rank = &phases->ranks[own];
+    (void)snprintf(rank->host, sizeof rank->host, "%s", moec_ranks_host(ranks));
+    rank->n = phases->recorded.n;
+    memcpy(rank->items, phases->recorded.items, rank->n * sizeof *rank->items);
+    return moec_ranks_gather(ranks, phases->ranks, count, sizeof *phases->ranks, err);
+}
+
+void cli_phases_release(struct cli_phases *phases)
+{
+    free(phases->ranks);
+    phases->ranks = NULL;
+}
+
+static struct moec_phase sum_of(const struct cli_rank_phases *rank)
+{
+    struct moec_phases all = {.n = rank->n};
+    memcpy(all.items, rank->items, rank->n * sizeof *rank->items);
+    return moec_phases_sum(&all);
+}
+
+static void print_rank_row(uint32_t rank, const struct moec_phase *phase)
+{
+    cli_print(stderr, "%4" PRIu32 "  %-18.18s %7.2f %9.1f %11.1f %12.2f\n", rank, phase->name,
+              phase->processor_seconds, 1e-6 * phase->read_bytes, 1e-6 * phase->received_bytes,
+              phase->receive_seconds);
+}
+
+static void print_ranks(const struct cli_phases *phases)
+{
+    if (phases->ranks == NULL)
+        return;
+    cli_print(stderr, "%4s  %-18s %7s %9s %11s %12s\n", "rank", "phase", "of cpu", "MB read", "MB received",
+              "s exchanging");
+    for (uint32_t r = 0; r < phases->n_rank; r++) {
+        const struct moec_phase sum = sum_of(&phases->ranks[r]);
+        for (uint32_t i = 0; i < phases->ranks[r].n && phases->n_rank <= MAX_SHOWN_RANKS; i++)
+            print_rank_row(r, &phases->ranks[r].items[i]);
+        print_rank_row(r, &sum);
+    }
+}
+
 void cli_phases_finish(struct cli_phases *phases, struct cli_progress *progress,
                        const struct moec_kernels *kernels, int n_threads)
 {
@@ -77,6 +134,7 @@ void cli_phases_finish(struct cli_phases *phases, struct cli_progress *progress,
     if (moec_product_peak(kernels, n_threads, &phases->peak, &err) != MOEC_OK)
         cli_print(stderr, "shares of products are unknown: %s\n", err.message);
     print_table(phases);
+    print_ranks(phases);
 }
 
 static void put_phase(struct moec_json_out *list, const struct cli_phases *phases,
@@ -95,11 +153,30 @@ static void put_phase(struct moec_json_out *list, const struct cli_phases *phase
     moec_json_out_double(node, "encoded_bytes", phase->encoded_bytes);
     moec_json_out_double(node, "read_seconds", phase->read_seconds);
     moec_json_out_double(node, "read_bytes", phase->read_bytes);
+    if (phases->ranks != NULL) {
+        moec_json_out_double(node, "receive_seconds", phase->receive_seconds);
+        moec_json_out_double(node, "received_bytes", phase->received_bytes);
+    }
     for (int b = 0; b < MOEC_BOUND_COUNT; b++)
         moec_json_out_double(shares, moec_phase_bound_name((enum moec_phase_bound)b), parts.shares[b]);
     moec_json_out_node(node, "shares", shares);
     moec_json_out_string(node, "bound_by", moec_phase_bound_name(parts.bound));
     moec_json_out_node(list, NULL, node);
+}
+
+static struct moec_json_out *json_ranks(const struct cli_phases *phases)
+{
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t r = 0; r < phases->n_rank; r++) {
+        struct moec_json_out *node = moec_json_out_object(), *items = moec_json_out_array();
+        moec_json_out_u64(node, "rank", r);
+        moec_json_out_string(node, "host", phases->ranks[r].host);
+        for (uint32_t i = 0; i < phases->ranks[r].n; i++)
+            put_phase(items, phases, &phases->ranks[r].items[i]);
+        moec_json_out_node(node, "phases", items);
+        moec_json_out_node(list, NULL, node);
+    }
+    return list;
 }
 
 void cli_json_phases(struct moec_json_out *root, const struct cli_phases *phases)
@@ -114,4 +191,6 @@ void cli_json_phases(struct moec_json_out *root, const struct cli_phases *phases
     moec_json_out_u64(root, "threads", (uint64_t)phases->n_threads);
     moec_json_out_double(root, "peak_multiply_adds_per_second", phases->peak);
     moec_json_out_node(root, "phases", list);
+    if (phases->ranks != NULL)
+        moec_json_out_node(root, "ranks", json_ranks(phases));
 }

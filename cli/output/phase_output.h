@@ -6,10 +6,20 @@
 #include "cli/output/progress_line.h"
 #include "formats/json/json_write.h"
 #include "profiler/common/phases.h"
+#include "profiler/ranks/ranks.h"
 #include "runtime/kernels/kernels.h"
+
+/* What another rank took. */
+struct cli_rank_phases {
+    char host[MOEC_RANKS_HOST_BYTES];
+    uint32_t n;
+    struct moec_phase items[MOEC_MAX_PHASES]; /* (n) */
+};
 
 struct cli_phases {
     struct moec_phases recorded;
+    uint32_t n_rank;
+    struct cli_rank_phases *ranks; /* (n_rank), owned; NULL with one */
     int n_threads;
     double peak; /* multiply-adds a second of canonical products on all threads; 0 = not measured */
 };
@@ -21,6 +31,12 @@ void cli_phases_start(struct cli_phases *phases, struct cli_progress *progress);
  * as moec_pool_make. */
 void cli_phases_finish(struct cli_phases *phases, struct cli_progress *progress,
                        const struct moec_kernels *kernels, int n_threads);
+
+/* Together, between the two: every rank's phases, so that they are told too. Nothing with one rank or without
+ * phases. Errors: a rank's failure, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status cli_phases_share(struct cli_phases *phases, struct moec_ranks *ranks,
+                                                   struct moec_error *err);
+void cli_phases_release(struct cli_phases *phases);
 
 /* Adds "phases" and what they are measured by; nothing where phases were not started. */
 void cli_json_phases(struct moec_json_out *root, const struct cli_phases *phases);

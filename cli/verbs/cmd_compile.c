@@ -381,7 +381,8 @@ static bool wants_forecast(const struct compile_job *job)
 static void print_forecast(const struct compile_job *job)
 {
     if (cli_has(job->args, "dry-run") && !cli_has(job->args, "json") && !job->measure.is_quiet)
-        cli_print_compile_forecast(&job->forecast, job->measure.n_threads);
+        cli_print_compile_forecast(&job->forecast, job->measure.n_threads,
+                                   moec_ranks_count(job->args->ranks));
     (void)fflush(stdout); /* long before the rest */
 }
 
@@ -717,6 +718,8 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
         job->checkpoint, job->has_profile ? &job->profile : NULL, job->profile_digest, &job->compile, &hooks,
         cli_has(job->args, "dry-run") ? NULL : cli_text(job->args, "output"), &job->report, err);
     job->seconds = cli_seconds() - start;
+    if (status == MOEC_OK)
+        status = cli_phases_share(&job->phases, job->args->ranks, err);
     cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
     cli_progress_end(&job->progress);
     return write_report(job, digest, status, err);
@@ -758,6 +761,7 @@ static int run_compile(const struct cli_args *args)
     moec_claim_release(&job.claim);
     moec_claim_release(&job.report_claim);
     moec_compile_report_release(&job.report);
+    cli_phases_release(&job.phases);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
     moec_gpu_place_free(job.measure.place);

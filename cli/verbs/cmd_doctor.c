@@ -10,6 +10,7 @@
 #include "profiler/doctor/doctor.h"
 #include "profiler/doctor/forecast.h"
 #include "profiler/profile/model_check.h"
+#include "profiler/ranks/ranks.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/threads/parallel.h"
@@ -24,6 +25,8 @@ static const struct cli_option options[] = {
      "Count memory for a KV cache of that size (default 512, or the model's limit if that is less).", 0},
     {"tokens", 'n', "N", NULL, "Count memory for a text of N tokens after a short prompt.", 0},
     {"threads", 't', "N", NULL, "Threads to plan and to measure with (default: all cores).", 0},
+    {"ranks", 0, "N", NULL, "Say what each of N processes of mpirun would receive and keep on disk.",
+     CLI_RARE},
     {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", 0},
     {"json", 0, NULL, NULL, "Print everything as JSON, also a refusal.", 0},
     {0},
@@ -50,6 +53,7 @@ struct examination {
     struct moec_doctor doctor;
     struct moec_forecast forecast; /* of a checkpoint with a tokenizer */
     struct cli_compile_forecast compile;
+    uint32_t n_rank; /* of mpirun; 0: nobody asks */
     bool has_weights, has_tokenizer;
     bool has_text; /* it can be compiled and run by text */
     bool has_chat;
@@ -154,6 +158,7 @@ static enum moec_status examine(struct examination *x, struct moec_error *err)
     MOEC_TRY(cli_bytes(x->args, "memory", &x->request.budget_bytes, err));
     MOEC_TRY(cli_u32(x->args, "threads", 1, 256, &n_threads, err));
     x->request.n_threads = (int)n_threads;
+    MOEC_TRY(cli_u32(x->args, "ranks", 1, MOEC_RANKS_MAX, &x->n_rank, err));
     MOEC_TRY(read_context(x, err));
     MOEC_TRY(
         moec_kernels_find(cli_has(x->args, "cpu") ? cli_text(x->args, "cpu") : "auto", &x->kernels, err));
@@ -383,6 +388,7 @@ static void print_forecast(const struct examination *x)
         hours_text(fitting, x->compile.stages.weights * window->product_core_seconds / 3600),
         cli_many_cores_text(many, x->compile.core_seconds), CLI_MANY_THREADS);
     cli_print_compile_stages(&x->compile);
+    cli_print_compile_ranks(&x->compile, x->n_rank);
     cli_print_wrapped(
         stdout, 4,
         "  profile, which compile does not need, measures every expert if that takes less than 30 "
@@ -569,7 +575,7 @@ static struct moec_json_out *json_compile(const struct examination *x)
                          x->compile.stages.weights / x->compile.stages.window_multiply_adds / n_window);
     moec_json_out_double(node, "compile_seconds", x->compile.seconds);
     moec_json_out_double(node, "core_seconds", x->compile.core_seconds);
-    moec_json_out_node(node, "forecast", cli_json_compile_forecast(&x->compile));
+    moec_json_out_node(node, "forecast", cli_json_compile_forecast(&x->compile, x->n_rank));
     return node;
 }
 

@@ -352,9 +352,11 @@ static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
-static void finish_phases(struct eval_job *job)
+static enum moec_status finish_phases(struct eval_job *job, struct moec_error *err)
 {
+    MOEC_TRY(cli_phases_share(&job->phases, job->args->ranks, err));
     cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
+    return MOEC_OK;
 }
 
 /* Rows, once the model is open. */
@@ -369,8 +371,7 @@ static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
     if (job->place != NULL)
         MOEC_TRY(moec_source_offload(&job->source, job->place, err));
     MOEC_TRY(cli_eval_rows(job->args, &job->measure, &job->source, &job->decisions, &job->progress, err));
-    finish_phases(job);
-    return MOEC_OK;
+    return finish_phases(job, err);
 }
 
 /* What compile and profile would refuse is measured here, and said. */
@@ -465,7 +466,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(make_windows(job, err));
     MOEC_TRY(moec_ranks_same(job->args->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err));
     MOEC_TRY(score(job, err));
-    finish_phases(job);
+    MOEC_TRY(finish_phases(job, err));
     cli_progress_end(&job->progress);
     struct moec_loss_options loss_options = moec_loss_options_default();
     struct moec_loss loss;
@@ -494,6 +495,7 @@ static int run_eval(const struct cli_args *args)
     moec_source_close(&job.source);
     moec_sparsity_free(job.sparsity);
     moec_gpu_place_free(job.place);
+    cli_phases_release(&job.phases);
     free(job.measured.nll);
     free(job.measured.kl);
     free(job.reference_nll);

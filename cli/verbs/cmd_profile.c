@@ -650,6 +650,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(
         cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;
+    MOEC_TRY(cli_phases_share(&job->phases, args->ranks, err));
     cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
     return writes(job) ? write_results(job, err) : MOEC_OK;
 }
@@ -682,6 +683,7 @@ static int run_profile(const struct cli_args *args)
                  : cli_has(args, "show")  ? show(&job, &err)
                                           : measure(&job, &err);
     cli_progress_end(&job.progress);
+    cli_phases_release(&job.phases);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
     moec_gpu_place_free(job.measure.place);

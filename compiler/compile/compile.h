@@ -222,6 +222,8 @@ struct moec_compile_forecast {
     double windows, others, weights;   /* of all */
     double window_multiply_adds;
     uint64_t fitted_bytes; /* encoded weights: in memory or a temporary file, and once more in the journal */
+    uint64_t
+        shared_bytes; /* what ranks tell each other in all: these weights, states between layers, routing */
 };
 
 struct moec_compile_request {

@@ -9,6 +9,7 @@
 #include "compiler/compile/compile_internal.h"
 #include "compiler/fit/gptq.h"
 #include "profiler/evaluate/cost.h"
+#include "profiler/routing/up_study.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 
 #include <assert.h>
@@ -241,6 +242,17 @@ static double cost_from(const struct basis *basis, enum moec_compile_stage first
 #define EXPERT_BITS(n) ((n) > 3 ? 11.6 : (n) > 2 ? 9.4 : 6.2)
 #define DENSE_BITS     21.0
 
+/* Beside encoded weights: hidden states that leave the layers of a fit, and values of the study of up projections.
+ */
+static double told_bytes(const struct basis *basis, bool offers_variants)
+{
+    const struct moec_config *config = basis->config;
+    const double n_token = fmin(basis->search, basis->scope.n_fit) * basis->seq_len_tokens;
+    const double states = n_token * config->n_embd * sizeof(float) * config->n_layer;
+    return (offers_variants ? states : 0) +
+           (double)moec_config_moe_count(config) * (double)moec_up_study_bytes(config, 1);
+}
+
 struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_request *request)
 {
     struct moec_compile_forecast forecast = {0};
@@ -275,6 +287,8 @@ struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_requ
             (uint64_t)(expert_weights(request->config) * EXPERT_BITS(basis.scope.n_expert_codec) / 8);
     if (request->options->plans_dense)
         forecast.fitted_bytes += (uint64_t)(sum_dense(&basis, count_weights) * DENSE_BITS / 8);
+    forecast.shared_bytes =
+        forecast.fitted_bytes + (uint64_t)told_bytes(&basis, request->options->offers_variants);
     return forecast;
 }
 

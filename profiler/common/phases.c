@@ -27,6 +27,8 @@ static void add(struct moec_phase *to, const struct moec_phase *from)
     to->encoded_bytes += from->encoded_bytes;
     to->read_seconds += from->read_seconds;
     to->read_bytes += from->read_bytes;
+    to->receive_seconds += from->receive_seconds;
+    to->received_bytes += from->received_bytes;
 }
 
 void moec_phases_end(struct moec_phases *phases)
@@ -50,7 +52,9 @@ void moec_phases_end(struct moec_phases *phases)
                                      .encode_seconds = 1e-9 * ns[MOEC_WORK_ENCODING],
                                      .encoded_bytes = n[MOEC_WORK_ENCODING],
                                      .read_seconds = 1e-9 * ns[MOEC_WORK_READING],
-                                     .read_bytes = n[MOEC_WORK_READING]};
+                                     .read_bytes = n[MOEC_WORK_READING],
+                                     .receive_seconds = 1e-9 * ns[MOEC_WORK_RECEIVING],
+                                     .received_bytes = n[MOEC_WORK_RECEIVING]};
     add(&phases->items[phases->current], &phase);
     phases->current = phases->n;
 }

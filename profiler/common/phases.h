@@ -24,6 +24,8 @@ struct moec_phase {
     double encoded_bytes;
     double read_seconds; /* of all threads: in system calls, the page cache included */
     double read_bytes;
+    double receive_seconds; /* in meetings with other ranks, the waiting for them included */
+    double received_bytes;  /* from them */
 };
 
 /* What a phase was bound by: the largest part of its threads' time. */

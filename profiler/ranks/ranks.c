@@ -1,6 +1,7 @@
 #include "profiler/ranks/ranks.h"
 
 #include "formats/base/memory.h"
+#include "formats/base/work_tally.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,6 +73,26 @@ const char *moec_ranks_host(const struct moec_ranks *ranks)
 
 /* ---- steps ---- */
 
+static enum moec_status gather(const struct moec_ranks *ranks, const void *own, void *all, uint64_t n_bytes,
+                               struct moec_error *err)
+{
+    const struct moec_ranks_transport *transport = &ranks->transport;
+    const uint64_t begun_ns = moec_work_begin(MOEC_WORK_RECEIVING);
+    const enum moec_status status = transport->gather(transport->context, own, all, n_bytes, err);
+    moec_work_end(MOEC_WORK_RECEIVING, begun_ns, (transport->count - 1) * n_bytes);
+    return status;
+}
+
+static enum moec_status spread(const struct moec_ranks *ranks, uint32_t from, void *data, uint64_t n_bytes,
+                               struct moec_error *err)
+{
+    const struct moec_ranks_transport *transport = &ranks->transport;
+    const uint64_t begun_ns = moec_work_begin(MOEC_WORK_RECEIVING);
+    const enum moec_status status = transport->spread(transport->context, from, data, n_bytes, err);
+    moec_work_end(MOEC_WORK_RECEIVING, begun_ns, transport->own != from ? n_bytes : 0);
+    return status;
+}
+
 /* Fails with the first rank's failure, or where a rank is at another step than rank 0. */
 static enum moec_status judge(struct moec_ranks *ranks, struct moec_error *err)
 {
@@ -108,7 +129,7 @@ static enum moec_status meet(struct moec_ranks *ranks, enum step step, uint64_t 
         own.status = problem->status;
         memcpy(own.message, problem->message, sizeof own.message);
     }
-    enum moec_status status = transport->gather(transport->context, &own, ranks->heads, sizeof own, err);
+    enum moec_status status = gather(ranks, &own, ranks->heads, sizeof own, err);
     ranks->is_broken = status != MOEC_OK; /* the transport itself: nobody can be told of it */
     if (status == MOEC_OK)
         status = judge(ranks, err);
@@ -145,8 +166,7 @@ enum moec_status moec_ranks_gather(struct moec_ranks *ranks, void *items, uint64
     for (uint64_t i = ranks->transport.own; i < n_item; i += count)
         memcpy(own + i / count * item_bytes, bytes + i * item_bytes, item_bytes);
     MOEC_TRY_OUT(meet(ranks, STEP_GATHER, n_item * item_bytes, NULL, err));
-    MOEC_TRY_OUT(
-        end_if(ranks, ranks->transport.gather(ranks->transport.context, own, all, most * item_bytes, err)));
+    MOEC_TRY_OUT(end_if(ranks, gather(ranks, own, all, most * item_bytes, err)));
     unpack(ranks, all, n_item, item_bytes, bytes);
 out:
     free(own);
@@ -160,7 +180,7 @@ enum moec_status moec_ranks_spread(struct moec_ranks *ranks, uint32_t from, void
     if (ranks == NULL || n_bytes == 0)
         return MOEC_OK;
     MOEC_TRY(meet(ranks, STEP_SPREAD, n_bytes, NULL, err));
-    return end_if(ranks, ranks->transport.spread(ranks->transport.context, from, data, n_bytes, err));
+    return end_if(ranks, spread(ranks, from, data, n_bytes, err));
 }
 
 enum moec_status moec_ranks_sum(struct moec_ranks *ranks, uint64_t *values, uint32_t n,
@@ -173,8 +193,7 @@ enum moec_status moec_ranks_sum(struct moec_ranks *ranks, uint64_t *values, uint
     const uint32_t count = ranks->transport.count;
     MOEC_TRY(moec_alloc((void **)&all, (uint64_t)n * count, sizeof *all, "sums of ranks", err));
     MOEC_TRY_OUT(meet(ranks, STEP_SUM, n, NULL, err));
-    MOEC_TRY_OUT(
-        end_if(ranks, ranks->transport.gather(ranks->transport.context, values, all, n * sizeof *all, err)));
+    MOEC_TRY_OUT(end_if(ranks, gather(ranks, values, all, n * sizeof *all, err)));
     for (uint32_t i = 0; i < n; i++) {
         values[i] = 0;
         for (uint32_t r = 0; r < count; r++)
@@ -195,7 +214,7 @@ enum moec_status moec_ranks_same(struct moec_ranks *ranks, const char *what, con
     const uint32_t count = ranks->transport.count;
     MOEC_TRY(moec_alloc((void **)&all, count, n_bytes, "what ranks compare", err));
     MOEC_TRY_OUT(meet(ranks, STEP_SAME, n_bytes, NULL, err));
-    MOEC_TRY_OUT(end_if(ranks, ranks->transport.gather(ranks->transport.context, data, all, n_bytes, err)));
+    MOEC_TRY_OUT(end_if(ranks, gather(ranks, data, all, n_bytes, err)));
     for (uint32_t r = 1; r < count && status == MOEC_OK; r++)
         if (memcmp(all, all + r * n_bytes, n_bytes) != 0)
             status = moec_fail(err, MOEC_ERR_MISMATCH,

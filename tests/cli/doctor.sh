@@ -55,6 +55,9 @@ else
     fail "a fast profile takes less than three passes, since the certificate's windows are left alone"
 fi
 
+try 0 "doctor of several machines" "$moec" doctor $model --ranks 4
+says stdout 'each of 4 ranks: receives about .* and keeps' "says what each of them takes"
+
 bundle=$work/model.moec
 try 0 "the model is compiled" "$moec" compile $model --policy uniform --bits 4 -q -o "$bundle"
 size=$(wc -c <"$bundle")

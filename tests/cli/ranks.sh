@@ -149,6 +149,11 @@ for how in "fast --study layers,choices,sparsity" "exact --projections"; do
         rm -f "$work/some.h5"
     done
 done
+try 0 "the phases of ranks" profile some.h5 ranks 2 -- --sensitivity none --verbose
+says stderr "^rank  phase .* MB received" "are told"
+says stderr "^   1  all " "of each"
+rm -f "$work/some.h5"
+
 profile cut.h5 ranks 2 -- --sensitivity exact --projections >"$work/stdout" 2>"$work/stderr" &
 mpirun=$!
 killed cut.h5 'sensitivity/variants'
