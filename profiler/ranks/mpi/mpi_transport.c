@@ -18,10 +18,9 @@
 #define MPI_NAME "MPI " TEXT(MPI_VERSION) "." TEXT(MPI_SUBVERSION)
 #endif
 
-#define SPINS         64      /* questions without a sleep: most meetings end in them */
-#define NAP_NS        50000   /* of a wait that goes on */
-#define LONG_NAP_NS   1000000 /* of one that has lasted LONG_WAITS naps */
-#define LONG_WAITS    2000
+#define SPINS         64         /* questions without a sleep: most meetings end in them */
+#define NAP_NS        20000      /* the first of a wait that goes on: a sixteenth longer each time, */
+#define LONG_NAP_NS   1000000    /* up to this, so that waiting takes no processor and little longer */
 #define MESSAGE_BYTES (1u << 28) /* of one call, whose counts are int */
 
 static enum moec_status fail_mpi(struct moec_error *err, const char *what, int code)
@@ -34,6 +33,7 @@ static enum moec_status fail_mpi(struct moec_error *err, const char *what, int c
 
 static enum moec_status complete(MPI_Request *request, const char *what, struct moec_error *err)
 {
+    struct timespec nap = {.tv_nsec = NAP_NS};
     for (unsigned n = 0;; n++) {
         int is_done = 0;
         const int code = MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
@@ -41,11 +41,12 @@ static enum moec_status complete(MPI_Request *request, const char *what, struct 
             return fail_mpi(err, what, code);
         if (is_done)
             return MOEC_OK;
-        const struct timespec nap = {.tv_nsec = n < LONG_WAITS ? NAP_NS : LONG_NAP_NS};
-        if (n < SPINS)
+        if (n < SPINS) {
             (void)sched_yield();
-        else
-            (void)nanosleep(&nap, NULL);
+            continue;
+        }
+        (void)nanosleep(&nap, NULL);
+        nap.tv_nsec += nap.tv_nsec < LONG_NAP_NS ? nap.tv_nsec / 16 : 0;
     }
 }
 
