@@ -10,12 +10,14 @@
 /* The same bundle elsewhere, or without one of its decisions: what it would take, which nobody promises. */
 struct cli_fit_look {
     char name[64];
-    double token_ns; /* NaN: it does not run there */
+    double amount; /* ns a token, or bytes; NaN: it does not run there */
 };
 
 struct cli_fit_result {
     const char *file, *program; /* borrowed: the bundle, and what the command line calls its memory */
     const char *memory;
+    bool by_bytes;                  /* of no device: read_bytes of what is foretold is what counts */
+    double compiled_read_bytes;     /* of the plan of moec compile; 0: there is none */
     uint64_t file_bytes, all_bytes; /* of the bundle, and of its experts in memory */
     const struct moec_tune_report *report;
     struct moec_bundle_fit fit;

@@ -1,5 +1,6 @@
 /* `moec fit`: the fastest bundle of a checkpoint for a device's memory and storage, within a loss. */
 #include "cli/options/inputs.h"
+#include "cli/options/lua_policy.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/outputs.h"
 #include "cli/output/checkpoint_note.h"
@@ -10,10 +11,12 @@
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/fit_device.h"
-#include "cli/verbs/tune_drafts.h"
+#include "cli/verbs/fit_drafts.h"
+#include "compiler/policy/decision_policy.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_digest.h"
+#include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,6 +30,17 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", 0},
+    {"objective", 0, "WHAT", "time|bytes",
+     "What is least:\ntime\tof a generated token on the device (default)\nbytes\tof experts that it reads, for any "
+     "device: give --slots in place of --memory and the device",
+     CLI_RARE},
+    {"slots", 0, "N|PERCENT", NULL,
+     "With --objective bytes: experts of each layer that will be in memory (default " MOEC_ROUTE_SLOTS ").",
+     CLI_RARE},
+    {"policy", 0, "POLICY", NULL,
+     "A Lua file that searches instead of moec fit; or prior, which is built in: the strongest prior within the "
+     "loss. What it returns is certified in the same way.",
+     CLI_RARE},
     {"memory", 0, "SIZE", NULL, "The limit that moec-run will be given on the device, such as 600MiB.", 0},
     {"storage", 0, "STORAGE", NULL,
      "The device's storage: sd, emmc, sata, ufs or nvme for a usual one of its kind, or bandwidth and latency, "
@@ -57,7 +71,8 @@ struct fit_job {
     const char *output;
     struct cli_measure_options measure;
     struct fit_memory memory;
-    struct cli_tune_drafts drafts;
+    uint32_t n_slots; /* by bytes: of each layer */
+    struct cli_fit_drafts drafts;
     struct moec_checkpoint *checkpoint; /* while the drafts are made */
     struct moec_source bundle, original;
     struct fit_device device;
@@ -72,6 +87,15 @@ struct fit_job {
     struct cli_progress progress;
 };
 
+static void begin_progress(struct fit_job *job)
+{
+    const char *policy = job->tune.policy;
+    cli_progress_init(&job->progress, "fit", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
+    /* Who writes a policy wants to read its log. */
+    job->progress.has_notes = policy != NULL && strchr(policy, '.') != NULL;
+}
+
 /* ---- what is asked ---- */
 
 static enum moec_status need(const struct cli_args *args, const char *option, const char *what,
@@ -80,6 +104,34 @@ static enum moec_status need(const struct cli_args *args, const char *option, co
     if (cli_has(args, option))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE, "%s", what);
+}
+
+static enum moec_status check_device(const struct cli_args *args, struct moec_error *err)
+{
+    MOEC_TRY(
+        need(args, "memory", "no memory: say what moec-run may take on the device with --memory SIZE", err));
+    if (cli_has(args, "slots"))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--slots applies only to --objective bytes: here --memory says how many experts stay");
+    if (cli_has(args, "storage") != cli_has(args, "device-file"))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "describe the device by one of two options: --device-file DEVICE.json, or --storage with "
+        "sd, emmc, sata, ufs, nvme or RATE,LATENCY");
+}
+
+static enum moec_status check_bytes(const struct cli_args *args, struct moec_error *err)
+{
+    static const char *const idle[] = {"memory", "storage", "device-file", "ctx", "tokens"};
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
+        if (cli_has(args, idle[i]))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s describes a device, but --objective bytes is for any: leave it out, or "
+                             "leave out --objective",
+                             idle[i]);
+    return MOEC_OK;
 }
 
 static enum moec_status read_options(struct fit_job *job, struct moec_error *err)
@@ -91,14 +143,9 @@ static enum moec_status read_options(struct fit_job *job, struct moec_error *err
                          "the loss is measured on your text: give either --data FILE or --profile");
     MOEC_TRY(
         need(args, "max-loss", "no loss target: say how much may be lost with --max-loss, such as 2%", err));
-    MOEC_TRY(
-        need(args, "memory", "no memory: say what moec-run may take on the device with --memory SIZE", err));
     MOEC_TRY(need(args, "output", "name the bundle with -o MODEL.moec", err));
-    if (cli_has(args, "storage") == cli_has(args, "device-file"))
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "describe the device by one of two options: --device-file DEVICE.json, or --storage with "
-            "sd, emmc, sata, ufs, nvme or RATE,LATENCY");
+    job->fit.by_bytes = cli_has(args, "objective") && strcmp(cli_text(args, "objective"), "bytes") == 0;
+    MOEC_TRY(job->fit.by_bytes ? check_bytes(args, err) : check_device(args, err));
     job->output = cli_text(args, "output");
     job->tune.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
                                                   .goes_on_by_chance = job->measure.goes_on_by_chance,
@@ -106,9 +153,12 @@ static enum moec_status read_options(struct fit_job *job, struct moec_error *err
                                                   .reference_bytes = job->measure.work_bytes,
                                                   .confidence = 0.95};
     job->tune.seed = job->measure.seed;
+    job->tune.policy = cli_text(args, "policy");
+    if (job->tune.policy != NULL)
+        MOEC_TRY(cli_check_policy("decisions", job->tune.policy, moec_decision_policy_check, err));
     MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.trial.max_loss, err));
     MOEC_TRY(cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err));
-    return fit_read_memory(args, &job->memory, err);
+    return job->fit.by_bytes ? MOEC_OK : fit_read_memory(args, &job->memory, err);
 }
 
 /* ---- drafts, device and rooms ---- */
@@ -128,9 +178,32 @@ static enum moec_status open_draft(void *context, uint32_t draft, struct moec_er
     return open_source(job, job->drafts.paths[draft], &job->bundle, err);
 }
 
+/* By bytes: of each layer; fewer than one token takes could not be decided about. */
+static enum moec_status read_slots(struct fit_job *job, const struct moec_config *config,
+                                   struct moec_error *err)
+{
+    const char *slots = cli_has(job->args, "slots") ? cli_text(job->args, "slots") : MOEC_ROUTE_SLOTS;
+    struct moec_decision_settings settings = {.route = "top-k"};
+    struct moec_route route;
+    MOEC_TRY(moec_route_read_slots(slots, config, &settings.n_slots, err));
+    job->n_slots = settings.n_slots;
+    return moec_route_from_settings(&settings, config, NULL, job->args->positional[0], &route, err);
+}
+
+/* Whether there may be a bundle for this device, or of so many slots: before any work. */
+static enum moec_status admit(struct fit_job *job, const struct moec_config *config, struct moec_error *err)
+{
+    const char *path = job->args->positional[0];
+    MOEC_TRY(fit_check_model(config, path, err));
+    if (job->fit.by_bytes)
+        return read_slots(job, config, err);
+    MOEC_TRY(fit_admit(&job->memory, job->checkpoint, path, err));
+    return fit_device_check(job->args, &job->device, config, err);
+}
+
 static enum moec_status make_drafts(struct fit_job *job, struct moec_error *err)
 {
-    struct cli_tune_drafts *drafts = &job->drafts;
+    struct cli_fit_drafts *drafts = &job->drafts;
     const char *path = job->args->positional[0];
     drafts->output = job->output;
     drafts->measure = &job->measure;
@@ -139,20 +212,35 @@ static enum moec_status make_drafts(struct fit_job *job, struct moec_error *err)
     drafts->confidence = job->tune.trial.confidence;
     drafts->profile = cli_text(job->args, "profile");
     drafts->trusts_profile = cli_has(job->args, "trust-profile");
-    drafts->is_fit = true;
     MOEC_TRY(moec_checkpoint_open(path, &job->checkpoint, err));
     cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
-    MOEC_TRY(fit_admit(&job->memory, job->checkpoint, path, err));
-    MOEC_TRY(fit_device_check(job->args, &job->device, moec_checkpoint_config(job->checkpoint), err));
-    MOEC_TRY(cli_tune_drafts_make(drafts, job->checkpoint, err));
+    MOEC_TRY(admit(job, moec_checkpoint_config(job->checkpoint), err));
+    MOEC_TRY(cli_fit_drafts_make(drafts, job->checkpoint, err));
     moec_checkpoint_close(job->checkpoint);
     job->checkpoint = NULL;
     job->measure.seq_len_tokens = drafts->windows.seq_len_tokens;
     cli_progress_end(&job->progress);
-    cli_progress_init(&job->progress, "fit", NULL, job->measure.is_quiet);
-    job->progress.is_verbose = job->measure.is_verbose;
+    begin_progress(job);
     return open_source(job, path, &job->original, err);
+}
+
+static enum moec_status record(const struct fit_job *job, uint32_t draft,
+                               const struct moec_decision_settings *settings, const struct moec_model *model,
+                               struct moec_replay *ran, struct moec_foretell **out, struct moec_error *err)
+{
+    return moec_foretell_recorded(job->fit.by_bytes ? NULL : &job->device.described, model, ran,
+                                  job->drafts.paths[draft], settings, out, err);
+}
+
+/* What experts have of the device's memory; by bytes as much as holds the slots. */
+static enum moec_status buffer_of(const struct fit_job *job, uint32_t draft,
+                                  const struct moec_foretell *recorded,
+                                  const struct moec_decision_settings *settings, uint64_t *out,
+                                  struct moec_error *err)
+{
+    *out = job->rooms[draft].buffer_bytes;
+    return job->fit.by_bytes ? moec_foretell_slots_bytes(recorded, settings, out, err) : MOEC_OK;
 }
 
 static enum moec_status foretell(void *context, uint32_t draft, const struct moec_decision_settings *settings,
@@ -161,9 +249,11 @@ static enum moec_status foretell(void *context, uint32_t draft, const struct moe
 {
     struct fit_job *job = context;
     struct moec_foretell *recorded = NULL;
-    MOEC_TRY(moec_foretell_recorded(&job->device.described, model, ran, job->drafts.paths[draft], settings,
-                                    &recorded, err));
-    const enum moec_status status = moec_foretell_time(recorded, job->rooms[draft].buffer_bytes, out, err);
+    uint64_t buffer_bytes = 0;
+    MOEC_TRY(record(job, draft, settings, model, ran, &recorded, err));
+    enum moec_status status = buffer_of(job, draft, recorded, settings, &buffer_bytes, err);
+    if (status == MOEC_OK)
+        status = moec_foretell_time(recorded, buffer_bytes, out, err);
     moec_foretell_free(recorded);
     return status;
 }
@@ -188,21 +278,21 @@ static enum moec_status check_rooms(const struct fit_job *job, struct moec_error
 
 /* ---- looks ---- */
 
-static void add_look(struct cli_fit_result *result, const char *name, double token_ns)
+static void add_look(struct cli_fit_result *result, const char *name, double amount)
 {
     struct cli_fit_look *look = &result->looks[result->n_look++];
     (void)snprintf(look->name, sizeof look->name, "%s", name);
-    look->token_ns = token_ns;
+    look->amount = amount;
 }
 
-/* The winner as it will run, in a buffer of so many bytes. */
+/* The winner as it will run, in a buffer of so many bytes: its time, or what it reads. */
 static enum moec_status foretell_winner(const struct fit_job *job, const struct moec_foretell *recorded,
-                                        uint64_t buffer_bytes, double *token_ns, struct moec_error *err)
+                                        uint64_t buffer_bytes, double *amount, struct moec_error *err)
 {
     const struct moec_foretold *chosen = &job->result.foretold;
     struct moec_foretold foretold;
     MOEC_TRY(moec_foretell_with(recorded, buffer_bytes, chosen->evict, chosen->predict, &foretold, err));
-    *token_ns = foretold.token_ns;
+    *amount = job->fit.by_bytes ? foretold.read_bytes : foretold.token_ns;
     return MOEC_OK;
 }
 
@@ -250,19 +340,24 @@ static enum moec_status look(void *context, uint32_t draft, const struct moec_de
                              const struct moec_model *model, struct moec_replay *ran, struct moec_error *err)
 {
     struct fit_job *job = context;
-    const uint64_t buffer_bytes = job->rooms[draft].buffer_bytes;
     struct moec_foretell *recorded = NULL;
-    double token_ns = 0;
+    uint64_t buffer_bytes = 0;
+    double amount = 0;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_foretell_recorded(&job->device.described, model, ran, job->drafts.paths[draft], settings,
-                                    &recorded, err));
+    MOEC_TRY(record(job, draft, settings, model, ran, &recorded, err));
+    MOEC_TRY_OUT(buffer_of(job, draft, recorded, settings, &buffer_bytes, err));
     if (strcmp(settings->route, job->report.winner.settings.route) != 0) {
-        MOEC_TRY_OUT(foretell_winner(job, recorded, buffer_bytes, &token_ns, err));
-        add_look(&job->result, name_without(settings), token_ns);
+        MOEC_TRY_OUT(foretell_winner(job, recorded, buffer_bytes, &amount, err));
+        add_look(&job->result, name_without(settings), amount);
+        goto out;
+    }
+    job->result.all_bytes = moec_foretell_all_bytes(recorded);
+    job->result.fit.buffer_bytes = buffer_bytes;
+    if (job->fit.by_bytes) {
+        status = moec_foretell_time(recorded, buffer_bytes, &job->result.foretold, err);
         goto out;
     }
     MOEC_TRY_OUT(moec_foretell_best(recorded, buffer_bytes, &job->result.foretold, err));
-    job->result.all_bytes = moec_foretell_all_bytes(recorded);
     MOEC_TRY_OUT(foretell_winner(job, recorded, job->result.all_bytes, &job->result.fit.resident_ns, err));
     status = look_around(job, recorded, err);
 out:
@@ -293,6 +388,11 @@ static enum moec_status describe_job(const struct fit_job *job, struct moec_job_
     moec_trial_digest_windows(job->drafts.data_digest, &job->drafts.windows, digest);
     moec_sha256_hex(digest, hex);
     moec_job_line(text, "windows", "%s", hex);
+    moec_job_line(text, "confidence", "%.9g", job->tune.trial.confidence);
+    if (job->fit.by_bytes) {
+        moec_job_line(text, "slots", "%" PRIu32, job->n_slots);
+        return MOEC_OK;
+    }
     MOEC_TRY(moec_device_write(&job->device.described, &device, err));
     moec_sha256_init(&sha);
     moec_sha256_update(&sha, device, strlen(device));
@@ -302,7 +402,6 @@ static enum moec_status describe_job(const struct fit_job *job, struct moec_job_
     moec_job_line(text, "device", "%s", hex);
     moec_job_line(text, "memory", "%" PRIu64 " of a context of %" PRIu32, job->memory.request.budget_bytes,
                   job->memory.n_context);
-    moec_job_line(text, "confidence", "%.9g", job->tune.trial.confidence);
     return MOEC_OK;
 }
 
@@ -335,9 +434,10 @@ static void close_journal(struct fit_job *job, bool is_finished)
     free(job->journal);
 }
 
-static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
+/* What each draft has room for on the device. */
+static enum moec_status find_rooms(struct fit_job *job, struct moec_error *err)
 {
-    const struct cli_tune_drafts *drafts = &job->drafts;
+    const struct cli_fit_drafts *drafts = &job->drafts;
     const struct moec_progress progress = cli_progress_observer(&job->progress);
     MOEC_TRY(fit_device_open(job->args, drafts->paths[0], job->output, job->measure.n_threads, &progress,
                              &job->device, err));
@@ -349,7 +449,18 @@ static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
             job->rooms[i].n_slots) /* each plan has its own; this is checked alone */
             job->tune.shared.n_slots = job->rooms[i].n_slots;
     }
-    MOEC_TRY(check_rooms(job, err));
+    return check_rooms(job, err);
+}
+
+static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
+{
+    job->tune.shared.n_slots = job->n_slots;
+    for (uint32_t i = 0; i < job->drafts.n; i++) {
+        job->fit.n_slots[i] = job->n_slots;
+        job->fit.holds_all[i] = job->n_slots >= job->original.config->n_expert;
+    }
+    if (!job->fit.by_bytes)
+        MOEC_TRY(find_rooms(job, err));
     job->tune.trial.n_prompt = job->measure.seq_len_tokens / 2;
     job->fit.foretell = foretell;
     job->fit.look = look;
@@ -368,19 +479,23 @@ static void fill_result(struct fit_job *job)
 {
     const struct moec_tune_report *report = &job->report;
     const struct moec_foretold *foretold = &job->result.foretold;
+    const struct moec_tune_candidate *compiled =
+        report->compiled != MOEC_TUNE_NO_DRAFT ? &report->plain[report->compiled] : NULL;
     struct moec_bundle_fit *fit = &job->result.fit;
-    fit->memory_bytes = job->memory.request.budget_bytes;
-    fit->buffer_bytes = job->rooms[report->winner.draft].buffer_bytes;
-    fit->n_context = job->memory.n_context;
-    fit->token_ns = foretold->token_ns;
-    fit->compiled_ns =
-        report->compiled != MOEC_TUNE_NO_DRAFT ? report->plain[report->compiled].foretold.token_ns : 0;
-    fit_device_speed(&job->device, &fit->bytes_per_second, &fit->latency_ns);
-    (void)snprintf(fit->evict, sizeof fit->evict, "%s", foretold->evict);
-    (void)snprintf(fit->predict, sizeof fit->predict, "%s", foretold->predict);
     job->result.file = job->output;
     job->result.memory = cli_text(job->args, "memory");
     job->result.report = report;
+    job->result.by_bytes = job->fit.by_bytes;
+    job->result.compiled_read_bytes = compiled != NULL ? compiled->foretold.read_bytes : 0;
+    if (job->fit.by_bytes)
+        return;
+    fit->memory_bytes = job->memory.request.budget_bytes;
+    fit->n_context = job->memory.n_context;
+    fit->token_ns = foretold->token_ns;
+    fit->compiled_ns = compiled != NULL ? compiled->foretold.token_ns : 0;
+    fit_device_speed(&job->device, &fit->bytes_per_second, &fit->latency_ns);
+    (void)snprintf(fit->evict, sizeof fit->evict, "%s", foretold->evict);
+    (void)snprintf(fit->predict, sizeof fit->predict, "%s", foretold->predict);
 }
 
 static enum moec_status write_winner(struct fit_job *job, struct moec_error *err)
@@ -388,9 +503,9 @@ static enum moec_status write_winner(struct fit_job *job, struct moec_error *err
     const struct moec_tune_report *report = &job->report;
     const bool decides = moec_decision_settings_are_on(&report->decisions.settings);
     struct moec_file file;
-    MOEC_TRY(moec_bundle_put_fit(job->drafts.paths[report->winner.draft], &job->result.fit,
-                                 decides ? &report->decisions : NULL, &report->certificate, job->output,
-                                 err));
+    MOEC_TRY(moec_bundle_put_fit(
+        job->drafts.paths[report->winner.draft], job->fit.by_bytes ? NULL : &job->result.fit,
+        decides ? &report->decisions : NULL, &report->certificate, job->output, err));
     MOEC_TRY(moec_file_open(&file, job->output, err));
     job->result.file_bytes = file.n_bytes;
     moec_file_close(&file);
@@ -400,8 +515,7 @@ static enum moec_status write_winner(struct fit_job *job, struct moec_error *err
 static enum moec_status fit(struct fit_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_options(job, err));
-    cli_progress_init(&job->progress, "fit", NULL, job->measure.is_quiet);
-    job->progress.is_verbose = job->measure.is_verbose;
+    begin_progress(job);
     MOEC_TRY(make_drafts(job, err));
     MOEC_TRY(prepare(job, err));
     const struct moec_trial_inputs inputs = {.bundle = &job->bundle,
@@ -411,7 +525,13 @@ static enum moec_status fit(struct fit_job *job, struct moec_error *err)
                                              .data_name = job->drafts.data_name};
     const struct moec_progress progress = cli_progress_observer(&job->progress);
     const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
-    MOEC_TRY(moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err));
+    const enum moec_status status = moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err);
+    /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
+    if (status == MOEC_ERR_SCRIPT && cli_interrupt_status() != MOEC_OK) {
+        *err = (struct moec_error){0};
+        return moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
+    }
+    MOEC_TRY(status);
     moec_source_close(&job->bundle);
     fill_result(job);
     MOEC_TRY(write_winner(job, err));
@@ -433,7 +553,7 @@ static int run_fit(const struct cli_args *args)
     moec_source_close(&job.bundle);
     moec_checkpoint_close(job.checkpoint);
     fit_device_release(&job.device, status == MOEC_OK);
-    cli_tune_drafts_release(&job.drafts, status == MOEC_OK);
+    cli_fit_drafts_release(&job.drafts, status == MOEC_OK);
     close_journal(&job, status == MOEC_OK);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
 }
@@ -456,7 +576,8 @@ const struct cli_command cli_command_fit = {
         "tested on text that nothing before has looked at, from the safest to the fastest, until one fails; the "
         "last that passed is written.\n"
         "What moec compile would write is always a candidate, and nothing that is foretold slower than it is "
-        "written. After Ctrl-C the same command continues the work. docs/fit.md describes it.",
+        "written. After Ctrl-C the same command continues the work. docs/fit.md describes it.\n"
+        "--objective bytes finds what reads the least in so many --slots, for a device that nobody knows.",
     .examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 600MiB --storage sd -o model.moec\n"
                 "moec-run model.moec -p \"Once upon a time\" --memory 600MiB",
     .more_examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 64MiB --storage 100MB/s,200us "

@@ -5,7 +5,6 @@
 #include "cli/options/outputs.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
-#include "cli/output/checkpoint_note.h"
 #include "cli/output/data_note.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/interrupt.h"
@@ -16,14 +15,12 @@
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
-#include "cli/verbs/tune_drafts.h"
 #include "compiler/policy/decision_policy.h"
 #include "compiler/sparsify/sparsify_table.h"
 #include "compiler/tune/tune.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_fit.h"
 #include "formats/bundle/bundle_sparsity.h"
-#include "formats/profile/profile_h5.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/policy/route.h"
@@ -42,12 +39,11 @@ static const struct cli_option options[] = {
     {"profile", 0, "PROFILE.h5", NULL,
      "With a checkpoint, in place of --data: measurements of it, from moec profile.", CLI_INPUT | CLI_RARE},
     {"reference", 0, "MODEL", NULL,
-     "Of a bundle: the checkpoint that it was compiled from. Losses are against it.", CLI_INPUT},
+     "The checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", 0},
     {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
-     "What is searched (default: route,skip; of a bundle also precision where moec compile --copies made low "
-     "copies):\nroute\tcache-prior: prefer "
-     "experts that are in the cache\nrank\tmax-rank instead: of the best, the cached\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
+     "What is searched (default: route,skip, and precision where moec compile --copies made low copies):\n"
+     "route\tcache-prior: prefer experts that are in the cache\nrank\tmax-rank instead: of the best, the cached\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
      "a low copy; fate: those that the layer before did not predict\nprefill\tunpopular: "
      "run a prompt's rarest experts in a low copy\nsparsity\tleave out neurons; not with low copies",
      0},
@@ -72,8 +68,7 @@ static const struct cli_option options[] = {
     {"low-slots", 0, "N|PERCENT", NULL,
      "With precision or prefill: low copies of each layer beside them (default " MOEC_ROUTE_LOW_SLOTS ").",
      CLI_RARE},
-    {"low-bits", 0, "B", NULL,
-     "With precision or prefill: bitwidth of the low copy (default: the smallest; of a checkpoint 2).",
+    {"low-bits", 0, "B", NULL, "With precision or prefill: bitwidth of the low copy (default: the smallest).",
      CLI_RARE},
     {"device-file", 0, "DEVICE.json", NULL,
      "With precision: fate predicts as many experts as this device can read while it computes one layer "
@@ -106,18 +101,15 @@ static const struct cli_option options[] = {
 struct tune_job {
     const struct cli_args *args;
     const char *output;
-    bool is_checkpoint; /* its bits are searched too: */
-    struct cli_tune_drafts drafts;
-    struct moec_checkpoint *checkpoint; /* while the drafts are made */
-    const struct moec_config *config;   /* of the bundle or checkpoint */
+    const struct moec_config *config; /* of the bundle */
     struct cli_measure_options measure;
     struct moec_tune_options tune;
     struct moec_source bundle, original;
-    struct moec_sparsity *sparsity;   /* by the bundle's plan; NULL = it has none */
-    struct moec_device device;        /* of --device-file, owned */
-    struct moec_work_memory work;     /* batches that a device has room for */
-    struct cli_part_windows data;     /* of a bundle */
-    struct moec_sparsity_table table; /* of a bundle that gets a plan */
+    struct moec_sparsity *sparsity; /* by the bundle's plan; NULL = it has none */
+    struct moec_device device;      /* of --device-file, owned */
+    struct moec_work_memory work;   /* batches that a device has room for */
+    struct cli_part_windows data;
+    struct moec_sparsity_table table; /* where the bundle gets a plan */
     char *staging; /* owned: a file beside the output while a plan and decisions are written; NULL = none */
     struct moec_tune_report report;
     /* What a run reads in a buffer of buffer_bytes, which has room for the slots: with the settings, and before
@@ -138,7 +130,7 @@ static void begin_progress(struct tune_job *job)
 
 /* ---- inputs ---- */
 
-/* What a bundle and a checkpoint need, and what means nothing to them. */
+/* What a bundle needs, and what means nothing to it. */
 static enum moec_status check_bundle(const struct tune_job *job, struct moec_error *err)
 {
     static const char *const idle[] = {"profile", "trust-profile"};
@@ -157,28 +149,6 @@ static enum moec_status check_bundle(const struct tune_job *job, struct moec_err
     return MOEC_OK;
 }
 
-static enum moec_status check_checkpoint(const struct tune_job *job, struct moec_error *err)
-{
-    const char *path = job->args->positional[0];
-    if (!cli_has(job->args, "output"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is a checkpoint, so tuning makes a new "
-                         "bundle: name the bundle with -o MODEL.moec",
-                         path);
-    if (cli_has(job->args, "reference"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is a checkpoint, so losses are measured against it: leave out --reference",
-                         path);
-    if (cli_arithmetic(job->args, NULL) != MOEC_ARITHMETIC_CANONICAL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "a checkpoint can be tuned only in canonical arithmetic. For another "
-                         "arithmetic, compile with it and a smaller --max-loss, then tune the bundle");
-    if (cli_has(job->args, "profile") != (job->measure.data != NULL))
-        return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "give either --data FILE or --profile, which holds its own windows");
-}
-
 static enum moec_status read_options(struct tune_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
@@ -188,7 +158,7 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
                                                   .n_threads = job->measure.n_threads,
                                                   .reference_bytes = job->measure.work_bytes,
                                                   .confidence = 0.95};
-    MOEC_TRY(job->is_checkpoint ? check_checkpoint(job, err) : check_bundle(job, err));
+    MOEC_TRY(check_bundle(job, err));
     job->tune.policy = cli_text(args, "policy");
     job->tune.seed = job->measure.seed;
     if (job->tune.policy != NULL)
@@ -233,30 +203,6 @@ static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
     MOEC_TRY(moec_route_read_slots(slots != NULL ? slots : MOEC_ROUTE_LOW_SLOTS, &bundle->config,
                                    &shared->n_low_slots, err));
     return moec_source_serve_low(&job->bundle, shared->low_bits, err);
-}
-
-/* The low copy that drafts get. */
-static enum moec_status ask_low(struct tune_job *job, struct moec_error *err)
-{
-    static const uint32_t allowed[] = {2, 3, 4, 8};
-    struct moec_decision_settings *shared = &job->tune.shared;
-    const char *slots = cli_text(job->args, "low-slots");
-    bool is_allowed = false;
-    if (job->tune.with_precision && !has_precision(job->config))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--with precision changes nothing in '%s': each token takes one expert, "
-                         "and no earlier layer can predict it. Leave precision out of --with",
-                         job->args->positional[0]);
-    if (shared->low_bits == 0)
-        shared->low_bits = 2;
-    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
-        is_allowed = is_allowed || shared->low_bits == allowed[i];
-    if (!is_allowed)
-        return moec_fail(err, MOEC_ERR_USAGE, "--low-bits is %" PRIu32 ", expected 2, 3, 4 or 8",
-                         shared->low_bits);
-    job->drafts.low_bits = shared->low_bits;
-    return moec_route_read_slots(slots != NULL ? slots : MOEC_ROUTE_LOW_SLOTS, job->config,
-                                 &shared->n_low_slots, err);
 }
 
 /* Times of moec fit are those of its own settings. */
@@ -321,7 +267,7 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
         return MOEC_OK;
     job->tune.trial.n_prompt = is_alone ? n : n / 2;
     MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, leaves_out ? n - 1 : n, &job->tune.trial.n_prompt, err));
-    if (!job->tune.with_prefill || job->is_checkpoint || job->bundle.bundle->paths.n_layer > 0 ||
+    if (!job->tune.with_prefill || job->bundle.bundle->paths.n_layer > 0 ||
         job->tune.block_tokens < job->tune.trial.n_prompt)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
@@ -334,9 +280,7 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
 /* What is searched. */
 static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
 {
-    const char *with = cli_has(job->args, "with") ? cli_text(job->args, "with")
-                       : job->is_checkpoint       ? "route,skip"
-                                                  : "route,skip,precision";
+    const char *with = cli_has(job->args, "with") ? cli_text(job->args, "with") : "route,skip,precision";
     struct moec_tune_options *tune = &job->tune;
     tune->with_route = strstr(with, "route") != NULL;
     tune->with_rank = strstr(with, "rank") != NULL;
@@ -380,7 +324,6 @@ static enum moec_status check_shared(const struct tune_job *job, struct moec_err
     const struct moec_tune_options *tune = &job->tune;
     struct moec_decision_settings settings = tune->shared;
     struct moec_route route;
-    settings.starts_frequent = false; /* drafts will know what calibration used */
     if (tune->with_rank)
         (void)snprintf(settings.route, sizeof settings.route, "max-rank:%" PRIu32, job->config->top_k + 1);
     else if (tune->with_route)
@@ -392,7 +335,8 @@ static enum moec_status check_shared(const struct tune_job *job, struct moec_err
                        job->config->top_k > 1 ? "hobbit" : "fate:1");
     if (tune->with_prefill)
         (void)snprintf(settings.prefill, sizeof settings.prefill, "unpopular");
-    return moec_route_from_settings(&settings, job->config, NULL, job->args->positional[0], &route, err);
+    return moec_route_from_settings(&settings, job->config, &job->bundle.bundle->paths,
+                                    job->args->positional[0], &route, err);
 }
 
 /* What limits the experts that are foreseen. */
@@ -442,10 +386,9 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &shared->low_bits, err));
     shared->starts_frequent = start != NULL && strcmp(start, "frequency") == 0;
-    if (!job->is_checkpoint)
-        MOEC_TRY(use_plan(job, err));
+    MOEC_TRY(use_plan(job, err));
     if (takes_low(job))
-        MOEC_TRY(job->is_checkpoint ? ask_low(job, err) : read_low(job, err));
+        MOEC_TRY(read_low(job, err));
     MOEC_TRY(read_device_file(job, err));
     MOEC_TRY(check_shared(job, err));
     return read_prompt(job, err);
@@ -480,66 +423,11 @@ static enum moec_status open_bundle(struct tune_job *job, struct moec_error *err
     return MOEC_OK;
 }
 
-static enum moec_status open_draft(void *context, uint32_t draft, struct moec_error *err)
-{
-    struct tune_job *job = context;
-    moec_source_close(&job->bundle);
-    MOEC_TRY(open_source(job, job->drafts.paths[draft], &job->bundle, err));
-    if (job->drafts.low_bits > 0)
-        MOEC_TRY(moec_source_serve_low(&job->bundle, job->drafts.low_bits, err));
-    return offload(job, &job->bundle, err);
-}
-
-/* A profile's windows have a length of their own. */
-static enum moec_status use_profile_length(struct tune_job *job, struct moec_error *err)
-{
-    const char *path = cli_text(job->args, "profile");
-    struct moec_profile profile;
-    uint8_t digest[MOEC_SHA256_BYTES];
-    if (path == NULL)
-        return MOEC_OK;
-    MOEC_TRY(moec_profile_read(path, cli_has(job->args, "trust-profile"), &profile, digest, err));
-    job->measure.seq_len_tokens = profile.seq_len_tokens;
-    moec_profile_release(&profile);
-    return MOEC_OK;
-}
-
-/* Drafts of the checkpoint, their windows, and the original. */
-static enum moec_status make_drafts(struct tune_job *job, struct moec_error *err)
-{
-    const char *path = job->args->positional[0];
-    struct cli_tune_drafts *drafts = &job->drafts;
-    drafts->output = job->output;
-    drafts->measure = &job->measure;
-    drafts->progress = &job->progress;
-    drafts->max_loss = job->tune.trial.max_loss;
-    drafts->confidence = job->tune.trial.confidence;
-    drafts->profile = cli_text(job->args, "profile");
-    drafts->trusts_profile = cli_has(job->args, "trust-profile");
-    MOEC_TRY(use_profile_length(job, err));
-    MOEC_TRY(moec_checkpoint_open(path, &job->checkpoint, err));
-    cli_say_checkpoint(&job->progress, job->checkpoint);
-    moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
-    job->config = moec_checkpoint_config(job->checkpoint);
-    MOEC_TRY(read_settings(job, err));
-    drafts->leaves_out = job->tune.with_sparsity;
-    MOEC_TRY(cli_tune_drafts_make(drafts, job->checkpoint, err));
-    moec_checkpoint_close(job->checkpoint);
-    job->checkpoint = NULL;
-    job->measure.seq_len_tokens = drafts->windows.seq_len_tokens;
-    MOEC_TRY(open_source(job, path, &job->original, err));
-    job->config = job->original.config;
-    cli_progress_end(&job->progress); /* its amounts were passes */
-    begin_progress(job);
-    return offload(job, &job->original, err);
-}
-
 /* ---- result ---- */
 
 static struct moec_json_out *json_candidate(const struct moec_tune_candidate *candidate)
 {
     struct moec_json_out *node = moec_json_out_object();
-    moec_json_out_u64(node, "draft", candidate->draft);
     cli_json_settings(node, &candidate->settings);
     moec_json_out_double(node, "left_out", candidate->share * 1e-3);
     cli_json_loss(node, &candidate->search);
@@ -572,7 +460,7 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
     }
     moec_json_out_double(root, "computed_share", report->after.computed_share);
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
-    moec_json_out_node(root, "without", json_candidate(&report->plain[report->winner.draft]));
+    moec_json_out_node(root, "without", json_candidate(&report->plain[0]));
     for (uint32_t i = 0; i < report->n_candidate; i++)
         moec_json_out_node(list, NULL, json_candidate(&report->candidates[i]));
     moec_json_out_node(root, "candidates", list);
@@ -612,14 +500,14 @@ static void print_result(const struct tune_job *job)
     cli_print_wrapped(stdout, 4, "wrote '%s', %s %s; %" PRIu32 " measurements\n", job->output,
                       has_decisions ? "which decides by" : "whose plan has",
                       moec_tune_name(&report->winner.settings, report->winner.share, name),
-                      report->n_candidate + (job->is_checkpoint ? job->drafts.n : 1));
+                      report->n_candidate + 1);
     if (report->plan.n_layer > 0 && has_decisions)
         cli_print_left_out(&report->plan);
     else if (report->plan.n_layer > 0)
         cli_print_plan(&report->plan);
     if (has_decisions)
         cli_print_decisions(&report->decisions);
-    if (report->plan.n_layer > 0 || job->is_checkpoint || !isnan(job->read_bytes))
+    if (report->plan.n_layer > 0 || !isnan(job->read_bytes))
         print_costs(job);
     cli_print_sequence(&report->certificate, "setting", report->is_reused);
 }
@@ -632,8 +520,7 @@ static enum moec_status write_winner(struct tune_job *job, struct moec_error *er
 {
     const struct moec_tune_report *report = &job->report;
     const bool has_decisions = moec_decision_settings_are_on(&report->decisions.settings);
-    const char *path =
-        job->is_checkpoint ? job->drafts.paths[report->winner.draft] : job->args->positional[0];
+    const char *path = job->args->positional[0];
     if (report->plan.n_layer > 0) {
         if (has_decisions && asprintf(&job->staging, "%s.planned", job->output) < 0) {
             job->staging = NULL;
@@ -652,8 +539,6 @@ static enum moec_status fill_table(struct tune_job *job, const struct moec_trial
 {
     if (job->report.plan.n_layer == 0)
         return MOEC_OK;
-    if (job->is_checkpoint)
-        MOEC_TRY(open_draft(job, job->report.winner.draft, err));
     MOEC_TRY(moec_bundle_load_sparsity(job->bundle.bundle, &job->table, err));
     if (job->table.n_layer > 0)
         return MOEC_OK;
@@ -662,16 +547,13 @@ static enum moec_status fill_table(struct tune_job *job, const struct moec_trial
 
 static enum moec_status tune_models(struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_trial_inputs inputs = {
-        .bundle = &job->bundle,
-        .original = &job->original,
-        .windows = job->is_checkpoint ? &job->drafts.windows : &job->data.windows,
-        .data_digest = job->is_checkpoint ? job->drafts.data_digest : job->data.rows.digest,
-        .data_name = job->is_checkpoint ? job->drafts.data_name : job->data.rows.name};
+    const struct moec_trial_inputs inputs = {.bundle = &job->bundle,
+                                             .original = &job->original,
+                                             .windows = &job->data.windows,
+                                             .data_digest = job->data.rows.digest,
+                                             .data_name = job->data.rows.name};
     const struct moec_progress progress = cli_progress_observer(&job->progress);
-    const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
-    const enum moec_status status =
-        moec_tune(&inputs, &job->tune, job->is_checkpoint ? &drafts : NULL, &progress, &job->report, err);
+    const enum moec_status status = moec_tune(&inputs, &job->tune, NULL, &progress, &job->report, err);
     /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
     if (status == MOEC_ERR_SCRIPT && cli_interrupt_status() != MOEC_OK) {
         *err = (struct moec_error){0};
@@ -681,28 +563,13 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
     return fill_table(job, &inputs, &progress, err);
 }
 
-/* The bundle that the report's `before` is of. */
-static const struct moec_tune_candidate *find_before(const struct moec_tune_report *report, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (report->plain[i].traffic.token_bytes == report->before.read_bytes)
-            return &report->plain[i];
-    return NULL;
-}
-
-static const char *path_of(const struct tune_job *job, uint32_t draft)
-{
-    return job->is_checkpoint ? job->drafts.paths[draft] : job->args->positional[0];
-}
-
-/* What runs of winner and `before` read, records and prompts as they are: the logical cache alone knows neither
- * what a prompt displaces nor what more room holds. */
+/* What runs with the settings and without them read, records and prompts as they are: the logical cache alone
+ * knows neither what a prompt displaces nor what more room holds. */
 static enum moec_status replay(struct tune_job *job, struct moec_error *err)
 {
     const struct moec_decision_settings *settings = &job->report.winner.settings;
-    const struct moec_tune_candidate *before =
-        find_before(&job->report, job->is_checkpoint ? job->drafts.n : 1);
-    const struct moec_windows *windows = job->is_checkpoint ? &job->drafts.windows : &job->data.windows;
+    const char *path = job->args->positional[0];
+    const struct moec_windows *windows = &job->data.windows;
     const uint32_t n_prompt = job->tune.trial.n_prompt > 0 ? job->tune.trial.n_prompt : 1;
     struct moec_foretell_setup setup = {.n_threads = job->measure.n_threads,
                                         .windows = windows,
@@ -716,15 +583,11 @@ static enum moec_status replay(struct tune_job *job, struct moec_error *err)
     if (asprintf(&trace, "%s.recording", job->output) < 0)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
     setup.trace = trace;
-    MOEC_TRY_OUT(moec_foretell_record(&setup, path_of(job, job->report.winner.draft), settings,
-                                      cli_interrupt_is_asked, &recorded[0], err));
+    MOEC_TRY_OUT(moec_foretell_record(&setup, path, settings, cli_interrupt_is_asked, &recorded[0], err));
     MOEC_TRY_OUT(moec_foretell_slots_bytes(recorded[0], settings, &job->buffer_bytes, err));
     MOEC_TRY_OUT(moec_foretell_time(recorded[0], job->buffer_bytes, &told, err));
     job->read_bytes = told.read_bytes;
-    if (before == NULL)
-        goto out;
-    MOEC_TRY_OUT(moec_foretell_record(&setup, path_of(job, before->draft), NULL, cli_interrupt_is_asked,
-                                      &recorded[1], err));
+    MOEC_TRY_OUT(moec_foretell_record(&setup, path, NULL, cli_interrupt_is_asked, &recorded[1], err));
     MOEC_TRY_OUT(moec_foretell_time(recorded[1], job->buffer_bytes, &told, err));
     job->before_bytes = told.read_bytes;
 out:
@@ -755,9 +618,7 @@ static enum moec_status check_gain(const struct tune_job *job, struct moec_error
                      "the settings %s read %.1f KiB of experts per token, and %s %.1f KiB. "
                      "This is not a gain, so nothing was written: %s, or give --accept-slower",
                      moec_tune_name(&job->report.winner.settings, job->report.winner.share, name),
-                     after.read_bytes / 1024,
-                     job->is_checkpoint ? "a bundle of the same loss without these settings reads"
-                                        : "the bundle without these settings reads",
+                     after.read_bytes / 1024, "the bundle without these settings reads",
                      before.read_bytes / 1024,
                      job->report.winner.share > 0 ? "search without sparsity (--with route)"
                                                   : "ask for a larger --max-loss or other --with");
@@ -765,17 +626,14 @@ static enum moec_status check_gain(const struct tune_job *job, struct moec_error
 
 static enum moec_status tune(struct tune_job *job, struct moec_error *err)
 {
-    const char *path = job->args->positional[0];
-    job->is_checkpoint = cli_is_checkpoint(path);
     MOEC_TRY(read_options(job, err));
     MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
     begin_progress(job);
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
-    MOEC_TRY(job->is_checkpoint ? make_drafts(job, err) : open_bundle(job, err));
+    MOEC_TRY(open_bundle(job, err));
     if (job->measure.place != NULL) {
-        job->work.batch_tokens = moec_gpu_place_batch_tokens(
-            job->measure.place, job->is_checkpoint ? job->original.model : job->bundle.model);
-        job->drafts.windows.work = job->data.windows.work = &job->work;
+        job->work.batch_tokens = moec_gpu_place_batch_tokens(job->measure.place, job->bundle.model);
+        job->data.windows.work = &job->work;
     }
     MOEC_TRY(tune_models(job, err));
     MOEC_TRY(check_gain(job, err));
@@ -790,8 +648,79 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* ---- of a checkpoint ---- */
+
+#define N_FIXED_WORDS 4
+#define MOST_WORDS    (N_FIXED_WORDS + CLI_MAX_OPTIONS * CLI_MAX_REPEATS)
+
+/* Whether moec fit searches this, too: routes and skips are what it searches anyway. */
+static bool goes_to_fit(const struct cli_args *args, const struct cli_args *fit, const char *name)
+{
+    const char *value = cli_text(args, name);
+    if (strcmp(name, "with") == 0)
+        return strcmp(value, "route,skip") == 0 || strcmp(value, "skip,route") == 0;
+    if (strcmp(name, "decide") == 0)
+        return strcmp(value, "decode") == 0;
+    return strcmp(name, "device-file") != 0 && cli_offers(fit, name);
+}
+
+/* The same command line for moec fit. Errors: MOEC_ERR_USAGE for what a checkpoint is no longer tuned with. */
+static enum moec_status words_for_fit(const struct cli_args *args, char **words, int *n,
+                                      struct moec_error *err)
+{
+    const struct cli_args fit = {.command = &cli_command_fit};
+    const struct cli_option *table = args->command->options;
+    const char *fixed[N_FIXED_WORDS] = {"fit", args->positional[0], "--objective", "bytes"};
+    for (*n = 0; *n < N_FIXED_WORDS; ++*n)
+        words[*n] = (char *)fixed[*n];
+    for (uint32_t o = 0; table[o].name != NULL; o++) {
+        if (args->n_values[o] > 0 && !goes_to_fit(args, &fit, table[o].name))
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "--%s does not apply to a checkpoint: 'moec compile %s' with a smaller --max-loss, "
+                "then tune the bundle with it",
+                table[o].name, args->positional[0]);
+        if (strcmp(table[o].name, "with") == 0 || strcmp(table[o].name, "decide") == 0)
+            continue;
+        for (uint32_t v = 0; v < args->n_values[o]; v++) {
+            const bool has_value = table[o].argument != NULL;
+            if (asprintf(&words[*n], "--%s%s%s", table[o].name, has_value ? "=" : "",
+                         has_value ? args->values[o][v] : "") < 0)
+                return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: words of a command");
+            ++*n;
+        }
+    }
+    return MOEC_OK;
+}
+
+/* For one release, since commands that tuned a checkpoint are written down. */
+static int tune_checkpoint(const struct cli_args *args)
+{
+    struct moec_error err = {0};
+    struct cli_args fit;
+    char *words[MOST_WORDS] = {NULL};
+    int n = 0, status = CLI_OK;
+    if (words_for_fit(args, words, &n, &err) != MOEC_OK) {
+        status = cli_interrupt_fail(args, &err);
+    } else {
+        cli_print(stderr,
+                  "tune: of a checkpoint this is 'moec fit %s --objective bytes', which runs now; the next "
+                  "release will tune bundles alone\n",
+                  args->positional[0]);
+        if (cli_parse(&fit, args->program, &cli_command_fit, n, words, 1, &status)) {
+            fit.is_forced = args->is_forced;
+            status = cli_command_fit.run(&fit);
+        }
+    }
+    for (int i = N_FIXED_WORDS; i < n; i++)
+        free(words[i]);
+    return status;
+}
+
 static int run_tune(const struct cli_args *args)
 {
+    if (cli_is_checkpoint(args->positional[0]))
+        return tune_checkpoint(args);
     struct tune_job job = {.args = args, .read_bytes = NAN, .before_bytes = NAN};
     struct moec_error err = {0};
     const enum moec_status status = tune(&job, &err);
@@ -801,10 +730,8 @@ static int run_tune(const struct cli_args *args)
     cli_part_windows_release(&job.data);
     moec_source_close(&job.original);
     moec_source_close(&job.bundle);
-    moec_checkpoint_close(job.checkpoint);
     moec_sparsity_free(job.sparsity);
     moec_device_release(&job.device);
-    cli_tune_drafts_release(&job.drafts, status == MOEC_OK);
     if (job.staging != NULL)
         (void)unlink(job.staging);
     free(job.staging);
@@ -820,24 +747,20 @@ const struct cli_command cli_command_tune = {
     .about =
         "Searches for settings of --route, --precision and --prefill, and for plans of sparsity, with which "
         "a token reads the fewest bytes of experts, proves that bundle and settings together lose no more "
-        "than --max-loss against the original, and writes both into the bundle. Of a checkpoint it finds "
-        "the bits too. moec run, chat, eval and bench use them from then on; --decide none turns "
-        "decisions off, --sparsity none the plan.",
+        "than --max-loss against the original, and writes both into the bundle. moec run, chat, eval and bench "
+        "use them from then on; --decide none turns decisions off, --sparsity none the plan.",
     .details =
         "The data has the three parts that moec compile draws with the same --seed. Settings are measured on "
         "the search part. Up to 8 of those that lose less or read less than all others are then tested on "
         "the certificate part, from the safest to the one that reads least, until one fails; the last that "
         "passed is written. If none passes, nothing is written and the exit status is 1. A bundle that was "
-        "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less, or give the "
-        "checkpoint, of which several bundles are compiled to choose how the loss is shared out.\n"
+        "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less, or let moec fit "
+        "choose bits and decisions together.\n"
         "Bytes are those that the logical cache of --slots misses, and of these what a plan that is searched "
         "leaves. A bundle's own sparsity plan stays in use, and its loss counts. docs/decisions.md "
         "describes it.",
-    .examples = "moec tune MODEL --data calibration.txt --max-loss 2% -o model.moec\n"
-                "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats",
-    .more_examples =
-        "moec compile MODEL --data calibration.txt --max-loss 1% --copies 2 -o model.moec\n"
-        "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2% -o tuned.moec",
+    .examples = "moec compile MODEL --data calibration.txt --max-loss 1% -o model.moec\n"
+                "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2% -o tuned.moec",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

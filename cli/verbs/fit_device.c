@@ -86,19 +86,23 @@ static enum moec_status refuse(const struct fit_memory *memory, const struct moe
                      cli_memory_text((char[24]){0}, bytes), cli_budget_text(least, bytes), shorter);
 }
 
+enum moec_status fit_check_model(const struct moec_config *config, const char *path, struct moec_error *err)
+{
+    if (!moec_config_is_encoder_decoder(config) && !moec_config_routes_by_token(config))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "moec fit does not know models with an encoder, or with layers that route by token, such "
+        "as '%s': compile it, then moec tune the bundle",
+        path);
+}
+
 enum moec_status fit_admit(struct fit_memory *memory, const struct moec_checkpoint *checkpoint,
                            const char *path, struct moec_error *err)
 {
     const uint32_t n_position = moec_checkpoint_config(checkpoint)->n_position;
     uint64_t n_bytes = 0, bytes = 0;
     bool runs = false;
-    if (moec_config_is_encoder_decoder(moec_checkpoint_config(checkpoint)) ||
-        moec_config_routes_by_token(moec_checkpoint_config(checkpoint)))
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "moec fit does not know models with an encoder, or with layers that route by token, such "
-            "as '%s': compile it, then moec tune the bundle",
-            path);
     memory->n_context = memory->n_context < n_position ? memory->n_context : n_position;
     MOEC_TRY(moec_doctor_tokenizer_bytes(moec_checkpoint_tokenizer(checkpoint), &n_bytes, err));
     memory->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + n_bytes;

@@ -19,6 +19,10 @@ struct fit_memory {
 MOEC_WARN_UNUSED enum moec_status fit_read_memory(const struct cli_args *args, struct fit_memory *out,
                                                   struct moec_error *err);
 
+/* Refuses a model whose decisions cannot be foretold. Errors: MOEC_ERR_UNSUPPORTED. */
+MOEC_WARN_UNUSED enum moec_status fit_check_model(const struct moec_config *config, const char *path,
+                                                  struct moec_error *err);
+
 /* Refuses a memory that no bundle of the checkpoint fits into, with one that would do and a context that
  * would. Errors: MOEC_ERR_BUDGET, MOEC_ERR_LIMIT; those of moec_doctor_checkpoint. */
 MOEC_WARN_UNUSED enum moec_status fit_admit(struct fit_memory *memory,

@@ -37,6 +37,9 @@ struct moec_evaluation {
     double missed_share; /* missed experts of those taken, 0 to 1 */
     double token_misses; /* for each token, over all MoE layers */
     double token_bytes;  /* of these records, and of them what a sparsity plan leaves */
+    /* Foretold of a run by moec fit: what it reads, and how long it takes on a device. */
+    bool is_read, has_time;
+    double read_bytes, token_ns; /* for each generated token */
 };
 
 /* A dense matrix that a plan may encode, and the codecs that it may take. */

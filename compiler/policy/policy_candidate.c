@@ -148,17 +148,20 @@ void moec_policy_read_candidate(lua_State *lua, const struct moec_candidate_rule
     settings->low_bits = rules->shared.low_bits;
     settings->keep_top = rules->shared.keep_top;
     settings->starts_frequent = rules->shared.starts_frequent;
+    settings->decode_only = rules->shared.decode_only;
     check_members(lua, index, has_assignment, what);
     read_words(lua, index, "route", what, settings->route);
     read_words(lua, index, "precision", what, settings->precision);
     read_words(lua, index, "prefill", what, settings->prefill);
+    if (!has_assignment)
+        read_draft(lua, rules, index, what, &out->draft);
+    if (rules->draft_slots != NULL)
+        settings->n_slots = rules->draft_slots[out->draft];
     (void)read_slots(lua, rules, index, "slots", what, &settings->n_slots);
     const bool has_low_slots = read_slots(lua, rules, index, "low_slots", what, &settings->n_low_slots);
     const bool has_keep = read_count(lua, index, "keep_top", what, MOEC_MAX_TOP_K, &settings->keep_top);
     read_start(lua, index, what, &settings->starts_frequent);
     read_left_out(lua, index, what, &out->left_out);
-    if (!has_assignment)
-        read_draft(lua, rules, index, what, &out->draft);
     drop_idle(lua, what, has_low_slots, has_keep, settings);
     if (moec_policy_check_candidate(rules, out, &err) != MOEC_OK)
         luaL_error(lua, "%s: %s", what, err.message);

@@ -26,7 +26,8 @@ struct moec_candidate_rules {
     /* What a candidate has where its table has no such member. low_bits 0: there is no low copy. */
     struct moec_decision_settings shared;
     bool may_route, may_precise, may_prefill, may_leave_out;
-    uint32_t n_draft; /* 1: there are no drafts */
+    uint32_t n_draft;            /* 1: there are no drafts */
+    const uint32_t *draft_slots; /* (n_draft) of each in place of shared.n_slots; NULL: there is one of all */
 };
 
 /* ---- the child's side ---- */

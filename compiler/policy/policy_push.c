@@ -104,6 +104,14 @@ void moec_policy_set_rules(lua_State *lua, const struct moec_candidate_rules *ru
     lua_pushstring(lua, shared->starts_frequent ? "frequency" : "empty");
     lua_setfield(lua, -2, "cache_start");
     moec_policy_set_integer(lua, "drafts", rules->n_draft);
+    if (rules->draft_slots == NULL)
+        return;
+    lua_createtable(lua, (int)rules->n_draft, 0);
+    for (uint32_t i = 0; i < rules->n_draft; i++) {
+        lua_pushinteger(lua, rules->draft_slots[i]);
+        lua_rawseti(lua, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(lua, -2, "draft_slots");
 }
 
 void moec_policy_push_evaluation(lua_State *lua, const struct moec_evaluation *evaluation)
@@ -122,4 +130,8 @@ void moec_policy_push_evaluation(lua_State *lua, const struct moec_evaluation *e
     moec_policy_set_number(lua, "missed_share", evaluation->missed_share);
     moec_policy_set_number(lua, "misses_per_token", evaluation->token_misses);
     moec_policy_set_number(lua, "bytes_per_token", evaluation->token_bytes);
+    if (evaluation->is_read)
+        moec_policy_set_number(lua, "read_bytes", evaluation->read_bytes);
+    if (evaluation->has_time)
+        moec_policy_set_number(lua, "token_ms", 1e-6 * evaluation->token_ns);
 }

@@ -44,7 +44,7 @@ static enum moec_status leave_out(struct tune *tune, uint32_t share, struct moec
         return MOEC_OK;
     if (tune->plan.n_layer == 0)
         MOEC_TRY(moec_sparsity_plan_create(config, MOEC_SPARSITY_BY_NEURON, &tune->plan, err));
-    moec_sparsity_fit_plan(tune->fits[tune->draft], share, &tune->plan);
+    moec_sparsity_fit_plan(tune->sparsity_fit, share, &tune->plan);
     MOEC_TRY(moec_sparsity_create_planned(&tune->plan, config, &tune->sparsity, err));
     return moec_scorer_set_sparsity(tune->trial.scorer, tune->sparsity, err);
 }
@@ -133,10 +133,17 @@ enum moec_status moec_tune_measure(struct tune *tune, enum moec_part part,
     return moec_tune_keep(tune, part, candidate, loss, err);
 }
 
-uint64_t moec_tune_bytes(const struct moec_tune_candidate *candidate)
+double moec_tune_amount(const struct tune *tune, const struct moec_tune_candidate *candidate)
 {
-    const double foretold = candidate->foretold.token_ns;
-    const double amount = foretold > 0 ? foretold : moec_tune_token_bytes(candidate);
+    const struct moec_tune_fit *fit = tune->options->fit;
+    return fit == NULL     ? moec_tune_token_bytes(candidate)
+           : fit->by_bytes ? candidate->foretold.read_bytes
+                           : candidate->foretold.token_ns;
+}
+
+uint64_t moec_tune_whole(const struct tune *tune, const struct moec_tune_candidate *candidate)
+{
+    const double amount = moec_tune_amount(tune, candidate);
     return amount > 1 ? (uint64_t)llround(amount) : 1;
 }
 
@@ -216,7 +223,7 @@ static enum moec_status test_all(struct tune *tune, struct moec_loss *first, uin
                                            .passed = keep_passed,
                                            .context = tune};
     for (uint32_t i = 0; i < sequence.n; i++) {
-        sequence.n_bytes[i] = moec_tune_bytes(candidate_of(tune, i));
+        sequence.n_bytes[i] = moec_tune_whole(tune, candidate_of(tune, i));
         sequence.search[i] = &candidate_of(tune, i)->chosen;
     }
     return moec_trial_test(&tune->trial, &sequence, first, n_passed, &report->certificate, err);
@@ -232,13 +239,11 @@ static enum moec_status look(struct tune *tune, struct moec_tune_candidate *cand
 }
 
 /* What the search part says of a plan alone: each was measured. */
-static const struct moec_loss *searched_alone(const struct moec_tune_report *report, uint32_t draft,
-                                              uint32_t share)
+static const struct moec_loss *searched_alone(const struct moec_tune_report *report, uint32_t share)
 {
     uint32_t i = 0;
-    while (i + 1 < report->n_candidate &&
-           (report->candidates[i].draft != draft || report->candidates[i].share != share ||
-            moec_decision_settings_are_on(&report->candidates[i].settings)))
+    while (i + 1 < report->n_candidate && (report->candidates[i].share != share ||
+                                           moec_decision_settings_are_on(&report->candidates[i].settings)))
         i++;
     return &report->candidates[i].search;
 }
@@ -259,11 +264,10 @@ static enum moec_status fill_plan(struct tune *tune, bool has_decisions, struct 
     plan->certificate = report->certificate;
     if (has_decisions) {
         MOEC_TRY(look(tune, &alone, without, err));
-        moec_trial_certify(&tune->trial, without, searched_alone(report, alone.draft, alone.share),
-                           &plan->certificate);
+        moec_trial_certify(&tune->trial, without, searched_alone(report, alone.share), &plan->certificate);
         *plain = alone;
     } else {
-        moec_sparsity_fit_plan(tune->fits[report->winner.draft], report->winner.share, plan);
+        moec_sparsity_fit_plan(tune->sparsity_fit, report->winner.share, plan);
     }
     plan->traffic = traffic;
     report->plan = *plan;
@@ -295,19 +299,6 @@ static enum moec_status fill_winner(struct tune *tune, struct moec_tune_candidat
     return MOEC_OK;
 }
 
-static struct moec_tune_cost find_before(const struct tune *tune)
-{
-    const struct moec_tune_report *report = tune->report;
-    struct moec_tune_cost least = {.read_bytes = INFINITY, .computed_share = 1};
-    if (tune->drafts == NULL)
-        return moec_tune_cost_of(&report->plain[0]);
-    for (uint32_t i = 0; i < tune->drafts->n; i++)
-        if (report->plain[i].search.high <= tune->options->trial.max_loss &&
-            report->plain[i].traffic.token_bytes < least.read_bytes)
-            least = moec_tune_cost_of(&report->plain[i]);
-    return least;
-}
-
 static enum moec_status certify(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
@@ -326,7 +317,7 @@ static enum moec_status certify(struct tune *tune, struct moec_error *err)
                                  &first, err);
     if (tune->options->fit != NULL)
         MOEC_TRY(moec_tune_fit_check_winner(tune, n_passed, err));
-    report->before = find_before(tune);
+    report->before = moec_tune_cost_of(&report->plain[0]);
     if (report->winner.draft != plain.draft) {
         plain = report->plain[report->winner.draft];
         MOEC_TRY(look(tune, &plain, &without, err));
@@ -362,8 +353,7 @@ out:
     moec_trial_close(&tune.trial);
     moec_sparsity_free(tune.sparsity);
     moec_sparsity_plan_release(&tune.plan);
-    for (uint32_t i = 0; i < MOEC_TUNE_MAX_DRAFTS; i++)
-        moec_sparsity_fit_free(tune.fits[i]);
+    moec_sparsity_fit_free(tune.sparsity_fit);
     return status;
 }
 

@@ -15,8 +15,8 @@
  * A policy in Lua may take the place of the search (compiler/policy/decision_policy.h); what it returns goes
  * through the same tests.
  *
- * With drafts, bundles of the same model whose bits lose more or less, the bits are chosen too, and the one
- * promise is about all of it. Losses are against the original model. The certificate is that of
+ * With a fit there are drafts, bundles of the same model whose bits lose more or less: the bits are chosen too, and
+ * the one promise is about all of it. Losses are against the original model. The certificate is that of
  * fixed-sequence testing (compiler/certify/sequence.h). Thread rule: one thread, parallel inside. */
 #ifndef MOEC_COMPILER_TUNE_H
 #define MOEC_COMPILER_TUNE_H
@@ -33,9 +33,9 @@
 #define MOEC_TUNE_MAX_DRAFTS     8
 #define MOEC_TUNE_SAME           1.01 /* a plan changes what later routers choose by as little */
 
-/* What candidates are compared by in place of bytes: the time of a token on a device, foretold of each one's
- * own choices. Drafts are then searched with the slots that the device's memory leaves them, and their bits
- * alone are candidates too. */
+/* What candidates are compared by in place of the logical cache's misses, foretold of each one's own choices: the
+ * time of a token on a device, or what it reads. Drafts are then searched with the slots that the device's memory
+ * leaves them, and their bits alone are candidates too. */
 struct moec_tune_fit {
     /* Of a draft with these settings, of which `ran` is what its routers chose on the search part (taken over in any
      * case) and `model` the weights. Errors end the search. */
@@ -46,6 +46,7 @@ struct moec_tune_fit {
     enum moec_status (*look)(void *context, uint32_t draft, const struct moec_decision_settings *settings,
                              const struct moec_model *model, struct moec_replay *ran, struct moec_error *err);
     void *context;
+    bool by_bytes; /* by read_bytes of what is foretold, else by token_ns */
     /* Of a layer, for decisions; 0: the draft does not run in the memory and is left out. */
     uint32_t n_slots[MOEC_TUNE_MAX_DRAFTS];
     bool holds_all[MOEC_TUNE_MAX_DRAFTS]; /* memory has room for every expert */
@@ -77,7 +78,8 @@ struct moec_tune_options {
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
      * keep-top of those with a route, the start of the cache, whether prompts are left out. */
     struct moec_decision_settings shared;
-    const struct moec_tune_fit *fit; /* with drafts, route and skip alone; NULL: by bytes. Borrowed. */
+    const struct moec_tune_fit
+        *fit; /* with drafts, and routes alone; NULL: one bundle, by misses. Borrowed. */
     /* What was measured is kept there and found again, and what the certificate part is to test before any of its
      * windows is read. Then SHA-256 of each draft. Borrowed; NULL = nothing is kept. */
     struct moec_units *units;
@@ -155,8 +157,7 @@ struct moec_tune_report {
     /* The last that passed, and what the certificate part says of it. */
     struct moec_tune_candidate winner;
     struct moec_certificate certificate; /* of all of it, with the tests */
-    /* Of the winner, and of what there is without it: the bundle itself, or of drafts within the target the
-     * one that reads least; its read_bytes are infinite where no draft is. */
+    /* Without a fit: of the winner, and of the bundle itself. */
     struct moec_tune_cost after, before;
     /* What is to be written of it. The certificate is that of the decisions where there are some, and the
      * plan's is then what was measured of it alone, which is no promise; else it is the plan's. */
@@ -165,8 +166,8 @@ struct moec_tune_report {
     bool is_reused; /* the bundle itself was certified on the same windows: each promise holds by itself */
 };
 
-/* Searches and certifies. `drafts` NULL: the one that is inputs->bundle. `note` of the progress receives a
- * line for each measurement. Fills what it has measured in any case; released with moec_tune_report_release.
+/* Searches and certifies. `drafts` go with a fit; NULL: the one that is inputs->bundle. `note` of the progress
+ * receives a line for each measurement. Fills what it has measured in any case; released with moec_tune_report_release.
  * Errors: MOEC_ERR_TARGET when nothing is proven, saying what the bundle itself loses and what could be asked
  * for; MOEC_ERR_USAGE for settings that do not fit the model; of a policy MOEC_ERR_SCRIPT; those of
  * moec_sparsity_check_config, of the scorer, of `drafts` and of `progress`. */

@@ -58,15 +58,16 @@ static enum moec_status measure(struct tune *tune, uint32_t draft,
                                 const struct moec_decision_settings *settings,
                                 struct moec_tune_candidate *candidate, struct moec_error *err)
 {
-    char name[MOEC_TUNE_NAME_BYTES], line[256];
+    char name[MOEC_TUNE_NAME_BYTES], time[40] = "", line[256];
     *candidate = (struct moec_tune_candidate){.draft = draft, .settings = *settings};
     MOEC_TRY(moec_tune_measure(tune, MOEC_PART_SEARCH, candidate, &candidate->search, err));
     candidate->chosen = candidate->search;
+    if (!tune->options->fit->by_bytes)
+        (void)snprintf(time, sizeof time, "%.3f ms a token, ", 1e-6 * candidate->foretold.token_ns);
     (void)snprintf(line, sizeof line,
-                   "plan %" PRIu32 ", %s: loss %.3f%% (upper bound %.3f%%), %.3f ms a token (%.1f KiB read)",
-                   draft + 1, moec_tune_name(settings, 0, name), 100 * candidate->search.loss,
-                   100 * candidate->search.high, 1e-6 * candidate->foretold.token_ns,
-                   candidate->foretold.read_bytes / 1024);
+                   "plan %" PRIu32 ", %s: loss %.3f%% (upper bound %.3f%%), %s%.1f KiB read", draft + 1,
+                   moec_tune_name(settings, 0, name), 100 * candidate->search.loss,
+                   100 * candidate->search.high, time, candidate->foretold.read_bytes / 1024);
     moec_trial_say(&tune->trial, line);
     return MOEC_OK;
 }
@@ -119,12 +120,12 @@ static enum moec_status try_ray(struct tune *tune, uint32_t draft, size_t r, str
         bracket->has_high = true;
         bracket->high = strength;
         bracket->high_loss = candidate->search.loss;
-        bracket->high_ns = candidate->foretold.token_ns;
+        bracket->high_ns = moec_tune_amount(tune, candidate);
         return MOEC_OK;
     }
     bracket->low = strength;
     bracket->low_loss = candidate->search.loss;
-    bracket->low_ns = candidate->foretold.token_ns;
+    bracket->low_ns = moec_tune_amount(tune, candidate);
     return MOEC_OK;
 }
 
@@ -156,11 +157,12 @@ static uint32_t find_compiled(const struct tune *tune)
     return tune->options->fit->n_slots[draft] > 0 ? draft : MOEC_TUNE_NO_DRAFT;
 }
 
-static bool is_slower(const struct moec_tune_report *report, const struct moec_tune_candidate *candidate)
+static bool is_slower(const struct tune *tune, const struct moec_tune_candidate *candidate)
 {
+    const struct moec_tune_report *report = tune->report;
     return report->compiled != MOEC_TUNE_NO_DRAFT &&
-           candidate->foretold.token_ns >
-               (1 + MOEC_TUNE_SLOWER) * report->plain[report->compiled].foretold.token_ns;
+           moec_tune_amount(tune, candidate) >
+               (1 + MOEC_TUNE_SLOWER) * moec_tune_amount(tune, &report->plain[report->compiled]);
 }
 
 /* The plain draft itself; n_candidate where it is not among the candidates. */
@@ -174,10 +176,10 @@ static uint32_t place_of_compiled(const struct moec_tune_report *report)
 }
 
 /* Of what is slower the plan of bits that loses least alone is left, for texts that prove nothing else. */
-bool moec_tune_fit_admits(const struct moec_tune_report *report, const struct moec_tune_options *options,
-                          const struct moec_tune_candidate *candidate)
+bool moec_tune_fit_admits(const struct tune *tune, const struct moec_tune_candidate *candidate)
 {
-    if (options->fit == NULL || !is_slower(report, candidate))
+    const struct moec_tune_report *report = tune->report;
+    if (tune->options->fit == NULL || !is_slower(tune, candidate))
         return true;
     if (moec_decision_settings_are_on(&candidate->settings))
         return false;
@@ -197,11 +199,11 @@ void moec_tune_fit_add_compiled(const struct tune *tune)
     uint32_t at = 0;
     if (place == report->n_candidate || !report->candidates[place].is_on_front || report->n_sequence == 0)
         return;
-    const uint64_t ns = moec_tune_bytes(&report->candidates[place]);
+    const uint64_t whole = moec_tune_whole(tune, &report->candidates[place]);
     for (; at < report->n_sequence; at++) {
         if (report->sequence[at] == place)
             return;
-        if (moec_tune_bytes(&report->candidates[report->sequence[at]]) < ns)
+        if (moec_tune_whole(tune, &report->candidates[report->sequence[at]]) < whole)
             break;
     }
     for (uint32_t i = report->n_sequence++; i > at; i--)
@@ -243,7 +245,7 @@ enum moec_status moec_tune_fit_check_winner(struct tune *tune, uint32_t n_passed
     const struct moec_tune_report *report = tune->report;
     const double target = tune->options->trial.max_loss;
     struct moec_loss loss;
-    if (!is_slower(report, &report->winner))
+    if (!is_slower(tune, &report->winner))
         return MOEC_OK;
     struct moec_tune_candidate compiled = report->plain[report->compiled];
     if (n_passed < report->n_sequence && report->sequence[n_passed] == place_of_compiled(report))
@@ -251,11 +253,14 @@ enum moec_status moec_tune_fit_check_winner(struct tune *tune, uint32_t n_passed
     MOEC_TRY(moec_tune_measure(tune, MOEC_PART_CERTIFICATE, &compiled, &loss, err));
     if (loss.high > target)
         return MOEC_OK;
+    const bool by_bytes = tune->options->fit->by_bytes;
+    const double unit = by_bytes ? 1.0 / 1024 : 1e-6;
     return moec_fail(
         err, MOEC_ERR_TARGET,
-        "what is proven to lose at most %.3f%% would take %.3f ms a token, but the plan of moec compile "
-        "%.3f ms, so nothing was written: compile with the same --max-loss, or give more text",
-        100 * target, 1e-6 * report->winner.foretold.token_ns, 1e-6 * compiled.foretold.token_ns);
+        "what is proven to lose at most %.3f%% would %s %.3f %s a token, but the plan of moec compile "
+        "%.3f %s, so nothing was written: compile with the same --max-loss, or give more text",
+        100 * target, by_bytes ? "read" : "take", unit * moec_tune_amount(tune, &report->winner),
+        by_bytes ? "KiB" : "ms", unit * moec_tune_amount(tune, &compiled), by_bytes ? "KiB" : "ms");
 }
 
 enum moec_status moec_tune_fit_look(struct tune *tune, struct moec_error *err)
@@ -268,11 +273,12 @@ enum moec_status moec_tune_fit_look(struct tune *tune, struct moec_error *err)
     tune->trial.leaves_original = true;
     if (moec_decision_settings_are_on(&winner->settings))
         MOEC_TRY(moec_route_read(winner->settings.route, &route, err));
+    const bool has_prior = route.kind == MOEC_ROUTE_CACHE_PRIOR && route.share > 0;
     for (int i = 0; i < 3; i++) {
         struct moec_tune_candidate candidate = *winner;
         struct moec_replay ran = {0};
         char *words = candidate.settings.route;
-        if ((i == 1 && route.share <= 0) || (i == 2 && route.skip <= 0))
+        if (i > 0 && (!has_prior || route.skip <= 0)) /* of two decisions, one alone */
             continue;
         if (i == 1)
             (void)snprintf(words, sizeof candidate.settings.route, "top-k:skip:%g", (double)route.skip);
@@ -295,7 +301,7 @@ static bool keep_resident(struct tune *tune)
     const struct moec_tune_candidate *best = NULL;
     for (uint32_t i = 0; i < report->n_candidate; i++) {
         const struct moec_tune_candidate *candidate = &report->candidates[i];
-        if (tune->options->fit->holds_all[candidate->draft] && !is_slower(report, candidate) &&
+        if (tune->options->fit->holds_all[candidate->draft] && !is_slower(tune, candidate) &&
             (best == NULL || candidate->search.loss < best->search.loss))
             best = candidate;
     }
@@ -323,7 +329,7 @@ static bool find_best(const struct tune *tune, const struct bracket brackets[][N
             if (brackets[d][r].low_loss > target)
                 continue;
             found = fmin(found, brackets[d][r].low_ns);
-            hope = fmin(hope, brackets[d][r].low_ns / report->plain[d].foretold.token_ns);
+            hope = fmin(hope, brackets[d][r].low_ns / moec_tune_amount(tune, &report->plain[d]));
         }
     for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
         for (size_t r = 0; r < N_RAY; r++) {
@@ -337,20 +343,25 @@ static bool find_best(const struct tune *tune, const struct bracket brackets[][N
     return best < WORTH * found;
 }
 
+enum moec_status moec_tune_fit_try_plain(struct tune *tune, struct moec_error *err)
+{
+    for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
+        MOEC_TRY(try_plain(tune, d, err));
+    tune->report->compiled = find_compiled(tune);
+    return MOEC_OK;
+}
+
 enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
-    const uint32_t n_draft = moec_tune_draft_count(tune);
     struct bracket brackets[MOEC_TUNE_MAX_DRAFTS][N_RAY];
     uint32_t draft = 0;
     size_t ray = 0;
-    for (uint32_t d = 0; d < n_draft; d++) {
-        MOEC_TRY(try_plain(tune, d, err));
+    MOEC_TRY(moec_tune_fit_try_plain(tune, err));
+    for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
         for (size_t r = 0; r < N_RAY; r++)
             brackets[d][r] = (struct bracket){.low_loss = report->plain[d].search.loss,
-                                              .low_ns = report->plain[d].foretold.token_ns};
-    }
-    report->compiled = find_compiled(tune);
+                                              .low_ns = moec_tune_amount(tune, &report->plain[d])};
     if (keep_resident(tune) || tune->trial.inputs->bundle->config->top_k == 1)
         return MOEC_OK;
     while (report->n_candidate < tune->options->fit->n_measured && find_best(tune, brackets, &draft, &ray))

@@ -23,12 +23,12 @@ struct tune {
     const struct moec_tune_drafts *drafts; /* NULL: one bundle, which is open */
     struct moec_tune_report *report;
     struct moec_trial trial;
-    uint32_t draft;                                       /* that is open */
-    enum moec_part part;                                  /* that is open; MOEC_PART_ALL: none */
-    struct moec_route route;                              /* of the run at work; the scorer borrows it */
-    struct moec_sparsity *sparsity;                       /* likewise; NULL: all neurons */
-    struct moec_sparsity_plan plan;                       /* where one is searched: the one of `sparsity` */
-    struct moec_sparsity_fit *fits[MOEC_TUNE_MAX_DRAFTS]; /* of drafts that were searched */
+    uint32_t draft;                         /* that is open */
+    enum moec_part part;                    /* that is open; MOEC_PART_ALL: none */
+    struct moec_route route;                /* of the run at work; the scorer borrows it */
+    struct moec_sparsity *sparsity;         /* likewise; NULL: all neurons */
+    struct moec_sparsity_plan plan;         /* where one is searched: the one of `sparsity` */
+    struct moec_sparsity_fit *sparsity_fit; /* where a plan is searched; NULL until then */
     char name[MOEC_TUNE_NAME_BYTES];
     struct moec_tune_candidate tested; /* as the test at work sees it */
 };
@@ -55,8 +55,10 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_measure(struct tune *tune, enum moec
 MOEC_WARN_UNUSED enum moec_status moec_tune_record(struct tune *tune,
                                                    const struct moec_tune_candidate *candidate,
                                                    struct moec_replay *ran, struct moec_error *err);
-/* Whole bytes a token, with a fit whole nanoseconds; at least one: what a sequence has is compared by ratio. */
-uint64_t moec_tune_bytes(const struct moec_tune_candidate *candidate);
+/* What candidates are compared by: bytes a token, or with a fit by time nanoseconds. */
+double moec_tune_amount(const struct tune *tune, const struct moec_tune_candidate *candidate);
+/* The same as a whole number, at least one: what a sequence has is compared by ratio. */
+uint64_t moec_tune_whole(const struct tune *tune, const struct moec_tune_candidate *candidate);
 
 /* ---- tune_units.c ---- */
 
@@ -81,6 +83,8 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_try_next(struct tune *tune,
                                                      const struct moec_decision_settings *settings,
                                                      uint32_t share, bool *is_spent, struct moec_error *err);
 
+/* Measures what a plan of sparsity is made from, once, on the search part that is open. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fit_sparsity(struct tune *tune, struct moec_error *err);
 /* What would only show after the search. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_check(const struct tune *tune, struct moec_error *err);
 /* Fills the report's plain and candidates. */
@@ -105,8 +109,9 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_policy(struct tune *tune, struct moe
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err);
 /* Whether a candidate may be tested: not where it decides and is foretold slower than the draft that compile would
  * write. Without a fit all may. */
-bool moec_tune_fit_admits(const struct moec_tune_report *report, const struct moec_tune_options *options,
-                          const struct moec_tune_candidate *candidate);
+bool moec_tune_fit_admits(const struct tune *tune, const struct moec_tune_candidate *candidate);
+/* Measures every draft's bits alone, as the report's plain and candidates, and finds what compile would write. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fit_try_plain(struct tune *tune, struct moec_error *err);
 /* Puts that draft into the sequence where it is on the front. */
 void moec_tune_fit_add_compiled(const struct tune *tune);
 /* How many windows of the certificate part the sequence is tested on. Errors: MOEC_ERR_MEMORY. */

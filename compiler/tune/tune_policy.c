@@ -13,8 +13,8 @@ _Static_assert(MOEC_POLICY_MAX_PLANS <= MOEC_MAX_SEQUENCE, "an answer is a seque
 
 struct search {
     struct tune *tune;
-    struct moec_candidate_rules rules;   /* of the bundle that is open */
-    bool is_ready[MOEC_TUNE_MAX_DRAFTS]; /* its plain was measured */
+    struct moec_candidate_rules rules; /* of the bundle that is open */
+    bool is_ready;                     /* what there is without decisions was measured */
 };
 
 /* ---- measuring ---- */
@@ -28,22 +28,25 @@ static void learn_bundle(struct search *search)
     search->rules.path = bundle->file.path;
 }
 
-/* Opens a draft's search part; the first time it is measured without decisions. */
+/* Opens a draft's search part. What there is without decisions is measured first. */
 static enum moec_status get_ready(struct search *search, const struct moec_policy_candidate *wanted,
                                   struct moec_error *err)
 {
     struct tune *tune = search->tune;
-    const uint32_t draft = wanted->draft;
-    MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
+    const struct moec_tune_fit *fit = tune->options->fit;
+    if (fit != NULL && fit->n_slots[wanted->draft] == 0)
+        return moec_fail(err, MOEC_ERR_SCRIPT,
+                         "policy '%s' asks for draft %" PRIu32
+                         ", which does not run in the memory: leave out "
+                         "drafts whose moec.draft_slots is 0",
+                         tune->options->policy, wanted->draft + 1);
+    MOEC_TRY(moec_tune_open(tune, wanted->draft, MOEC_PART_SEARCH, err));
     learn_bundle(search);
     moec_trial_expect(&tune->trial, 1, MOEC_TUNE_MAX_TESTS);
-    if (!search->is_ready[draft])
+    if (fit == NULL && !search->is_ready)
         MOEC_TRY(moec_tune_try_plain(tune, err));
-    search->is_ready[draft] = true;
-    if (wanted->left_out == 0 || tune->fits[draft] != NULL)
-        return MOEC_OK;
-    return moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, false, NULL, &tune->fits[draft],
-                                    err);
+    search->is_ready = true;
+    return wanted->left_out > 0 ? moec_tune_fit_sparsity(tune, err) : MOEC_OK;
 }
 
 static bool is_of(const struct moec_tune_candidate *candidate, const struct moec_policy_candidate *wanted)
@@ -102,7 +105,11 @@ static enum moec_status evaluate(void *context, const struct moec_policy_candida
                                     .has_traffic = true,
                                     .missed_share = moec_decision_missed_share(&candidate->traffic),
                                     .token_misses = candidate->token_misses,
-                                    .token_bytes = moec_tune_token_bytes(candidate)};
+                                    .token_bytes = moec_tune_token_bytes(candidate),
+                                    .has_time = tune->options->fit != NULL && !tune->options->fit->by_bytes,
+                                    .token_ns = candidate->foretold.token_ns,
+                                    .is_read = tune->options->fit != NULL,
+                                    .read_bytes = candidate->foretold.read_bytes};
     return MOEC_OK;
 }
 
@@ -142,10 +149,14 @@ static enum moec_status make_ladder(struct search *search, uint32_t last, struct
         const struct moec_tune_candidate *candidate = &report->candidates[i];
         const bool does_something =
             candidate->share > 0 || moec_decision_settings_are_on(&candidate->settings);
-        if (!does_something || candidate->settings.n_slots != end->settings.n_slots ||
-            candidate->search.loss > end->search.loss || moec_tune_bytes(candidate) < moec_tune_bytes(end))
+        if (tune->options->fit == NULL &&
+            (!does_something || candidate->settings.n_slots != end->settings.n_slots))
             continue;
-        points[n] = (struct moec_front_point){moec_tune_bytes(candidate), &candidate->search};
+        if (candidate->search.loss > end->search.loss ||
+            moec_tune_whole(tune, candidate) < moec_tune_whole(tune, end) ||
+            !moec_tune_fit_admits(tune, candidate))
+            continue;
+        points[n] = (struct moec_front_point){moec_tune_whole(tune, candidate), &candidate->search};
         places[n++] = i;
     }
     const struct moec_front_request request = {.points = points,
@@ -177,7 +188,8 @@ static enum moec_status take_answer(struct search *search, const struct moec_dec
     const struct moec_tune_candidate *candidate = NULL;
     for (uint32_t i = 0; i < answer->n; i++) {
         const struct moec_policy_candidate *wanted = &answer->candidates[i];
-        if (wanted->left_out == 0 && !moec_decision_settings_are_on(&wanted->settings))
+        if (search->tune->options->fit == NULL && wanted->left_out == 0 &&
+            !moec_decision_settings_are_on(&wanted->settings))
             return moec_fail(err, MOEC_ERR_SCRIPT,
                              "policy '%s' gave a candidate that decides nothing and leaves "
                              "nothing out: a candidate needs route, precision, prefill or left_out",
@@ -205,7 +217,8 @@ enum moec_status moec_tune_policy(struct tune *tune, struct moec_error *err)
                                       .may_precise = options->with_precision,
                                       .may_prefill = options->with_prefill,
                                       .may_leave_out = options->with_sparsity,
-                                      .n_draft = moec_tune_draft_count(tune)}};
+                                      .n_draft = moec_tune_draft_count(tune),
+                                      .draft_slots = options->fit != NULL ? options->fit->n_slots : NULL}};
     const struct moec_decision_policy_request request = {
         .policy = options->policy,
         .rules = &search.rules,
@@ -219,6 +232,8 @@ enum moec_status moec_tune_policy(struct tune *tune, struct moec_error *err)
         .log = say,
         .context = &search};
     struct moec_decision_policy_answer answer;
+    if (options->fit != NULL)
+        MOEC_TRY(moec_tune_fit_try_plain(tune, err));
     learn_bundle(&search);
     MOEC_TRY(moec_decision_policy_run(&request, &answer, err));
     return take_answer(&search, &answer, err);

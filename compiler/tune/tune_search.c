@@ -44,7 +44,6 @@ static const double plan_goals[] = {1, 0.75};
 #define N_PLAN_GOAL (sizeof plan_goals / sizeof *plan_goals)
 /* Settings that shares are tried with: none, and some of the front. */
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
-/* Of a draft, and in all. */
 #define N_DECIDED                                                                                            \
     ((N_PRIOR + 1) * (N_SCORE + N_SKIPPED + 2) + MOEC_MAX_SEQUENCE * N_SKIP + N_SCORE + MOEC_MAX_SEQUENCE +  \
      N_WIDTH + N_BASE * N_PROMPT_SHARE)
@@ -126,13 +125,10 @@ static enum moec_status read_settings(const struct tune *tune, const struct moec
 
 /* ---- measuring ---- */
 
-/* So many candidates of this draft are still to come, and all of the later ones. */
+/* So many candidates are still to come. */
 static void expect(const struct tune *tune, size_t n_left)
 {
-    const struct moec_tune_options *options = tune->options;
-    const size_t per_draft = options->with_sparsity ? 4 * N_LEFT_OUT : 2 * N_PRIOR;
-    const double n_later = (double)(moec_tune_draft_count(tune) - tune->draft - 1) * (double)per_draft;
-    moec_trial_expect(&tune->trial, (double)n_left + n_later, MOEC_TUNE_MAX_TESTS);
+    moec_trial_expect(&tune->trial, (double)n_left, MOEC_TUNE_MAX_TESTS);
 }
 
 static enum moec_status try_candidate(struct tune *tune, struct moec_tune_candidate *candidate,
@@ -142,7 +138,7 @@ static enum moec_status try_candidate(struct tune *tune, struct moec_tune_candid
     MOEC_TRY(moec_tune_measure(tune, MOEC_PART_SEARCH, candidate, &candidate->search, err));
     candidate->chosen = candidate->search;
     if (tune->drafts != NULL)
-        (void)snprintf(draft, sizeof draft, "draft %" PRIu32 ", ", candidate->draft + 1);
+        (void)snprintf(draft, sizeof draft, "plan %" PRIu32 ", ", candidate->draft + 1);
     if (candidate->share > 0)
         (void)snprintf(computed, sizeof computed, ", %.0f%% of it computed", 100 * candidate->kept_share);
     (void)snprintf(line, sizeof line, "%s%s: loss %.3f%% (upper bound %.3f%%), %.1f KiB a token%s", draft,
@@ -244,16 +240,16 @@ static enum moec_status walk(struct tune *tune, struct low low, size_t n_later, 
     return MOEC_OK;
 }
 
-/* Whether one of the draft's candidates from `first` on loses and reads no more, of those without a route or
- * of all. */
-static bool is_beaten(const struct moec_tune_report *report, uint32_t first, uint32_t at, bool by_all)
+/* Whether another candidate loses and reads no more, of those without a route or of all. */
+static bool is_beaten(const struct tune *tune, uint32_t at, bool by_all)
 {
+    const struct moec_tune_report *report = tune->report;
     const struct moec_tune_candidate *candidate = &report->candidates[at];
-    for (uint32_t i = first; i < report->n_candidate; i++) {
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
         const struct moec_tune_candidate *other = &report->candidates[i];
         if (i != at && (by_all || other->settings.route[0] == '\0') &&
             other->search.loss <= candidate->search.loss &&
-            moec_tune_bytes(other) <= moec_tune_bytes(candidate))
+            moec_tune_whole(tune, other) <= moec_tune_whole(tune, candidate))
             return true;
     }
     return false;
@@ -279,21 +275,20 @@ static uint32_t widest(const struct tune *tune)
     return ahead < width ? ahead : width;
 }
 
-/* Tries fate at the end of the candidates, which begin with `first`; whether others beat it there. */
-static enum moec_status try_fate(struct tune *tune, uint32_t strength, struct low low, uint32_t first,
-                                 bool *is_spent, bool *is_weak, struct moec_error *err)
+/* Tries fate at the end of the candidates; whether others beat it there. */
+static enum moec_status try_fate(struct tune *tune, uint32_t strength, struct low low, bool *is_spent,
+                                 bool *is_weak, struct moec_error *err)
 {
     const struct moec_decision_settings settings = settings_of(tune, strength, low);
     const uint32_t at = tune->report->n_candidate;
     MOEC_TRY(moec_tune_try_next(tune, &settings, 0, is_spent, err));
-    *is_weak = *is_spent || is_beaten(tune->report, first, at, strength > 0);
+    *is_weak = *is_spent || is_beaten(tune, at, strength > 0);
     return MOEC_OK;
 }
 
 /* Widths of fate alone, from the widest down to the first beyond the target; then routes with the narrowest
- * that no score of hobbit beats, for as long as nothing beats both together. The draft's candidates begin
- * with `first`. */
-static enum moec_status walk_widths(struct tune *tune, uint32_t first, struct moec_error *err)
+ * that no score of hobbit beats, for as long as nothing beats both together. */
+static enum moec_status walk_widths(struct tune *tune, struct moec_error *err)
 {
     struct low best = {0};
     bool is_spent = false, is_weak = false;
@@ -301,31 +296,31 @@ static enum moec_status walk_widths(struct tune *tune, uint32_t first, struct mo
     const uint32_t *strengths = strengths_of(tune, &n_prior);
     for (struct low low = {.width = widest(tune)}; low.width > 0 && !is_spent; low.width /= 2) {
         expect(tune, n_prior + 1);
-        MOEC_TRY(try_fate(tune, 0, low, first, &is_spent, &is_weak, err));
+        MOEC_TRY(try_fate(tune, 0, low, &is_spent, &is_weak, err));
         if (!is_weak)
             best = low;
     }
     is_weak = best.width == 0;
     for (size_t p = 1; p < n_prior && !is_weak; p++) {
         expect(tune, n_prior - p);
-        MOEC_TRY(try_fate(tune, strengths[p], best, first, &is_spent, &is_weak, err));
+        MOEC_TRY(try_fate(tune, strengths[p], best, &is_spent, &is_weak, err));
     }
     return MOEC_OK;
 }
 
-/* Marks the front among the draft's candidates from `first` on, and lists the sequence that they would be. */
-static uint32_t list_front(struct tune *tune, uint32_t first, uint32_t *sequence)
+/* Marks the front among the candidates, and lists the sequence that they would be. */
+static uint32_t list_front(struct tune *tune, uint32_t *sequence)
 {
     struct moec_tune_report *report = tune->report;
     struct moec_front_point points[MOEC_TUNE_MAX_CANDIDATES];
     bool is_on_front[MOEC_TUNE_MAX_CANDIDATES] = {false};
     uint32_t places[MOEC_TUNE_MAX_CANDIDATES], n_point = 0;
-    for (uint32_t i = first; i < report->n_candidate; i++) {
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
         report->candidates[i].is_on_front = false;
-        if (!moec_tune_fit_admits(report, tune->options, &report->candidates[i]))
+        if (!moec_tune_fit_admits(tune, &report->candidates[i]))
             continue;
-        points[n_point] =
-            (struct moec_front_point){moec_tune_bytes(&report->candidates[i]), &report->candidates[i].search};
+        points[n_point] = (struct moec_front_point){moec_tune_whole(tune, &report->candidates[i]),
+                                                    &report->candidates[i].search};
         places[n_point++] = i;
     }
     const struct moec_front_request request = {.points = points,
@@ -343,12 +338,12 @@ static uint32_t list_front(struct tune *tune, uint32_t first, uint32_t *sequence
 }
 
 /* Of settings with hobbit that would be tested: the same with less and less that is low rather than skipped,
- * up to the first beyond the target. The draft's candidates begin with `first`. */
-static enum moec_status walk_skips(struct tune *tune, uint32_t first, struct moec_error *err)
+ * up to the first beyond the target. */
+static enum moec_status walk_skips(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
     uint32_t sequence[MOEC_MAX_SEQUENCE];
-    const uint32_t n_base = list_front(tune, first, sequence);
+    const uint32_t n_base = list_front(tune, sequence);
     for (uint32_t b = 0; b < n_base; b++) {
         struct moec_decision_settings settings = report->candidates[sequence[b]].settings;
         struct moec_precision precision = {0};
@@ -374,11 +369,10 @@ static enum moec_status walk_skips(struct tune *tune, uint32_t first, struct moe
     return MOEC_OK;
 }
 
-/* Whether settings are those of one of the draft's candidates from `first` on. */
-static bool is_tried(const struct moec_tune_report *report, uint32_t first,
-                     const struct moec_decision_settings *settings)
+/* Whether settings are those of a candidate. */
+static bool is_tried(const struct moec_tune_report *report, const struct moec_decision_settings *settings)
 {
-    for (uint32_t i = first; i < report->n_candidate; i++)
+    for (uint32_t i = 0; i < report->n_candidate; i++)
         if (strcmp(report->candidates[i].settings.precision, settings->precision) == 0 &&
             strcmp(report->candidates[i].settings.route, settings->route) == 0)
             return true;
@@ -386,49 +380,47 @@ static bool is_tried(const struct moec_tune_report *report, uint32_t first,
 }
 
 /* The same by blocks of a prompt, unless that was tried. */
-static enum moec_status try_by_blocks(struct tune *tune, uint32_t first,
-                                      struct moec_decision_settings settings, bool *is_spent,
-                                      struct moec_error *err)
+static enum moec_status try_by_blocks(struct tune *tune, struct moec_decision_settings settings,
+                                      bool *is_spent, struct moec_error *err)
 {
     const size_t n = strlen(settings.precision);
     *is_spent = false;
     (void)snprintf(settings.precision + n, sizeof settings.precision - n, ":%u", MOEC_PRECISION_BLOCK);
-    return is_tried(tune->report, first, &settings) ? MOEC_OK
-                                                    : moec_tune_try_next(tune, &settings, 0, is_spent, err);
+    return is_tried(tune->report, &settings) ? MOEC_OK
+                                             : moec_tune_try_next(tune, &settings, 0, is_spent, err);
 }
 
 /* Where tokens of a prompt decide each for themselves, a chunk of it reads one expert in both copies. So the
- * (n_low) scores alone, and the settings with hobbit that would be tested, are tried by blocks too. The
- * draft's candidates begin with `first`. */
-static enum moec_status walk_blocks(struct tune *tune, const struct low *lows, size_t n_low, uint32_t first,
+ * (n_low) scores alone, and the settings with hobbit that would be tested, are tried by blocks too. */
+static enum moec_status walk_blocks(struct tune *tune, const struct low *lows, size_t n_low,
                                     struct moec_error *err)
 {
     uint32_t sequence[MOEC_MAX_SEQUENCE];
     bool is_spent = false;
-    const uint32_t n_base = list_front(tune, first, sequence);
+    const uint32_t n_base = list_front(tune, sequence);
     for (size_t s = 0; s < n_low && !is_spent; s++) {
         expect(tune, n_low - s + n_base);
         if (lows[s].by_score)
-            MOEC_TRY(try_by_blocks(tune, first, settings_of(tune, 0, lows[s]), &is_spent, err));
+            MOEC_TRY(try_by_blocks(tune, settings_of(tune, 0, lows[s]), &is_spent, err));
     }
     for (uint32_t b = 0; b < n_base; b++) {
         const struct moec_decision_settings settings = tune->report->candidates[sequence[b]].settings;
         expect(tune, n_base - b);
         if (strncmp(settings.precision, "hobbit:", 7) == 0)
-            MOEC_TRY(try_by_blocks(tune, first, settings, &is_spent, err));
+            MOEC_TRY(try_by_blocks(tune, settings, &is_spent, err));
     }
     return MOEC_OK;
 }
 
 /* Shares of a prompt's experts in low copies, up to the first beyond the target, with no other decision and
- * with those of the draft's, from `first` on, that would be tested without a prefill. */
-static enum moec_status walk_prompt_shares(struct tune *tune, uint32_t first, struct moec_error *err)
+ * with those that would be tested without a prefill. */
+static enum moec_status walk_prompt_shares(struct tune *tune, struct moec_error *err)
 {
     const uint32_t n_expert = tune->trial.inputs->bundle->config->n_expert;
     struct moec_decision_settings bases[N_BASE];
     uint32_t sequence[MOEC_MAX_SEQUENCE];
-    const uint32_t n_base = 1 + list_front(tune, first, sequence);
-    bases[0] = tune->report->plain[tune->draft].settings;
+    const uint32_t n_base = 1 + list_front(tune, sequence);
+    bases[0] = tune->report->plain[0].settings;
     for (uint32_t b = 1; b < n_base; b++)
         bases[b] = tune->report->candidates[sequence[b - 1]].settings;
     for (uint32_t b = 0; b < n_base; b++) {
@@ -485,20 +477,20 @@ static const struct moec_tune_candidate *strongest(const struct moec_tune_report
     return NULL;
 }
 
-/* Plans, and routes with them. What each route loses without one stands among the candidates from `first` on,
- * by rising strength. */
-static enum moec_status walk_left_out(struct tune *tune, uint32_t first, struct moec_error *err)
+/* Plans, and routes with them. What each route loses without one stands first among the candidates, by rising
+ * strength. */
+static enum moec_status walk_left_out(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
-    const double target = tune->options->trial.max_loss, plain = report->plain[tune->draft].search.loss;
+    const double target = tune->options->trial.max_loss, plain = report->plain[0].search.loss;
     const uint32_t end = report->n_candidate;
     struct plans plans = {.n = 0};
     size_t n_prior = 0;
     const uint32_t *strengths = strengths_of(tune, &n_prior);
     bool is_spent = false;
     MOEC_TRY(walk_plans(tune, &plans, err));
-    for (size_t p = 1; p < n_prior && first + p - 1 < end; p++) {
-        const struct moec_tune_candidate *route = &report->candidates[first + p - 1];
+    for (size_t p = 1; p < n_prior && p - 1 < end; p++) {
+        const struct moec_tune_candidate *route = &report->candidates[p - 1];
         const struct moec_decision_settings settings = settings_of(tune, strengths[p], (struct low){0});
         uint32_t before = 0;
         if (route->search.loss > target)
@@ -515,20 +507,18 @@ static enum moec_status walk_left_out(struct tune *tune, uint32_t first, struct 
     return MOEC_OK;
 }
 
-/* ---- a draft ---- */
+/* ---- a bundle ---- */
 
-static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct moec_error *err)
+enum moec_status moec_tune_search(struct tune *tune, struct moec_error *err)
 {
     const struct moec_tune_options *options = tune->options;
-    struct moec_tune_report *report = tune->report;
-    const struct moec_tune_candidate *plain = &report->plain[draft];
+    const struct moec_tune_candidate *plain = &tune->report->plain[0];
     /* A token's only expert is never low by its score. */
     const bool has_scores = options->with_precision && tune->trial.inputs->bundle->config->top_k > 1;
     struct low lows[N_SCORE + N_SKIPPED + 1];
-    const uint32_t first = report->n_candidate;
     size_t n_prior = 0;
     bool is_spent = false;
-    MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
+    MOEC_TRY(moec_tune_open(tune, 0, MOEC_PART_SEARCH, err));
     (void)strengths_of(tune, &n_prior);
     const size_t n_score = has_scores ? list_scores(tune, lows) : 1;
     if (!has_scores)
@@ -545,25 +535,25 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
         MOEC_TRY(walk(tune, lows[s], (n_prior + 1) * (n_low - s - 1), &is_spent, err));
     }
     if (has_scores)
-        MOEC_TRY(walk_skips(tune, first, err));
+        MOEC_TRY(walk_skips(tune, err));
     if (has_scores && moec_tune_reads_prompts(options))
-        MOEC_TRY(walk_blocks(tune, lows, n_score, first, err));
+        MOEC_TRY(walk_blocks(tune, lows, n_score, err));
     if (options->with_precision)
-        MOEC_TRY(walk_widths(tune, first, err));
+        MOEC_TRY(walk_widths(tune, err));
     if (options->with_prefill)
-        MOEC_TRY(walk_prompt_shares(tune, first, err));
+        MOEC_TRY(walk_prompt_shares(tune, err));
     if (!options->with_sparsity)
         return MOEC_OK;
-    MOEC_TRY(moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, false, NULL, &tune->fits[draft],
-                                      err));
-    return walk_left_out(tune, first, err);
+    MOEC_TRY(moec_tune_fit_sparsity(tune, err));
+    return walk_left_out(tune, err);
 }
 
-enum moec_status moec_tune_search(struct tune *tune, struct moec_error *err)
+enum moec_status moec_tune_fit_sparsity(struct tune *tune, struct moec_error *err)
 {
-    for (uint32_t draft = 0; draft < moec_tune_draft_count(tune); draft++)
-        MOEC_TRY(search_draft(tune, draft, err));
-    return MOEC_OK;
+    if (tune->sparsity_fit != NULL)
+        return MOEC_OK;
+    return moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, false, NULL, &tune->sparsity_fit,
+                                    err);
 }
 
 enum moec_status moec_tune_check(const struct tune *tune, struct moec_error *err)
@@ -598,7 +588,7 @@ static enum moec_status select_front(struct tune *tune, struct moec_error *err)
             if (!candidate->is_on_front || candidate->draft != draft)
                 continue;
             MOEC_TRY(moec_tune_measure(tune, MOEC_PART_SELECT, &again, &candidate->chosen, err));
-            (void)snprintf(line, sizeof line, "draft %" PRIu32 ", %s: loss %.3f%% on the selection part",
+            (void)snprintf(line, sizeof line, "plan %" PRIu32 ", %s: loss %.3f%% on the selection part",
                            draft + 1, moec_tune_name(&candidate->settings, candidate->share, name),
                            100 * candidate->chosen.loss);
             moec_trial_say(&tune->trial, line);
@@ -616,8 +606,8 @@ static void choose_selected(struct tune *tune)
     for (uint32_t i = 0; i < report->n_candidate; i++) {
         if (!report->candidates[i].is_on_front)
             continue;
-        points[n] =
-            (struct moec_front_point){moec_tune_bytes(&report->candidates[i]), &report->candidates[i].chosen};
+        points[n] = (struct moec_front_point){moec_tune_whole(tune, &report->candidates[i]),
+                                              &report->candidates[i].chosen};
         places[n++] = i;
     }
     const struct moec_front_request request = {.points = points,
@@ -646,7 +636,7 @@ static void keep_sequence(struct moec_tune_report *report)
 enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
-    report->n_sequence = list_front(tune, 0, report->sequence);
+    report->n_sequence = list_front(tune, report->sequence);
     if (tune->options->fit != NULL) {
         moec_tune_fit_add_compiled(tune);
         keep_sequence(report);

@@ -110,22 +110,25 @@ enum moec_status moec_bundle_put_fit(const char *path, const struct moec_bundle_
     uint8_t bytes[MOEC_BUNDLE_FIT_BYTES], decided[MOEC_DECISIONS_PROMPT_BYTES],
         certified[MOEC_CERTIFICATE_BYTES], tested[MOEC_SEQUENCE_BYTES];
     uint64_t n_written = 0;
-    struct moec_bundle_changes changes = {
-        .puts = {{.kind = MOEC_SECTION_FIT, .bytes = bytes, .n_bytes = sizeof bytes}}};
+    struct moec_bundle_changes changes = {.note = ""};
+    struct moec_bundle_put *put = changes.puts;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_bundle_open(path, &bundle, err));
-    MOEC_TRY_OUT(moec_bundle_fit_encode(fit, bytes, err));
+    if (fit != NULL) {
+        MOEC_TRY_OUT(moec_bundle_fit_encode(fit, bytes, err));
+        *put++ = (struct moec_bundle_put){.kind = MOEC_SECTION_FIT, .bytes = bytes, .n_bytes = sizeof bytes};
+    }
     if (decisions != NULL) {
         MOEC_TRY_OUT(moec_decisions_encode(decisions, decided, err));
-        changes.puts[1] = (struct moec_bundle_put){.kind = MOEC_SECTION_DECISIONS,
-                                                   .bytes = decided,
-                                                   .n_bytes = moec_decisions_bytes(&decisions->settings)};
+        *put++ = (struct moec_bundle_put){.kind = MOEC_SECTION_DECISIONS,
+                                          .bytes = decided,
+                                          .n_bytes = moec_decisions_bytes(&decisions->settings)};
     } else if (certificate != NULL) {
         MOEC_TRY_OUT(moec_certificate_encode(certificate, certified, err));
         MOEC_TRY_OUT(moec_sequence_encode(certificate, tested, err));
-        changes.puts[1] = (struct moec_bundle_put){
+        *put++ = (struct moec_bundle_put){
             .kind = MOEC_SECTION_CERTIFICATE, .bytes = certified, .n_bytes = sizeof certified};
-        changes.puts[2] = (struct moec_bundle_put){
+        *put++ = (struct moec_bundle_put){
             .kind = MOEC_SECTION_SEQUENCE, .bytes = tested, .n_bytes = sizeof tested};
     }
     changes.note = strstr(bundle->provenance.options, note) != NULL ? "" : note;

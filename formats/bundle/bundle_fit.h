@@ -31,7 +31,7 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_load_fit(const struct moec_bundle 
                                                        struct moec_bundle_fit *fit, struct moec_error *err);
 
 /* Writes to `out` the bundle at `path` with this fit, and with these decisions or, where it has none, with
- * this certificate of its bits; either may be NULL. The other sections keep their bytes, provenance but for a
+ * this certificate of its bits; each may be NULL. The other sections keep their bytes, provenance but for a
  * note. Errors: as moec_bundle_strip. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_put_fit(const char *path, const struct moec_bundle_fit *fit,
                                                       const struct moec_bundle_decisions *decisions,

@@ -1,9 +1,12 @@
 -- prior: the strongest prior for experts in the cache that keeps the loss within the target, found by halving; where low
 -- copies may be searched, the same once more with HOBBIT's precision at a miss.
 --   moec tune MODEL.moec --data FILE --reference MODEL --max-loss 2% --policy prior -o TUNED.moec
+-- moec fit takes it too: of each plan that runs in the memory, and by time.
 local target = require "target"
 
 local STEPS = 32 -- of a prior of 0.01 each
+
+local function cost(result) return result.token_ms or result.read_bytes or result.bytes_per_token end
 
 return function(moec)
   if not moec.with.route then return nil, "searches priors: name route in --with" end
@@ -23,14 +26,17 @@ return function(moec)
     moec.log(string.format("%s: loss %s, misses %s (%.2f a token), %s a token", candidate(k).route or settings.precision,
       target.percent(result.loss), target.percent(result.missed_share), result.misses_per_token,
       target.bytes(result.bytes_per_token)))
-    if not least or result.bytes_per_token < least then
-      best, least = candidate(k), result.bytes_per_token
+    if not least or cost(result) < least then
+      best, least = candidate(k), cost(result)
     end
   end
 
   for draft = 1, moec.drafts do
-    search {draft = draft}
-    if moec.with.precision and moec.model.top_k > 1 then search {draft = draft, precision = "hobbit:0.8:1"} end
+    local runs = not moec.draft_slots or moec.draft_slots[draft] > 0
+    if runs then search {draft = draft} end
+    if runs and moec.with.precision and moec.model.top_k > 1 then
+      search {draft = draft, precision = "hobbit:0.8:1"}
+    end
   end
   if not best then return nil, "even the mildest prior loses more than the target" end
   return best

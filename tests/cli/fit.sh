@@ -63,6 +63,7 @@ check "on twenty lines" "$(wc -l <"$work/stdout") <= 20"
 evict=$(sed -n 's/.*--evict \([a-z]*\) --predict.*/\1/p' "$work/stdout")
 try 0 "moec-run takes the settings" "$build/moec-run" "$work/some.moec" -p "Once" -n 8 --ctx 128 --memory $memory --stats
 says stderr "eviction $evict" "the eviction of the fit"
+# shellcheck disable=SC2317 # called by try
 slow() {
     "$build/moec-run" "$work/some.moec" -p "Once upon a time" -n 32 --ctx 128 --memory "$memory" --emulate-storage 5MB/s,5ms "$@"
 }

@@ -83,10 +83,31 @@ loss=4%
 policy 'if moec.evaluate({draft = 1, route = "cache-prior:0.05"}).loss > moec.evaluate({draft = moec.drafts}).loss then
   return nil, "a milder draft loses more" end
 return {draft = moec.drafts, route = "cache-prior:0.05"}'
-try 0 "drafts" "$moec" tune "$sample" --data "$data" --samples 48 --seq-len 48 --slots 6 --max-loss 20% --with route \
+try 0 "drafts" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 48 --objective bytes --slots 6 --max-loss 20% \
     --policy "$work/p.lua" -v -o "$work/drafts.moec"
-says stderr 'draft [123], cache-prior:0.05: loss .* on the selection part' "are measured on the selection part"
-says stdout "decides by cache-prior:0.05" "and one is written"
+says stderr 'plan [1-5], cache-prior:0.05: loss .* on the selection part' "are measured on the selection part"
+says stdout "settings +cache-prior:0.05 by 6 experts" "and one is written"
+policy 'local best, least
+assert(#moec.draft_slots == moec.drafts and not moec.with.precision)
+for draft = 1, moec.drafts do
+  for _, route in ipairs {"top-k", "max-rank:6", "cumsum:0.6", "cache-prior:0.05:skip:0.05"} do
+    if moec.draft_slots[draft] > 0 then
+      local c = {draft = draft, route = route}
+      local r = moec.evaluate(c)
+      assert(r.token_ms > 0 and r.read_bytes > 0 and r.bytes_per_token > 0)
+      if r.accepted and (not least or r.token_ms < least) then best, least = c, r.token_ms end
+    end
+  end
+end
+return best'
+try 0 "by the time of a device" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 48 --max-loss 20% --memory 9773KiB \
+    --ctx 256 --storage 50MB/s,200us --policy "$work/p.lua" -q --json -o "$work/timed.moec"
+check "is no slower than moec compile" "$(number token_ms) <= 1.02 * $(number compiled_token_ms)"
+check "within the loss" "$(number loss_high) <= 0.2"
+try 0 "a whole bundle" "$moec" verify "$work/timed.moec"
+try 0 "the strongest prior of all drafts" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 48 --max-loss 20% \
+    --objective bytes --slots 6 --policy prior -q -o "$work/prior.moec"
+says stdout "settings +cache-prior:0.[0-9]* by 6 experts" "is found"
 
 # ---- bits by what tokens read: moec compile ----
 

@@ -1,8 +1,7 @@
-/* The drafts of `moec tune CHECKPOINT` and of `moec fit`: bundles beside the output whose bits lose several shares of what may
- * be lost in all, for a search that gives the rest to decisions. Nothing of them stays. Thread rule: main
- * thread. */
-#ifndef MOEC_CLI_TUNE_DRAFTS_H
-#define MOEC_CLI_TUNE_DRAFTS_H
+/* The drafts of `moec fit`: bundles beside the output whose bits lose several shares of what may be lost in all, for a
+ * search that gives the rest to decisions. Nothing of them stays. Thread rule: main thread. */
+#ifndef MOEC_CLI_FIT_DRAFTS_H
+#define MOEC_CLI_FIT_DRAFTS_H
 
 #include "cli/options/measure_options.h"
 #include "cli/output/progress_line.h"
@@ -12,15 +11,12 @@
 
 #define CLI_MAX_DRAFTS 5
 
-struct cli_tune_drafts {
+struct cli_fit_drafts {
     const char *output;                  /* borrowed */
     struct cli_measure_options *measure; /* borrowed */
     struct cli_progress *progress;       /* borrowed */
     double max_loss;                     /* in all */
     double confidence;                   /* of the search's intervals */
-    bool leaves_out;                     /* a sparsity plan will be searched */
-    bool is_fit;                         /* of moec fit: from few bits lost to all that may be */
-    uint32_t low_bits;                   /* of a copy; 0 = none */
     const char *profile;                 /* --profile, or NULL: made of measure->data */
     bool trusts_profile;
     /* What follows is filled. */
@@ -36,10 +32,10 @@ struct cli_tune_drafts {
 /* Profiles `checkpoint` where there is no profile, compiles the drafts, and writes them. An interruption
  * keeps journals, from which the same command goes on. Errors: those of a profile and of moec_compile_drafts;
  * MOEC_ERR_CANCELLED after a signal. */
-MOEC_WARN_UNUSED enum moec_status cli_tune_drafts_make(struct cli_tune_drafts *drafts,
-                                                       struct moec_checkpoint *checkpoint,
-                                                       struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status cli_fit_drafts_make(struct cli_fit_drafts *drafts,
+                                                      struct moec_checkpoint *checkpoint,
+                                                      struct moec_error *err);
 /* Removes the drafts, and with is_finished what would go on after an interruption. */
-void cli_tune_drafts_release(struct cli_tune_drafts *drafts, bool is_finished);
+void cli_fit_drafts_release(struct cli_fit_drafts *drafts, bool is_finished);
 
 #endif

@@ -1,11 +1,10 @@
-#include "cli/verbs/tune_drafts.h"
+#include "cli/verbs/fit_drafts.h"
 
 #include "cli/output/interrupt.h"
 #include "cli/print/print.h"
 #include "cli/verbs/run_profile.h"
 #include "formats/base/file.h"
 #include "formats/profile/profile_h5.h"
-#include "runtime/experts/low_copy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,44 +12,39 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of the loss in all, what a draft's bits spend, and of gate and down the share that a plan is expected to
- * leave. */
+/* Of the loss in all, what a draft's bits spend. The last one is what compile would write; the others are compared on
+ * as many windows as fit takes. */
 static const struct share {
-    double loss, pairs;
+    double loss;
     uint32_t n_search; /* windows; 0 = as many as compile takes */
-} decided[] = {{0.25, 1, 0}, {0.5, 1, 0}, {0.75, 1, 0}},
-  left_out[] = {{0.25, 0.4, 0}, {0.45, 0.5, 0}, {0.65, 0.6, 0}},
-  /* The last one is what compile would write; the others are compared on as many windows as fit takes. */
-    fitted[] = {{0.1, 1, 64}, {0.25, 1, 64}, {0.5, 1, 64}, {0.75, 1, 64}, {1, 1, 0}};
-#define N_SHARE  (sizeof decided / sizeof *decided)
-#define N_FITTED (sizeof fitted / sizeof *fitted)
-_Static_assert(sizeof decided == sizeof left_out && N_SHARE <= N_FITTED && N_FITTED <= CLI_MAX_DRAFTS,
-               "there is room for all drafts");
+} shares[] = {{0.1, 64}, {0.25, 64}, {0.5, 64}, {0.75, 64}, {1, 0}};
+#define N_SHARE (sizeof shares / sizeof *shares)
+_Static_assert(N_SHARE <= CLI_MAX_DRAFTS, "there is room for all drafts");
 
 /* ---- what compile says ---- */
 
 static void show_log(void *context, const char *line)
 {
-    struct cli_tune_drafts *drafts = context;
+    struct cli_fit_drafts *drafts = context;
     if (drafts->measure->is_verbose)
         cli_progress_note(drafts->progress, line);
 }
 
 static void show_note(void *context, const char *line)
 {
-    struct cli_tune_drafts *drafts = context;
+    struct cli_fit_drafts *drafts = context;
     cli_progress_note(drafts->progress, line);
 }
 
 static void show_progress(void *context, const char *phase, double done, double total)
 {
-    struct cli_tune_drafts *drafts = context;
+    struct cli_fit_drafts *drafts = context;
     cli_progress_show(drafts->progress, phase, done, total);
 }
 
 static void expect_passes(void *context, double passes)
 {
-    struct cli_tune_drafts *drafts = context;
+    struct cli_fit_drafts *drafts = context;
     cli_progress_expect(drafts->progress, passes);
 }
 
@@ -63,7 +57,7 @@ static bool is_cancelled(void *context)
 /* ---- the profile ---- */
 
 /* hull ranks no experts and measures no whole models of a profile. */
-static enum moec_status get_profile(struct cli_tune_drafts *drafts, struct moec_checkpoint *checkpoint,
+static enum moec_status get_profile(struct cli_fit_drafts *drafts, struct moec_checkpoint *checkpoint,
                                     struct moec_profile *profile, uint8_t digest[static MOEC_SHA256_BYTES],
                                     struct moec_error *err)
 {
@@ -88,7 +82,7 @@ static enum moec_status name_file(const char *output, const char *suffix, char *
 
 /* ---- the drafts ---- */
 
-static void fill_options(const struct cli_tune_drafts *drafts, const struct moec_profile *profile,
+static void fill_options(const struct cli_fit_drafts *drafts, const struct moec_profile *profile,
                          struct moec_compile_options *options)
 {
     const struct cli_measure_options *measure = drafts->measure;
@@ -97,7 +91,6 @@ static void fill_options(const struct cli_tune_drafts *drafts, const struct moec
                                              .dense_bits = 16,
                                              .offers_variants = true,
                                              .plans_dense = true,
-                                             .n_copy_bits = drafts->low_bits > 0,
                                              .quantizer = measure->quantizer,
                                              .scheme = measure->scheme,
                                              .group = profile->group,
@@ -110,44 +103,41 @@ static void fill_options(const struct cli_tune_drafts *drafts, const struct moec
                                              .work_bytes = measure->work_bytes,
                                              .spill_folder = measure->spill_folder,
                                              .journal_path = drafts->journal};
-    options->copy_bits[0] = (uint8_t)drafts->low_bits;
 }
 
-static enum moec_status compile(struct cli_tune_drafts *drafts, struct moec_checkpoint *checkpoint,
+static enum moec_status compile(struct cli_fit_drafts *drafts, struct moec_checkpoint *checkpoint,
                                 const struct moec_profile *profile,
                                 const uint8_t digest[static MOEC_SHA256_BYTES], struct moec_error *err)
 {
-    const struct share *shares = drafts->is_fit ? fitted : drafts->leaves_out ? left_out : decided;
-    const uint32_t n_share = drafts->is_fit ? N_FITTED : N_SHARE;
     const struct moec_compile_hooks hooks = {.log = show_log,
                                              .note = show_note,
                                              .progress = show_progress,
                                              .expect = expect_passes,
                                              .cancelled = is_cancelled,
                                              .context = drafts};
-    struct moec_compile_draft made[N_FITTED] = {0};
+    struct moec_compile_draft made[N_SHARE] = {0};
     struct moec_compile_options options;
     struct moec_compile_report report = {0};
-    char source_name[256], options_text[128], *paths[N_FITTED] = {NULL};
+    char source_name[256], options_text[128], *paths[N_SHARE] = {NULL};
     enum moec_status status = MOEC_OK;
     cli_base_name(moec_checkpoint_folder(checkpoint), source_name, sizeof source_name);
-    (void)snprintf(options_text, sizeof options_text, "max-loss=%.9g in all confidence=%g copies=%" PRIu32,
-                   drafts->max_loss, drafts->confidence, drafts->low_bits);
+    (void)snprintf(options_text, sizeof options_text, "max-loss=%.9g in all confidence=%g copies=0",
+                   drafts->max_loss, drafts->confidence);
     fill_options(drafts, profile, &options);
     options.options_text = options_text;
     options.source_name = source_name;
-    for (uint32_t i = 0; i < n_share; i++) {
+    for (uint32_t i = 0; i < N_SHARE; i++) {
         char suffix[16];
         (void)snprintf(suffix, sizeof suffix, "draft-%" PRIu32, i + 1);
         MOEC_TRY_OUT(name_file(drafts->output, suffix, &paths[i], err));
         made[i].max_loss = shares[i].loss * drafts->max_loss;
-        made[i].pair_share = shares[i].pairs;
+        made[i].pair_share = 1;
         made[i].n_search = shares[i].n_search;
         made[i].path = paths[i];
     }
-    status = moec_compile_drafts(checkpoint, profile, digest, &options, &hooks, made, n_share, &report, err);
+    status = moec_compile_drafts(checkpoint, profile, digest, &options, &hooks, made, N_SHARE, &report, err);
 out:
-    for (uint32_t i = 0; i < n_share; i++) {
+    for (uint32_t i = 0; i < N_SHARE; i++) {
         if (made[i].is_written)
             drafts->paths[drafts->n++] = paths[i];
         else
@@ -158,44 +148,8 @@ out:
     return status;
 }
 
-static bool has_low(const char *path, uint32_t low_bits)
-{
-    struct moec_bundle *bundle = NULL;
-    struct moec_error ignored = {0};
-    uint32_t low = 0;
-    const bool has = moec_bundle_open(path, &bundle, &ignored) == MOEC_OK &&
-                     moec_low_copy_find(bundle, 0, low_bits, &low, &ignored) == MOEC_OK;
-    moec_bundle_close(bundle);
-    return has;
-}
-
-/* Drafts whose experts are no larger than low copies have no use for them. */
-static enum moec_status drop_low(struct cli_tune_drafts *drafts, struct moec_error *err)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < drafts->n; i++) {
-        char *path = drafts->paths[i];
-        if (has_low(path, drafts->low_bits)) {
-            drafts->paths[n++] = path;
-            continue;
-        }
-        (void)unlink(path);
-        free(path);
-    }
-    drafts->n = n;
-    if (n > 0)
-        return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_TARGET,
-        "in every plan of bits within a loss of %.3f%%, the experts are no larger than low-precision "
-        "copies of %" PRIu32 " bits. The copies would save nothing, so nothing was written: "
-        "leave precision and prefill out of --with, or give a lower --low-bits or a smaller "
-        "--max-loss",
-        100 * drafts->max_loss, drafts->low_bits);
-}
-
-enum moec_status cli_tune_drafts_make(struct cli_tune_drafts *drafts, struct moec_checkpoint *checkpoint,
-                                      struct moec_error *err)
+enum moec_status cli_fit_drafts_make(struct cli_fit_drafts *drafts, struct moec_checkpoint *checkpoint,
+                                     struct moec_error *err)
 {
     struct moec_profile profile = {0};
     uint8_t digest[MOEC_SHA256_BYTES];
@@ -209,15 +163,13 @@ enum moec_status cli_tune_drafts_make(struct cli_tune_drafts *drafts, struct moe
     MOEC_TRY_OUT(moec_windows_from_profile(&profile, MOEC_PART_ALL, &drafts->windows, err));
     memcpy(drafts->data_digest, profile.data_digest, sizeof drafts->data_digest);
     (void)snprintf(drafts->data_name, sizeof drafts->data_name, "%s", profile.data_name);
-    MOEC_TRY_OUT(compile(drafts, checkpoint, &profile, digest, err));
-    if (drafts->low_bits > 0)
-        status = drop_low(drafts, err);
+    status = compile(drafts, checkpoint, &profile, digest, err);
 out:
     moec_profile_release(&profile);
     return status;
 }
 
-void cli_tune_drafts_release(struct cli_tune_drafts *drafts, bool is_finished)
+void cli_fit_drafts_release(struct cli_fit_drafts *drafts, bool is_finished)
 {
     for (uint32_t i = 0; i < drafts->n; i++) {
         (void)unlink(drafts->paths[i]);
