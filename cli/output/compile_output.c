@@ -281,6 +281,7 @@ static struct moec_json_out *json_fit(const struct moec_compile_fit_counts *fit)
 {
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_u64(node, "experts", fit->n_expert);
+    moec_json_out_u64(node, "expert_matrices", fit->n_matrix);
     moec_json_out_u64(node, "experts_without_tokens", fit->n_unseen);
     moec_json_out_bool(node, "experts_too_wide", fit->has_wide_experts);
     moec_json_out_u64(node, "dense_matrices", fit->n_dense);

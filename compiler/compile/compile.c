@@ -378,7 +378,7 @@ enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_er
     MOEC_TRY(choose_codecs(run, err));
     MOEC_TRY(load_original(run, err));
     MOEC_TRY(moec_compile_order_make(run, err));
-    moec_compile_begin(run, options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS);
+    moec_compile_begin(run, options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_HARM);
     return moec_compile_dense_fit(run, err);
 }
 

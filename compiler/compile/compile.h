@@ -114,6 +114,7 @@ struct moec_compile_hooks {
  * alone. */
 struct moec_compile_fit_counts {
     uint32_t n_expert, n_unseen; /* experts, and those among them that no token of the part chose */
+    uint64_t n_matrix;           /* of experts, each bitwidth for itself */
     uint32_t n_dense, n_plain;   /* dense matrices that were fitted; only looked up, or too many inputs */
     bool has_wide_experts;       /* a projection of experts has too many inputs (compiler/fit/gptq.h) */
 };

@@ -94,8 +94,12 @@ enum moec_status moec_compile_drafts(struct moec_checkpoint *checkpoint, const s
                                      struct moec_compile_draft *drafts, uint32_t n_draft,
                                      struct moec_compile_report *report, struct moec_error *err)
 {
-    struct moec_compile_run run = {
-        .checkpoint = checkpoint, .profile = profile, .options = options, .hooks = hooks, .report = report};
+    struct moec_compile_run run = {.checkpoint = checkpoint,
+                                   .profile = profile,
+                                   .options = options,
+                                   .hooks = hooks,
+                                   .has_losses = true,
+                                   .report = report};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_compile_start(&run, err));
     MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense_bits, err));

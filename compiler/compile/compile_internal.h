@@ -10,6 +10,7 @@
  *   compile_search.c       the policy's questions, and what its answer must hold
  *   compile_decide.c       plans with decisions about each token, where a policy asks for them
  *   compile_variants.c     what moec.variants() offers a policy
+ *   compile_wanted.c       which of them are fitted
  *   compile_sequence.c     the plans that the certificate tests, and their order
  *   compile_windows.c      how many windows these are tested on
  *   compile_certificate.c  the tests, and the loss that is promised
@@ -60,6 +61,9 @@ struct moec_compile_dense {
     uint64_t rest_bytes;          /* of everything that is no such matrix; 0 = not measured yet */
 };
 
+/* Fits of experts at most: of what a plan is foretold to take, then of what plans took beside it. */
+#define MOEC_COMPILE_MAX_FITS 3
+
 /* What moec.variants() has made; everything is owned, and all zero before a policy asks. */
 struct moec_compile_offer {
     bool is_made;
@@ -70,7 +74,10 @@ struct moec_compile_offer {
     uint32_t n_dense_number;
     uint32_t dense_bits[MOEC_CODEC_TABLE]; /* bits of each codec number; [0] = the checkpoint's */
     uint8_t fitted[MOEC_CODEC_TABLE];      /* 1 + a codec's place among those of `experts`; 0 = not there */
-    struct moec_expert_fit *experts;
+    struct moec_expert_fit *experts[MOEC_COMPILE_MAX_FITS]; /* (n_fit), each the base of the next one */
+    uint32_t n_fit;
+    uint32_t n_expert_codec;                /* that they fit experts at */
+    struct moec_harm look;                  /* of experts whose codes were not fitted */
     struct moec_policy_matrix *matrices;    /* (n_matrix) in the order of plans; none: not to be searched */
     struct moec_harm_matrix *harm_matrices; /* (n_matrix) */
     uint32_t n_matrix;
@@ -106,9 +113,9 @@ struct moec_compile_candidates {
 /* In the order of a compile that takes all of them; dense weights may be tried again and again. */
 enum moec_compile_stage {
     MOEC_STAGE_ORDER,
-    MOEC_STAGE_FIT_EXPERTS,
     MOEC_STAGE_FIT_DENSE,
-    MOEC_STAGE_HARM,
+    MOEC_STAGE_HARM, /* where all variants are fitted: after that */
+    MOEC_STAGE_FIT_EXPERTS,
     MOEC_STAGE_SEARCH,
     MOEC_STAGE_SEQUENCE,
     MOEC_STAGE_CERTIFY,
@@ -123,6 +130,7 @@ struct moec_compile_run {
     const struct moec_compile_hooks *hooks;
     struct moec_progress stopper; /* of measurements */
     enum moec_compile_stage stage;
+    bool has_losses;  /* plans are searched for several losses, with the same variants */
     uint32_t n_asked; /* measurements that this search has asked for */
     struct moec_compile_report *report;
     struct moec_compile_scope scope;
@@ -402,6 +410,43 @@ bool moec_compile_is_for_experts(uint32_t number);
 uint32_t moec_compile_smallest_dense(void);
 /* Who encodes the experts of plans: NULL = the checkpoint. */
 const struct moec_expert_encoder *moec_compile_encoder(const struct moec_compile_run *run);
+
+/* Squared error of a projection of an expert at a number over its outputs' energy, or over its noise
+ * (moec_expert_fit_noise); negative where it was not fitted. */
+double moec_compile_expert_error(const struct moec_compile_run *run, uint32_t ordinal, uint32_t expert,
+                                 enum moec_projection projection, uint32_t number, bool over_noise);
+/* Fits experts at what `wanted` says (struct moec_expert_fit_request), or all; beside what was fitted before. */
+MOEC_WARN_UNUSED enum moec_status
+moec_compile_fit_experts(struct moec_compile_run *run, const struct moec_compile_part *part,
+                         const uint8_t *wanted, const struct moec_scorer_watch *also, struct moec_error *err);
+/* Measures harm: of experts where `experts` (struct moec_harm_request) is NULL, with `is_look` before they are fitted,
+ * and with `has_dense` of dense matrices. `expert_error` as in struct moec_harm_errors. */
+struct moec_compile_harm {
+    const double *experts;
+    bool has_dense, is_look;
+    double (*expert_error)(void *context, uint32_t ordinal, uint32_t expert, enum moec_projection projection,
+                           uint32_t number);
+};
+MOEC_WARN_UNUSED enum moec_status moec_compile_measure_harm(struct moec_compile_run *run,
+                                                            const struct moec_compile_harm *what,
+                                                            struct moec_harm *harm, struct moec_error *err);
+
+/* ---- which variants are fitted: compile_wanted.c ---- */
+
+/* Whether only some are: where the policy is moec's own, and a loss alone says what its plans may take. */
+bool moec_compile_has_wanted(const struct moec_compile_run *run);
+/* The same of options alone, of a compile for one loss; of policy NULL, hull. */
+bool moec_compile_may_have_wanted(const struct moec_compile_options *options);
+/* Looks at experts whose codes were not fitted, and allocates and fills `wanted` (moec_compile_fit_experts) with what
+ * plans near the target are foretold to take. The caller frees it. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_wanted_foretell(struct moec_compile_run *run, uint8_t **wanted,
+                                                               struct moec_error *err);
+/* After that fit: fills offer.harm, and fits what plans near the target take beside it, until this is next to
+ * nothing. Numbers that are not fitted then have infinite harm. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_wanted_settle(struct moec_compile_run *run,
+                                                             struct moec_error *err);
+/* Whether all that the plan's experts take is fitted, of numbers that are. */
+bool moec_compile_is_fitted(const struct moec_compile_run *run, const struct moec_plan *plan);
 
 /* ---- the sequence: compile_sequence.c ---- */
 

@@ -181,7 +181,7 @@ enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_e
     if (run->profile != NULL && !run->search.is_open)
         MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
     run->n_asked = 0;
-    moec_compile_begin(run, run->options->offers_variants && !run->offer.is_made ? MOEC_STAGE_FIT_EXPERTS
+    moec_compile_begin(run, run->options->offers_variants && !run->offer.is_made ? MOEC_STAGE_HARM
                                                                                  : MOEC_STAGE_SEARCH);
     MOEC_TRY(run_policy(run, err));
     return run->profile != NULL ? confirm(run, err) : MOEC_OK;
@@ -257,6 +257,8 @@ enum moec_status moec_compile_measure_alike(struct moec_compile_run *run, struct
     moec_plan_copy(&plan, &run->report->plan);
     for (size_t i = 0; i < moec_plan_count(&plan); i++)
         plan.experts[i] = most;
+    if (!moec_compile_is_fitted(run, &plan))
+        goto out;
     MOEC_TRY_OUT(moec_compile_part_measure(run, &run->search, &plan, &loss, err));
     status = moec_compile_note(run, MOEC_TRACE_SEARCH, &plan, &loss, true, err);
 out:

@@ -20,6 +20,7 @@
 #define TYPICAL_SEQUENCE 1       /* one plan of projections for all experts */
 #define TYPICAL_TESTS    3       /* beside that of the source's own weights, which takes none */
 #define TYPICAL_PROVEN   256     /* windows of the certificate part that are tested on */
+#define WANTED_SHARE     0.5     /* of all variants of experts, where only those are fitted that are wanted */
 #define OTHER_MODELS     1       /* of harm, beside classes and roles: the original */
 #define N_DENSE_CODEC    5       /* that a dense matrix is fitted at */
 #define PAIR_PRICE       6.0     /* of a fit, for two weights of a row that one changes after the other */
@@ -29,9 +30,9 @@
 #define MOMENT_PRICE     2.8     /* of what inputs have in common, for two inputs of a token */
 #define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
 
-static const char *const names[] = {"ordering neurons",   "fitting experts", "fitting dense weights",
-                                    "weighing bitwidths", "searching",       "ordering plans",
-                                    "certifying",         "packing"};
+static const char *const names[] = {
+    "ordering neurons", "fitting dense weights", "weighing bitwidths", "fitting experts",
+    "searching",        "ordering plans",        "certifying",         "packing"};
 
 /* What costs follow from. */
 struct basis {
@@ -44,6 +45,8 @@ struct basis {
     uint32_t n_asked;
     uint32_t n_certify; /* 0: not chosen yet */
     bool is_measured, is_written;
+    bool has_wanted;           /* variants are weighed before they are fitted, and not all of them are */
+    bool is_looked, is_fitted; /* experts were */
 };
 
 static struct basis basis_of(const struct moec_compile_run *run)
@@ -56,7 +59,10 @@ static struct basis basis_of(const struct moec_compile_run *run)
                           .n_asked = run->n_asked,
                           .n_certify = run->n_certify,
                           .is_measured = profile != NULL,
-                          .is_written = run->path != NULL};
+                          .is_written = run->path != NULL,
+                          .has_wanted = moec_compile_has_wanted(run),
+                          .is_looked = run->offer.look.experts != NULL,
+                          .is_fitted = run->offer.n_fit > 0};
     if (profile == NULL)
         return basis;
     basis.n_pass = profile->n_window;
@@ -92,9 +98,11 @@ static double expert_fit_cost(const struct basis *basis)
     const double inner = (moec_config_mlp_matrices(config) - 1.0) * n_embd;
     const double n_token = fitted_windows(basis) * basis->seq_len_tokens;
     const double pairs = n_embd * n_ff * (inner + n_ff) / 2, weights = n_ff * (inner + n_embd);
-    const double expert = basis->scope.n_expert_codec * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) +
-                          PATHS_PRICE * weights +
-                          FACTOR_PRICE * (n_embd * n_embd * n_embd + n_ff * n_ff * n_ff);
+    const double share = basis->has_wanted ? WANTED_SHARE : 1;
+    const double expert =
+        share * (basis->scope.n_expert_codec * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) +
+                 PATHS_PRICE * weights) +
+        FACTOR_PRICE * (n_embd * n_embd * n_embd + n_ff * n_ff * n_ff);
     const double moments = MOMENT_PRICE * n_token * config->top_k * (n_embd * n_embd + n_ff * n_ff) / 2;
     return n_layer * (config->n_expert * expert + moments);
 }
@@ -149,11 +157,15 @@ static uint32_t count_roles(const struct moec_config *config)
     return n;
 }
 
-/* Whole models that harm measures: the original, each projection at each fitted codec, and roles. */
+/* Whole models that harm measures: the original, each projection at each fitted codec, and roles. Where not all are
+ * fitted, each projection at one codec, before the fit, and the original and roles after it. */
 static double harm_models(const struct basis *basis)
 {
-    return OTHER_MODELS + moec_config_mlp_matrices(basis->config) * basis->scope.n_expert_codec +
-           (basis->options->plans_dense ? count_roles(basis->config) : 0);
+    const double roles = basis->options->plans_dense ? count_roles(basis->config) : 0;
+    const double n_projection = moec_config_mlp_matrices(basis->config);
+    if (!basis->has_wanted)
+        return OTHER_MODELS + n_projection * basis->scope.n_expert_codec + roles;
+    return (basis->is_looked ? 0 : OTHER_MODELS + n_projection) + OTHER_MODELS + roles;
 }
 
 /* Windows that the certificate is tested on. */
@@ -170,6 +182,8 @@ static double tested_windows(const struct basis *basis)
 static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     double cost = 0;
+    if (stage == MOEC_STAGE_FIT_EXPERTS && basis->is_fitted)
+        return 0;
     if (stage == MOEC_STAGE_FIT_EXPERTS && basis->options->offers_variants)
         cost += expert_fit_cost(basis);
     if (stage == (basis->options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS) &&
@@ -189,13 +203,15 @@ static double windows_cost(const struct basis *basis, enum moec_compile_stage st
     case MOEC_STAGE_ORDER:
         return options->orders_neurons ? basis->search : 0;
     case MOEC_STAGE_FIT_EXPERTS:
-        return options->offers_variants ? fitted_windows(basis) : 0; /* dense matrices in the same sweep */
+        return options->offers_variants && !basis->is_fitted ? fitted_windows(basis)
+                                                             : 0; /* dense matrices in the same sweep */
     case MOEC_STAGE_FIT_DENSE:
         return options->dense_gptq ? fitted_windows(basis) : 0;
     case MOEC_STAGE_HARM:
-        return options->offers_variants ? MOEC_FAST_PASSES * fmin(basis->search, basis->scope.n_harm) +
-                                              harm_models(basis) * fmin(basis->search, basis->scope.n_class)
-                                        : 0;
+        return options->offers_variants
+                   ? (basis->is_looked ? 0 : MOEC_FAST_PASSES * fmin(basis->search, basis->scope.n_harm)) +
+                         harm_models(basis) * fmin(basis->search, basis->scope.n_class)
+                   : 0;
     case MOEC_STAGE_SEARCH:
         return searched * fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1) +
                (options->offers_variants ? 2 * fmin(basis->select, basis->scope.n_search)
@@ -216,7 +232,7 @@ static double windows_cost(const struct basis *basis, enum moec_compile_stage st
 static double logits_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     const double head = (basis->seq_len_tokens - 1) * (double)moec_cost_head(basis->config, 1);
-    return stage >= MOEC_STAGE_HARM && stage <= MOEC_STAGE_CERTIFY
+    return stage == MOEC_STAGE_HARM || (stage >= MOEC_STAGE_SEARCH && stage <= MOEC_STAGE_CERTIFY)
                ? windows_cost(basis, stage) * head / window_cost(basis)
                : 0;
 }
@@ -238,8 +254,8 @@ static double cost_from(const struct basis *basis, enum moec_compile_stage first
     return left;
 }
 
-/* Of the codecs that are fitted, with their scales. */
-#define EXPERT_BITS(n) ((n) > 3 ? 11.6 : (n) > 2 ? 9.4 : 6.2)
+/* Of the codecs that are fitted, with their scales: 2, 3 and 4 bits, 2 and 4, or 2 alone. */
+#define EXPERT_BITS(n) ((n) > 3 ? 9.1 : (n) > 2 ? 6.1 : 2.1)
 #define DENSE_BITS     21.0
 
 /* Beside encoded weights: hidden states that leave the layers of a fit, and values of the study of up projections.
@@ -265,7 +281,8 @@ struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_requ
                                 .select = request->n_part[MOEC_PART_SELECT],
                                 .certificate = request->n_part[MOEC_PART_CERTIFICATE],
                                 .is_measured = true,
-                                .is_written = true};
+                                .is_written = true,
+                                .has_wanted = moec_compile_may_have_wanted(request->options)};
     forecast.window_multiply_adds = window_cost(&basis);
     static_assert((int)MOEC_STAGE_COUNT <= MOEC_COMPILE_MAX_PHASES, "stages fit");
     for (int stage = MOEC_STAGE_ORDER; stage < MOEC_STAGE_COUNT; stage++) {
@@ -284,7 +301,8 @@ struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_requ
     }
     if (request->options->offers_variants)
         forecast.fitted_bytes =
-            (uint64_t)(expert_weights(request->config) * EXPERT_BITS(basis.scope.n_expert_codec) / 8);
+            (uint64_t)((basis.has_wanted ? WANTED_SHARE : 1) * expert_weights(request->config) *
+                       EXPERT_BITS(basis.scope.n_expert_codec) / 8);
     if (request->options->plans_dense)
         forecast.fitted_bytes += (uint64_t)(sum_dense(&basis, count_weights) * DENSE_BITS / 8);
     forecast.shared_bytes =

@@ -1,5 +1,5 @@
 /* What moec.variants() offers a policy: experts and dense matrices fitted by GPTQ to the search part, at
- * several bitwidths, with what each is expected to cost. */
+ * several bitwidths, with what each is expected to cost. compile_wanted.c says which of them are fitted. */
 #include "compiler/compile/compile_internal.h"
 #include "compiler/fit/gptq.h"
 #include "formats/base/memory.h"
@@ -48,8 +48,7 @@ uint32_t moec_compile_smallest_dense(void)
     return FIRST + at;
 }
 
-/* Of the codecs that experts are fitted at, a scope with fewer leaves out the plain one of 2 bits, which the trellis
- * beats, then that of 3 bits. */
+/* Of the codecs that experts are fitted at, a scope with fewer leaves out that of 3 bits, then that of 4. */
 static bool is_offered_experts(const struct moec_compile_run *run, uint32_t i)
 {
     static const uint32_t needed[N_FURTHER] = {0, 4, 3};
@@ -65,6 +64,8 @@ static enum moec_status number_codecs(struct moec_compile_run *run, struct moec_
         MOEC_TRY(moec_variants_set_codec(run->variants, number, run->codecs[number], err));
         if (is_offered_experts(run, i))
             offer->numbers[offer->n_number++] = number;
+        if (is_offered_experts(run, i) && further[i].quantizer == MOEC_QUANTIZER_GPTQ)
+            offer->fitted[number] = (uint8_t)(++offer->n_expert_codec);
         if (further[i].is_for_dense)
             offer->dense_numbers[offer->n_dense_number++] = number;
     }
@@ -88,45 +89,52 @@ static enum moec_status show_fit(void *context, const char *phase, double done, 
     return moec_compile_is_cancelled(run) ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
-/* `also`: who looks at dense products in the same sweep, or NULL. */
-static enum moec_status fit_experts(struct moec_compile_run *run, const struct moec_compile_part *part,
-                                    const struct moec_scorer_watch *also, struct moec_error *err)
+enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const struct moec_compile_part *part,
+                                          const uint8_t *wanted, const struct moec_scorer_watch *also,
+                                          struct moec_error *err)
 {
     struct moec_compile_offer *offer = &run->offer;
     struct moec_expert_fit_codec codecs[N_FURTHER];
     const struct moec_progress progress = {.report = show_fit, .context = run};
-    struct moec_expert_fit_request request = {.checkpoint = run->checkpoint,
-                                              .order = run->order.n_neuron > 0 ? &run->order : NULL,
-                                              .scorer = part->scorer,
-                                              .windows = &part->windows,
-                                              .codecs = codecs,
-                                              .memory_bytes = run->fit_bytes,
-                                              .n_threads = run->options->n_threads,
-                                              .progress = &progress,
-                                              .units = run->units,
-                                              .ranks = run->options->ranks,
-                                              .also = also,
-                                              .measure = &part->measured};
+    struct moec_expert_fit *fit = NULL;
+    struct moec_expert_fit_request request = {
+        .checkpoint = run->checkpoint,
+        .order = run->order.n_neuron > 0 ? &run->order : NULL,
+        .scorer = part->scorer,
+        .windows = &part->windows,
+        .codecs = codecs,
+        .wanted = wanted,
+        .base = offer->n_fit > 0 ? moec_expert_fit_encoder(offer->experts[offer->n_fit - 1]) : NULL,
+        .memory_bytes = run->fit_bytes,
+        .n_threads = run->options->n_threads,
+        .progress = &progress,
+        .units = run->units,
+        .ranks = run->options->ranks,
+        .also = also,
+        .measure = &part->measured};
     for (uint32_t i = 0; i < N_FURTHER; i++)
-        if (is_offered_experts(run, i) && further[i].quantizer == MOEC_QUANTIZER_GPTQ) {
-            offer->fitted[FIRST + i] = (uint8_t)(1 + request.n_codec);
+        if (offer->fitted[FIRST + i] > 0)
             codecs[request.n_codec++] = (struct moec_expert_fit_codec){
                 run->codecs[FIRST + i],
                 1u << MOEC_PROJECTION_GATE | 1u << MOEC_PROJECTION_UP | 1u << MOEC_PROJECTION_DOWN};
-        }
-    MOEC_TRY(moec_expert_fit_create(&request, &offer->experts, err));
-    moec_variants_set_encoder(run->variants, moec_expert_fit_encoder(offer->experts));
+    MOEC_TRY(moec_expert_fit_create(&request, &fit, err));
+    offer->experts[offer->n_fit++] = fit;
+    moec_variants_set_encoder(run->variants, moec_expert_fit_encoder(fit));
     struct moec_compile_fit_counts *counts = &run->report->fit;
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
-    counts->n_expert = (uint32_t)moec_plan_count(&run->report->plan);
-    counts->n_unseen = moec_expert_fit_unseen(offer->experts);
+    const uint32_t n_expert = (uint32_t)moec_plan_count(&run->report->plan);
+    const uint64_t n_all = (uint64_t)n_expert * moec_config_mlp_matrices(config) * request.n_codec;
+    counts->n_expert = n_expert;
+    counts->n_matrix += moec_expert_fit_count(fit);
+    counts->n_unseen = offer->n_fit == 1 ? moec_expert_fit_unseen(fit) : counts->n_unseen;
     counts->has_wide_experts =
         config->n_embd > MOEC_GPTQ_MAX_INPUTS || config->n_ff_expert > MOEC_GPTQ_MAX_INPUTS;
     moec_compile_say(run,
-                     "GPTQ encoded %" PRIu32 " experts at %" PRIu32 " bitwidths on %" PRIu64
-                     " tokens of the search part (%" PRIu32 " without tokens)",
-                     counts->n_expert, request.n_codec, moec_windows_scored_count(&part->windows),
-                     counts->n_unseen);
+                     "GPTQ encoded %" PRIu32 " experts on %" PRIu64 " tokens of the search part (%" PRIu32
+                     " without tokens): %" PRIu64 " matrices, of %" PRIu64 " that all at %" PRIu32
+                     " bitwidths would be",
+                     counts->n_expert, moec_windows_scored_count(&part->windows), counts->n_unseen,
+                     counts->n_matrix, n_all, request.n_codec);
     if (counts->has_wide_experts)
         moec_compile_say(run,
                          "projections of experts with more than %u inputs are encoded by HQQ, without a look "
@@ -201,7 +209,7 @@ static enum moec_status take_dense(struct moec_compile_run *run, struct moec_den
 }
 
 /* Experts and dense matrices see their inputs in one sweep. */
-static enum moec_status fit(struct moec_compile_run *run, struct moec_error *err)
+static enum moec_status fit(struct moec_compile_run *run, const uint8_t *wanted, struct moec_error *err)
 {
     const struct moec_progress progress = {.report = show_fit, .context = run};
     struct moec_compile_part part = {0};
@@ -214,7 +222,7 @@ static enum moec_status fit(struct moec_compile_run *run, struct moec_error *err
         MOEC_TRY_OUT(begin_dense(run, &progress, &dense, &is_done, err));
     if (!is_done)
         watch = moec_dense_fit_watch(dense);
-    MOEC_TRY_OUT(fit_experts(run, &part, is_done ? NULL : &watch, err));
+    MOEC_TRY_OUT(moec_compile_fit_experts(run, &part, wanted, is_done ? NULL : &watch, err));
     if (!is_done)
         MOEC_TRY_OUT(moec_dense_fit_end(dense, err));
     if (dense != NULL) {
@@ -230,18 +238,27 @@ out:
 
 /* ---- harm ---- */
 
+double moec_compile_expert_error(const struct moec_compile_run *run, uint32_t ordinal, uint32_t expert,
+                                 enum moec_projection projection, uint32_t number, bool over_noise)
+{
+    const struct moec_compile_offer *offer = &run->offer;
+    const uint32_t layer = moec_config_moe_layer(moec_checkpoint_config(run->checkpoint), ordinal);
+    for (uint32_t i = 0; i < offer->n_fit && offer->fitted[number] > 0; i++) {
+        const struct moec_expert_fit *fit = offer->experts[i];
+        const double whole = over_noise ? moec_expert_fit_noise(fit, layer, expert, projection)
+                                        : moec_expert_fit_energy(fit, layer, expert, projection);
+        const double error =
+            moec_expert_fit_error(fit, layer, expert, projection, offer->fitted[number] - 1u);
+        if (error >= 0)
+            return whole > 0 ? error / whole : 0;
+    }
+    return -1;
+}
+
 static double expert_error(void *context, uint32_t ordinal, uint32_t expert, enum moec_projection projection,
                            uint32_t number)
 {
-    const struct moec_compile_run *run = context;
-    const struct moec_compile_offer *offer = &run->offer;
-    const uint32_t layer = moec_config_moe_layer(moec_checkpoint_config(run->checkpoint), ordinal);
-    if (offer->fitted[number] == 0)
-        return -1;
-    const double energy = moec_expert_fit_energy(offer->experts, layer, expert, projection);
-    const double error =
-        moec_expert_fit_error(offer->experts, layer, expert, projection, offer->fitted[number] - 1u);
-    return energy > 0 ? error / energy : 0;
+    return moec_compile_expert_error(context, ordinal, expert, projection, number, false);
 }
 
 static double dense_error(void *context, uint32_t index, uint32_t number)
@@ -256,9 +273,10 @@ static enum moec_status dense_model(void *context, const uint8_t *numbers, struc
     return moec_compile_dense_model(context, numbers, model, err);
 }
 
-static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_error *err)
+enum moec_status moec_compile_measure_harm(struct moec_compile_run *run, const struct moec_compile_harm *what,
+                                           struct moec_harm *harm, struct moec_error *err)
 {
-    struct moec_compile_offer *offer = &run->offer;
+    const struct moec_compile_offer *offer = &run->offer;
     struct moec_windows windows;
     MOEC_TRY(moec_windows_from_profile(run->profile, MOEC_PART_SEARCH, &windows, err));
     windows.work = &run->memory.work;
@@ -276,17 +294,41 @@ static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_e
         .n_number = offer->n_number,
         .activations = run->profile->activations,
         .dense = offer->harm_matrices,
-        .n_dense = offer->n_matrix,
+        .n_dense = what->has_dense ? offer->n_matrix : 0,
         .dense_bits = offer->dense_bits,
-        .errors = {.expert = expert_error, .dense = dense_error, .model = dense_model, .context = run},
+        .experts = what->experts,
+        .errors = {.expert = what->expert_error, .dense = dense_error, .model = dense_model, .context = run},
         .progress = &run->stopper,
         .units = run->units,
-        .units_crc = moec_compile_units_crc(run),
+        .units_crc = what->is_look ? ~moec_compile_units_crc(run) : moec_compile_units_crc(run),
         .ranks = run->options->ranks,
     };
-    const enum moec_status status = moec_harm_measure(&request, &offer->harm, err);
+    const enum moec_status status = moec_harm_measure(&request, harm, err);
     moec_windows_release(&windows);
     return status;
+}
+
+/* Every variant, and then its harm. */
+static enum moec_status fit_all(struct moec_compile_run *run, struct moec_error *err)
+{
+    const struct moec_compile_harm all = {.has_dense = true, .expert_error = expert_error};
+    MOEC_TRY(fit(run, NULL, err));
+    MOEC_TRY(moec_compile_check_offer(run, err));
+    moec_compile_begin(run, MOEC_STAGE_HARM);
+    return moec_compile_measure_harm(run, &all, &run->offer.harm, err);
+}
+
+/* Harm of experts, and then those variants that it says are needed. */
+static enum moec_status fit_wanted(struct moec_compile_run *run, struct moec_error *err)
+{
+    uint8_t *wanted = NULL;
+    moec_compile_begin(run, MOEC_STAGE_HARM);
+    MOEC_TRY(moec_compile_wanted_foretell(run, &wanted, err));
+    moec_compile_begin(run, MOEC_STAGE_FIT_EXPERTS);
+    const enum moec_status status = fit(run, wanted, err);
+    free(wanted);
+    MOEC_TRY(status);
+    return moec_compile_wanted_settle(run, err);
 }
 
 enum moec_status moec_compile_variants(void *context, const struct moec_policy_variants **out,
@@ -296,10 +338,7 @@ enum moec_status moec_compile_variants(void *context, const struct moec_policy_v
     struct moec_compile_offer *offer = &run->offer;
     if (!offer->is_made) {
         MOEC_TRY(number_codecs(run, err));
-        MOEC_TRY(fit(run, err));
-        MOEC_TRY(moec_compile_check_offer(run, err));
-        moec_compile_begin(run, MOEC_STAGE_HARM);
-        MOEC_TRY(measure_harm(run, err));
+        MOEC_TRY(moec_compile_has_wanted(run) ? fit_wanted(run, err) : fit_all(run, err));
         offer->variants = (struct moec_policy_variants){.codecs = run->codecs,
                                                         .numbers = offer->numbers,
                                                         .n_number = offer->n_number,
@@ -314,14 +353,16 @@ enum moec_status moec_compile_variants(void *context, const struct moec_policy_v
 
 const struct moec_expert_encoder *moec_compile_encoder(const struct moec_compile_run *run)
 {
-    if (run->offer.experts != NULL)
-        return moec_expert_fit_encoder(run->offer.experts);
+    if (run->offer.n_fit > 0)
+        return moec_expert_fit_encoder(run->offer.experts[run->offer.n_fit - 1]);
     return run->order.n_neuron > 0 ? &run->ordered.encoder : NULL;
 }
 
 void moec_compile_variants_release(struct moec_compile_run *run)
 {
-    moec_expert_fit_free(run->offer.experts);
+    for (uint32_t i = run->offer.n_fit; i-- > 0;)
+        moec_expert_fit_free(run->offer.experts[i]);
+    moec_harm_release(&run->offer.look);
     moec_harm_release(&run->offer.harm);
     free(run->offer.matrices);
     free(run->offer.harm_matrices);

@@ -1,95 +1,11 @@
-#include "compiler/fit/expert_fit.h"
+#include "compiler/fit/expert_fit_internal.h"
 
-#include "compiler/fit/fit_store.h"
-#include "compiler/fit/gptq.h"
-#include "formats/base/bytes.h"
-#include "formats/base/digest.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/sweep.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-#define GATHER_TOKENS 256u /* of an expert, added to its moments at once */
-
-/* Moments of an expert in the batch at work; NULL where there are too many inputs. */
-struct moments {
-    struct moec_gptq *input;      /* gate's and up's, owned */
-    struct moec_gptq *activation; /* down's, owned */
-    uint64_t n_pair;
-};
-
-struct moec_expert_fit {
-    struct moec_expert_encoder encoder; /* first: this is what others see */
-    const struct moec_checkpoint *checkpoint;
-    const struct moec_neuron_order *order;      /* NULL = the checkpoint's */
-    struct moec_checkpoint_encoder own_encoder; /* of projections that were not fitted: */
-    struct moec_ordered_encoder ordered_encoder;
-    const struct moec_expert_encoder *other_encoder; /* one of these */
-    const struct moec_config *config;
-    struct moec_expert_fit_codec *codecs; /* (n_codec), owned */
-    uint32_t n_codec;
-    struct moec_pool pool;
-    struct moec_states store; /* (MoE layers, n_expert, expert_bytes): encoded rows */
-    uint64_t *sections;       /* (n_codec, projections): where they begin in an expert's */
-    uint64_t expert_bytes;
-    double *errors;   /* (MoE layers, n_expert, projections, n_codec) */
-    double *energies; /* (MoE layers, n_expert, projections) */
-    uint32_t n_unseen;
-
-    /* While it is made. */
-    struct moec_units *units;
-    struct moec_ranks *ranks;
-    bool shares_windows; /* each rank computes what leaves a layer of its own windows */
-    uint32_t n_window;
-    uint32_t units_crc;      /* of what else a unit's rows depend on: the codecs */
-    bool *done;              /* (MoE layers, n_expert), owned */
-    bool takes_layer;        /* `layer` does not have the pairs of the layer at work yet */
-    struct moments *moments; /* (n_batch), owned: of experts first_expert.. */
-    uint32_t first_expert, n_batch;
-    struct moec_gptq *layer; /* moments of all pairs of the layer at work, owned */
-    float *rows;             /* (GATHER_TOKENS, stride) */
-    float *activations;      /* (GATHER_TOKENS, activation_stride), zero past the neurons */
-    size_t activation_stride;
-    float factors[GATHER_TOKENS];
-    float *weights[MOEC_PROJECTION_COUNT]; /* (n_ff, n_embd) each */
-    float *down;                           /* (n_embd, n_ff): as stored */
-    float *decoded;                        /* (n_ff, n_embd) */
-    uint8_t *encoded;
-    struct moec_states hidden, ahead; /* entering the layer, and leaving it */
-    const struct moec_progress *progress;
-    uint64_t n_done, n_total;             /* experts */
-    const struct moec_scorer_watch *also; /* while it is made */
-    bool also_waits;                      /* for the inputs of the layer at work */
-};
-
-static size_t expert_index(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert)
-{
-    return (size_t)moec_config_moe_ordinal(fit->config, layer) * fit->config->n_expert + expert;
-}
-
-static size_t matrix_bytes(const struct moec_expert_fit *fit, struct moec_codec codec)
-{
-    return fit->config->n_ff_expert * moec_codec_row_bytes(codec, fit->config->n_embd);
-}
-
-static bool has_projection(const struct moec_expert_fit *fit, uint32_t p)
-{
-    return p != MOEC_PROJECTION_GATE || !fit->config->plain_mlp;
-}
-
-static bool is_kept(const struct moec_expert_fit *fit, uint32_t c, uint32_t p)
-{
-    return fit->codecs[c].codec.quantizer == MOEC_QUANTIZER_GPTQ &&
-           ((unsigned)fit->codecs[c].projections >> p & 1u) != 0 && has_projection(fit, p);
-}
-
-static uint8_t *rows_of(const struct moec_expert_fit *fit, size_t expert, uint32_t p, uint32_t c)
-{
-    return moec_fit_store_at(&fit->store,
-                             expert * fit->expert_bytes + fit->sections[c * MOEC_PROJECTION_COUNT + p]);
-}
 
 /* ---- moments ---- */
 
@@ -212,7 +128,7 @@ static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_sco
     hook.only_shows = fit->shares_windows; /* what leaves the layer is computed by cross_layer */
     for (uint32_t b = 0; b < fit->n_batch; b++) {
         const size_t index = expert_index(fit, layer, fit->first_expert + b);
-        if (fit->done[index] || !moec_ranks_has(fit->ranks, index))
+        if (!is_left(fit, index) || !moec_ranks_has(fit->ranks, index))
             continue;
         MOEC_TRY(create_moments(fit->config->n_embd, &fit->moments[b].input, err));
         MOEC_TRY(create_moments(fit->config->n_ff_expert, &fit->moments[b].activation, err));
@@ -254,27 +170,21 @@ static bool is_by_column(const struct moec_expert_fit *fit, uint32_t c, uint32_t
     return moec_codec_traits(fit->codecs[c].codec)->is_path && p != MOEC_PROJECTION_DOWN;
 }
 
-static bool any_by_column(const struct moec_expert_fit *fit)
+/* Whether some of what is left of gate and up takes inputs in the order of columns, or in that of groups. */
+static bool takes_inputs(const struct moec_expert_fit *fit, size_t expert, bool by_column)
 {
     bool any = false;
-    for (uint32_t c = 0; c < fit->n_codec; c++)
-        for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++)
-            any = any || (is_by_column(fit, c, p) && ((unsigned)fit->codecs[c].projections >> p & 1u) != 0);
+    for (uint32_t p = 0; p < MOEC_PROJECTION_DOWN; p++)
+        for (uint32_t c = 0; c < fit->n_codec; c++)
+            any |= is_by_column(fit, c, p) == by_column && has_bit(fit->left, expert, p, c);
     return any;
 }
 
-static enum moec_status factor_moments(struct moec_expert_fit *fit, const struct moments *moments,
-                                       struct moec_error *err)
+static void mix_layer(struct moec_expert_fit *fit, const struct moments *moments)
 {
-    if (moments->input != NULL) {
-        const double n_pair = moec_gptq_token_count(fit->layer) * fit->config->top_k;
-        if (n_pair > 0)
-            moec_gptq_mix(moments->input, fit->layer, MOEC_EXPERT_FIT_TOKENS / n_pair);
-        MOEC_TRY(moec_gptq_factor(moments->input, MOEC_GPTQ_BY_GROUP, &fit->pool, err));
-    }
-    if (moments->activation != NULL)
-        MOEC_TRY(moec_gptq_factor(moments->activation, MOEC_GPTQ_BY_GROUP, &fit->pool, err));
-    return MOEC_OK;
+    const double n_pair = moments->input != NULL ? moec_gptq_token_count(fit->layer) * fit->config->top_k : 0;
+    if (n_pair > 0)
+        moec_gptq_mix(moments->input, fit->layer, MOEC_EXPERT_FIT_TOKENS / n_pair);
 }
 
 /* The error of `decoded` (NULL: zeros) on the moments; without any, that of the weights themselves. */
@@ -313,14 +223,16 @@ static enum moec_status encode_projection(struct moec_expert_fit *fit, const str
     const uint32_t n_ff = fit->config->n_ff_expert, n_embd = fit->config->n_embd;
     const struct moec_gptq_matrix matrix = {fit->weights[p], n_ff, n_embd, p == MOEC_PROJECTION_DOWN};
     const size_t at = expert * MOEC_PROJECTION_COUNT + p;
-    if (!by_column)
-        MOEC_TRY(measure(fit, gptq, &matrix, NULL, &fit->energies[at], err));
+    double *facts = facts_of(fit, expert, p);
     for (uint32_t c = 0; c < fit->n_codec; c++) {
         const struct moec_codec codec = fit->codecs[c].codec;
         const size_t row_bytes = moec_codec_row_bytes(codec, n_embd);
         uint8_t *rows = is_kept(fit, c, p) ? rows_of(fit, expert, p, c) : fit->encoded;
-        if (((unsigned)fit->codecs[c].projections >> p & 1u) == 0 || is_by_column(fit, c, p) != by_column)
+        if (!has_bit(fit->left, expert, p, c) || is_by_column(fit, c, p) != by_column)
             continue;
+        if (facts[FACT_ENERGY] == 0)
+            MOEC_TRY(measure(fit, gptq, &matrix, NULL, &facts[FACT_ENERGY], err));
+        facts[FACT_NOISE] = moec_gptq_noise(gptq, &matrix);
         MOEC_TRY(encode_matrix(fit, gptq, &matrix, codec, rows, err));
         for (uint32_t r = 0; r < n_ff; r++)
             moec_codec_decode_row(codec, rows + r * row_bytes, n_embd, fit->decoded + (size_t)r * n_embd);
@@ -329,22 +241,32 @@ static enum moec_status encode_projection(struct moec_expert_fit *fit, const str
     return MOEC_OK;
 }
 
+/* Gate and up with the codecs of one order of inputs. */
+static enum moec_status encode_inner(struct moec_expert_fit *fit, const struct moments *moments,
+                                     size_t expert, bool by_column, struct moec_error *err)
+{
+    if (!takes_inputs(fit, expert, by_column))
+        return MOEC_OK;
+    if (moments->input != NULL)
+        MOEC_TRY(moec_gptq_factor(moments->input, by_column ? MOEC_GPTQ_BY_COLUMN : MOEC_GPTQ_BY_GROUP,
+                                  &fit->pool, err));
+    for (uint32_t p = 0; p < MOEC_PROJECTION_DOWN; p++)
+        if (has_projection(fit, p))
+            MOEC_TRY(encode_projection(fit, moments->input, expert, p, by_column, err));
+    return MOEC_OK;
+}
+
 static enum moec_status encode_projections(struct moec_expert_fit *fit, const struct moments *moments,
                                            size_t expert, struct moec_error *err)
 {
-    MOEC_TRY(factor_moments(fit, moments, err));
-    for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++)
-        if (has_projection(fit, p))
-            MOEC_TRY(encode_projection(fit, p == MOEC_PROJECTION_DOWN ? moments->activation : moments->input,
-                                       expert, p, false, err));
-    if (!any_by_column(fit))
+    mix_layer(fit, moments);
+    MOEC_TRY(encode_inner(fit, moments, expert, false, err));
+    MOEC_TRY(encode_inner(fit, moments, expert, true, err));
+    if (fit->left[expert * MOEC_PROJECTION_COUNT + MOEC_PROJECTION_DOWN] == 0)
         return MOEC_OK;
-    if (moments->input != NULL)
-        MOEC_TRY(moec_gptq_factor(moments->input, MOEC_GPTQ_BY_COLUMN, &fit->pool, err));
-    for (uint32_t p = 0; p < MOEC_PROJECTION_DOWN; p++)
-        if (has_projection(fit, p))
-            MOEC_TRY(encode_projection(fit, moments->input, expert, p, true, err));
-    return MOEC_OK;
+    if (moments->activation != NULL)
+        MOEC_TRY(moec_gptq_factor(moments->activation, MOEC_GPTQ_BY_GROUP, &fit->pool, err));
+    return encode_projection(fit, moments->activation, expert, MOEC_PROJECTION_DOWN, false, err);
 }
 
 /* The weights of an expert, neurons as rows. */
@@ -386,77 +308,11 @@ static void forget_moments(struct moec_expert_fit *fit, uint32_t b)
     fit->moments[b] = (struct moments){0};
 }
 
-/* ---- experts of an interrupted run ---- */
-
-#define UNIT_PARTS 4
-
-/* What an expert's unit has: rows, errors, energies and the number of its tokens. */
-static void list_parts(struct moec_expert_fit *fit, size_t index, uint64_t *n_pair,
-                       struct moec_unit_part parts[static UNIT_PARTS])
-{
-    const size_t n = MOEC_PROJECTION_COUNT;
-    parts[0] =
-        (struct moec_unit_part){moec_fit_store_at(&fit->store, index * fit->expert_bytes), fit->expert_bytes};
-    parts[1] = (struct moec_unit_part){fit->errors + index * n * fit->n_codec,
-                                       n * fit->n_codec * sizeof *fit->errors};
-    parts[2] = (struct moec_unit_part){fit->energies + index * n, n * sizeof *fit->energies};
-    parts[3] = (struct moec_unit_part){n_pair, sizeof *n_pair};
-}
-
-static void name_unit(const struct moec_expert_fit *fit, size_t index, char key[static MOEC_JOURNAL_MAX_KEY])
-{
-    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "expert/%zu/%zu/%08" PRIx32, index / fit->config->n_expert,
-                   index % fit->config->n_expert, fit->units_crc);
-}
-
-static enum moec_status keep_expert(struct moec_expert_fit *fit, size_t index, uint64_t n_pair,
-                                    struct moec_error *err)
-{
-    char key[MOEC_JOURNAL_MAX_KEY];
-    struct moec_unit_part parts[UNIT_PARTS];
-    list_parts(fit, index, &n_pair, parts);
-    name_unit(fit, index, key);
-    const enum moec_status status = moec_unit_keep(fit->units, key, parts, UNIT_PARTS, 0, err);
-    moec_fit_store_leave(&fit->store, index * fit->expert_bytes, fit->expert_bytes);
-    return status;
-}
-
-/* Takes what an interrupted run has encoded. */
-static enum moec_status find_experts(struct moec_expert_fit *fit, struct moec_error *err)
-{
-    for (size_t index = 0; index < fit->n_total; index++) {
-        char key[MOEC_JOURNAL_MAX_KEY];
-        struct moec_unit_part parts[UNIT_PARTS];
-        uint64_t n_pair = 0, cost = 0;
-        list_parts(fit, index, &n_pair, parts);
-        name_unit(fit, index, key);
-        MOEC_TRY(moec_unit_find(fit->units, key, parts, UNIT_PARTS, &cost, &fit->done[index], err));
-        if (!fit->done[index])
-            continue;
-        moec_fit_store_leave(&fit->store, index * fit->expert_bytes, fit->expert_bytes);
-        fit->n_unseen += n_pair == 0;
-        fit->n_done++;
-    }
-    return MOEC_OK;
-}
-
-static uint32_t codecs_crc(const struct moec_expert_fit *fit)
-{
-    uint32_t crc = 0;
-    for (uint32_t c = 0; c < fit->n_codec; c++) {
-        const struct moec_codec codec = fit->codecs[c].codec;
-        uint8_t bytes[6] = {codec.dtype, codec.scheme, codec.quantizer, fit->codecs[c].projections};
-        moec_put_u16(bytes + 4, codec.group);
-        crc = moec_crc32c(crc, bytes, sizeof bytes);
-    }
-    return crc;
-}
-
 /* Whether some of n experts of the layer are still to be encoded. */
 static bool has_work(const struct moec_expert_fit *fit, uint32_t layer, uint32_t first, uint32_t n)
 {
     for (uint32_t e = first; e < first + n; e++)
-        if (!fit->done[expert_index(fit, layer, e)])
+        if (is_left(fit, expert_index(fit, layer, e)))
             return true;
     return false;
 }
@@ -467,18 +323,12 @@ static enum moec_status exchange(struct moec_expert_fit *fit, uint32_t layer, ui
 {
     for (uint32_t b = first; b < end; b++) {
         const size_t index = expert_index(fit, layer, fit->first_expert + b);
-        const uint32_t owner = moec_ranks_owner(fit->ranks, index);
-        uint64_t n_pair = fit->moments[b].n_pair;
-        struct moec_unit_part parts[UNIT_PARTS];
+        for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++)
+            if (fit->left[index * MOEC_PROJECTION_COUNT + p] != 0)
+                facts_of(fit, index, p)[FACT_TOKENS] = (double)fit->moments[b].n_pair;
         forget_moments(fit, b);
-        if (fit->done[index])
-            continue;
-        list_parts(fit, index, &n_pair, parts);
-        for (uint32_t p = 0; p < UNIT_PARTS; p++)
-            MOEC_TRY(moec_ranks_spread(fit->ranks, owner, parts[p].data, parts[p].n_bytes, err));
-        MOEC_TRY(keep_expert(fit, index, n_pair, err));
-        fit->n_unseen += n_pair == 0;
-        fit->n_done++;
+        if (is_left(fit, index))
+            MOEC_TRY(moec_expert_fit_share(fit, index, err));
     }
     return MOEC_OK;
 }
@@ -491,7 +341,7 @@ static enum moec_status encode_batch(struct moec_expert_fit *fit, uint32_t layer
     for (uint32_t b = 0; b < fit->n_batch; b++) {
         const size_t index = expert_index(fit, layer, fit->first_expert + b);
         MOEC_TRY(report(fit, err));
-        if (!fit->done[index] && moec_ranks_has(fit->ranks, index))
+        if (is_left(fit, index) && moec_ranks_has(fit->ranks, index))
             MOEC_TRY(encode_expert(fit, &fit->moments[b], layer, fit->first_expert + b, err));
         if ((index + 1) % count == 0 || b + 1 == fit->n_batch) {
             MOEC_TRY(exchange(fit, layer, first, b + 1, err));
@@ -529,12 +379,13 @@ static enum moec_status fit_layer(struct moec_expert_fit *fit, struct moec_score
 
 /* ---- records ---- */
 
-/* The codec of the request that a projection has, or n_codec. */
-static uint32_t find_codec(const struct moec_expert_fit *fit, struct moec_codec codec, uint32_t p)
+/* The codec of the request that an expert's projection has here, or n_codec. */
+static uint32_t find_codec(const struct moec_expert_fit *fit, size_t expert, struct moec_codec codec,
+                           uint32_t p)
 {
     for (uint32_t c = 0; c < fit->n_codec; c++)
-        if (is_kept(fit, c, p) && codec.quantizer == MOEC_QUANTIZER_GPTQ &&
-            moec_codec_equal(codec, fit->codecs[c].codec))
+        if (is_kept(fit, c, p) && has_bit(fit->wanted, expert, p, c) &&
+            codec.quantizer == MOEC_QUANTIZER_GPTQ && moec_codec_equal(codec, fit->codecs[c].codec))
             return c;
     return fit->n_codec;
 }
@@ -560,7 +411,7 @@ static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t 
     const size_t index = expert_index(fit, layer, expert);
     uint32_t found[MOEC_PROJECTION_COUNT], n_found = 0;
     for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++) {
-        found[p] = has_projection(fit, p) ? find_codec(fit, layout->codecs[p], p) : fit->n_codec;
+        found[p] = has_projection(fit, p) ? find_codec(fit, index, layout->codecs[p], p) : fit->n_codec;
         if (found[p] == fit->n_codec)
             continue;
         rest.codecs[p].quantizer = MOEC_QUANTIZER_LINEAR; /* quickly written, and overwritten below */
@@ -571,7 +422,7 @@ static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t 
     for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++)
         if (found[p] < fit->n_codec)
             place_rows(layout, p, rows_of(fit, index, p, found[p]), record);
-    moec_fit_store_leave(&fit->store, index * fit->expert_bytes, fit->expert_bytes);
+    leave_rows(fit, index);
     return MOEC_OK;
 }
 
@@ -620,19 +471,38 @@ static uint32_t batch_of(const struct moec_expert_fit *fit, uint64_t memory_byte
     return all < fit->config->n_expert ? (uint32_t)all : fit->config->n_expert;
 }
 
-/* Where each codec's rows of each projection stand. */
+/* What is wanted of each projection: what the request says of those that it has codecs for. */
+static enum moec_status list_wanted(struct moec_expert_fit *fit, const uint8_t *wanted,
+                                    struct moec_error *err)
+{
+    const uint64_t n = fit->n_total * MOEC_PROJECTION_COUNT;
+    MOEC_TRY(moec_alloc((void **)&fit->wanted, n, 1, "what is wanted of experts", err));
+    MOEC_TRY(moec_alloc((void **)&fit->left, n, 1, "what is wanted of experts", err));
+    for (size_t at = 0; at < n; at++) {
+        const uint32_t p = (uint32_t)(at % MOEC_PROJECTION_COUNT);
+        for (uint32_t c = 0; c < fit->n_codec && has_projection(fit, p); c++) {
+            if (((unsigned)fit->codecs[c].projections >> p & 1u) == 0)
+                continue;
+            if (wanted == NULL || has_bit(wanted, at / MOEC_PROJECTION_COUNT, p, c))
+                fit->wanted[at] = (uint8_t)(fit->wanted[at] | 1u << c);
+            else
+                fit->errors[at * fit->n_codec + c] = -1;
+        }
+        fit->n_matrix += (uint64_t)__builtin_popcount(fit->wanted[at]);
+    }
+    memcpy(fit->left, fit->wanted, n);
+    return MOEC_OK;
+}
+
+/* Where each expert's rows stand. */
 static enum moec_status make_store(struct moec_expert_fit *fit, struct moec_work_memory *work,
                                    struct moec_error *err)
 {
-    MOEC_TRY(moec_alloc((void **)&fit->sections, fit->n_codec, MOEC_PROJECTION_COUNT * sizeof *fit->sections,
+    MOEC_TRY(moec_alloc((void **)&fit->firsts, fit->n_total + 1, sizeof *fit->firsts,
                         "places of encoded experts", err));
-    for (uint32_t c = 0; c < fit->n_codec; c++)
-        for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++) {
-            fit->sections[c * MOEC_PROJECTION_COUNT + p] = fit->expert_bytes;
-            if (is_kept(fit, c, p))
-                fit->expert_bytes += matrix_bytes(fit, fit->codecs[c].codec);
-        }
-    return moec_fit_store_create(work, fit->n_total * fit->expert_bytes, "encoded experts", &fit->store, err);
+    for (size_t expert = 0; expert < fit->n_total; expert++)
+        fit->firsts[expert + 1] = fit->firsts[expert] + bytes_before(fit, expert, 0, fit->n_codec);
+    return moec_fit_store_create(work, fit->firsts[fit->n_total], "encoded experts", &fit->store, err);
 }
 
 /* What only making needs. */
@@ -736,7 +606,9 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     fit->order = request->order;
     fit->own_encoder = moec_checkpoint_encoder_make(request->checkpoint);
     fit->ordered_encoder = moec_ordered_encoder_make(request->checkpoint, request->order);
-    fit->other_encoder = request->order != NULL ? &fit->ordered_encoder.encoder : &fit->own_encoder.encoder;
+    fit->other_encoder = request->base != NULL    ? request->base
+                         : request->order != NULL ? &fit->ordered_encoder.encoder
+                                                  : &fit->own_encoder.encoder;
     fit->config = moec_checkpoint_config(request->checkpoint);
     fit->n_codec = request->n_codec;
     fit->pool = moec_pool_make(request->n_threads);
@@ -751,13 +623,12 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     memcpy(fit->codecs, request->codecs, fit->n_codec * sizeof *fit->codecs);
     MOEC_TRY_OUT(moec_alloc((void **)&fit->errors, fit->n_total * MOEC_PROJECTION_COUNT,
                             fit->n_codec * sizeof(double), what, err));
-    MOEC_TRY_OUT(
-        moec_alloc((void **)&fit->energies, fit->n_total, MOEC_PROJECTION_COUNT * sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&fit->done, fit->n_total, sizeof *fit->done, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&fit->facts, fit->n_total * MOEC_PROJECTION_COUNT,
+                            N_FACT * sizeof(double), what, err));
+    MOEC_TRY_OUT(list_wanted(fit, request->wanted, err));
     MOEC_TRY_OUT(make_store(fit, request->windows->work, err));
     fit->units = request->units;
-    fit->units_crc = codecs_crc(fit);
-    MOEC_TRY_OUT(find_experts(fit, err));
+    MOEC_TRY_OUT(moec_expert_fit_find(fit, err));
     MOEC_TRY_OUT(make_room(fit, request->windows, batch, err));
     fit->also = request->also;
     MOEC_TRY_OUT(fit_layers(fit, request, batch, err));
@@ -780,10 +651,11 @@ void moec_expert_fit_free(struct moec_expert_fit *fit)
     release_room(fit);
     moec_states_release(&fit->store);
     free(fit->codecs);
-    free(fit->sections);
+    free(fit->wanted);
+    free(fit->left);
+    free(fit->firsts);
     free(fit->errors);
-    free(fit->energies);
-    free(fit->done);
+    free(fit->facts);
     free(fit);
 }
 
@@ -804,7 +676,18 @@ double moec_expert_fit_error(const struct moec_expert_fit *fit, uint32_t layer, 
 double moec_expert_fit_energy(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,
                               enum moec_projection projection)
 {
-    return fit->energies[expert_index(fit, layer, expert) * MOEC_PROJECTION_COUNT + projection];
+    return facts_of(fit, expert_index(fit, layer, expert), projection)[FACT_ENERGY];
+}
+
+double moec_expert_fit_noise(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,
+                             enum moec_projection projection)
+{
+    return facts_of(fit, expert_index(fit, layer, expert), projection)[FACT_NOISE];
+}
+
+uint64_t moec_expert_fit_count(const struct moec_expert_fit *fit)
+{
+    return fit->n_matrix;
 }
 
 uint32_t moec_expert_fit_unseen(const struct moec_expert_fit *fit)

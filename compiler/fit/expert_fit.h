@@ -41,11 +41,16 @@ struct moec_expert_fit_request {
     struct moec_scorer *scorer;               /* of the original, whose experts answer with the original's */
     const struct moec_windows *windows;       /* the scorer's; their work memory is borrowed until free */
     const struct moec_expert_fit_codec *codecs;
-    uint32_t n_codec;      /* >= 1 */
+    uint32_t n_codec; /* 1 to 8 */
+    /* (MoE layers, n_expert, MOEC_PROJECTION_COUNT) sums of 1u << codec: those that each is wanted at; NULL = all.
+     * Borrowed while creating. */
+    const uint8_t *wanted;
+    /* Who encodes projections that this fit does not have, borrowed until free; NULL = the checkpoint. */
+    const struct moec_expert_encoder *base;
     uint64_t memory_bytes; /* of moments; one expert's are always taken. 0 = no bound */
     int n_threads;
     const struct moec_progress *progress;
-    struct moec_units *units; /* each expert is one; NULL: none is kept */
+    struct moec_units *units; /* each matrix at a codec is one; NULL: none is kept */
     /* Ranks that share the work: each sums up the moments of its own experts over all windows and encodes them, and
      * computes what leaves a layer of its own windows, of a decoder; then all have it. Borrowed; NULL = this process
      * does all. Creating is then called together. */
@@ -76,12 +81,18 @@ struct moec_expert_fit_memory moec_expert_fit_bytes(const struct moec_config *co
 const struct moec_expert_encoder *moec_expert_fit_encoder(const struct moec_expert_fit *fit);
 
 /* Sum over the expert's tokens of g^2 |(W - Q) x|^2, after H above, with codec `index` of the request, and
- * of g^2 |W x|^2. 0 for a projection that the codec is not for, or that an expert does not have. */
+ * of g^2 |W x|^2. 0 for a projection that the codec is not for, or that an expert does not have; negative where it was
+ * not wanted. `noise`: moec_gptq_noise of the projection, 0 where nothing was wanted of it or no token reached it. */
 double moec_expert_fit_error(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,
                              enum moec_projection projection, uint32_t index);
 double moec_expert_fit_energy(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,
                               enum moec_projection projection);
 
+double moec_expert_fit_noise(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,
+                             enum moec_projection projection);
+
+/* Matrices that are encoded, each codec for itself. */
+uint64_t moec_expert_fit_count(const struct moec_expert_fit *fit);
 /* Experts that no token reached. */
 uint32_t moec_expert_fit_unseen(const struct moec_expert_fit *fit);
 

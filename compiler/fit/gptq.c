@@ -262,6 +262,31 @@ static void order_runs(struct moec_gptq *gptq, uint32_t first, uint32_t n, uint3
         order_runs(gptq, runs[r].first, runs[r].n, length / 2, order);
 }
 
+/* The share of the mean of H_ii that is added to each. */
+static double damping_share(const struct moec_gptq *gptq, enum moec_gptq_order order)
+{
+    return order == MOEC_GPTQ_BY_INPUT ? MOEC_GPTQ_DAMPING
+                                       : MOEC_GPTQ_FIT_DAMPING + MOEC_GPTQ_FIT_TOKENS / gptq->n_token;
+}
+
+double moec_gptq_noise(const struct moec_gptq *gptq, const struct moec_gptq_matrix *matrix)
+{
+    double sum = 0, trace = 0;
+    if (gptq == NULL || gptq->factored == MOEC_GPTQ_BY_INPUT || gptq->unit == NULL)
+        return 0;
+    for (uint32_t i = 0; i < gptq->n; i++)
+        trace += gptq->h[row_offset(i) + i];
+    const double added = damping_share(gptq, gptq->factored) * trace / gptq->n;
+    for (uint32_t r = 0; r < matrix->n_row; r++) {
+        const float *weights = matrix->weights + (size_t)r * matrix->columns;
+        double square = 0;
+        for (uint32_t c = 0; c < matrix->columns; c++)
+            square += (double)weights[c] * (double)weights[c];
+        sum += square * (added + (matrix->by_input ? gptq->h[row_offset(r) + r] : trace / gptq->n));
+    }
+    return sum;
+}
+
 /* Copies H in order, with damping, into `factor`. */
 static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_order order, double *damping,
                                      struct moec_error *err)
@@ -274,8 +299,7 @@ static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_orde
         gptq->order[i] = i;
         sum += square;
     }
-    const double fitted = MOEC_GPTQ_FIT_DAMPING + MOEC_GPTQ_FIT_TOKENS / gptq->n_token;
-    *damping = (order == MOEC_GPTQ_BY_INPUT ? MOEC_GPTQ_DAMPING : fitted) * sum / gptq->n;
+    *damping = damping_share(gptq, order) * sum / gptq->n;
     if (order == MOEC_GPTQ_BY_GROUP)
         order_runs(gptq, 0, gptq->n, GROUP_MOST, gptq->order);
     else if (order == MOEC_GPTQ_BY_INPUT)

@@ -45,8 +45,8 @@
  * only weights, on every machine alike. */
 #define MOEC_GPTQ_MAX_INPUTS 8192u
 
-/* Of what fits encode from the same inputs: raised whenever codes or scales may come out otherwise. Journals name it, so
- * that one does not mix codes of two versions. 2: shift codes begin with the scales foretold for them. */
+/* Of what fits encode from the same inputs: raised whenever codes or scales may come out otherwise. Journals name it,
+ * so that one does not mix codes of two versions. 2: shift codes begin with the scales foretold for them. */
 #define MOEC_GPTQ_REVISION 2u
 
 struct moec_gptq;
@@ -108,5 +108,10 @@ MOEC_WARN_UNUSED enum moec_status moec_gptq_encode(const struct moec_gptq *gptq,
 MOEC_WARN_UNUSED enum moec_status moec_gptq_error(const struct moec_gptq *gptq, const struct moec_pool *pool,
                                                   const struct moec_gptq_matrix *matrix, const float *decoded,
                                                   double *error, struct moec_error *err);
+
+/* What moec_gptq_error is foretold for errors that know nothing of the inputs and have the mean square of their row's
+ * weights: codes that are chosen alone have so many times less as their relative error is. 0 without inputs, or
+ * without `gptq`. */
+double moec_gptq_noise(const struct moec_gptq *gptq, const struct moec_gptq_matrix *matrix);
 
 #endif

@@ -373,6 +373,20 @@ static enum moec_status allocate(struct harm_job *job, struct moec_error *err)
     return moec_alloc((void **)&job->reference_nll, n_window, sizeof(double), "window losses", err);
 }
 
+static size_t count_values(const struct moec_harm *harm)
+{
+    return (size_t)harm->n_layer * harm->n_expert * MOEC_PROJECTION_COUNT * harm->n_number;
+}
+
+static enum moec_status measure_experts(struct harm_job *job, struct moec_error *err)
+{
+    MOEC_TRY(measure_locally(job, err));
+    fill_unreached(job);
+    for (int p = job->first_projection; p < MOEC_PROJECTION_COUNT; p++)
+        MOEC_TRY(measure_projection(job, p, err));
+    return MOEC_OK;
+}
+
 enum moec_status moec_harm_measure(const struct moec_harm_request *request, struct moec_harm *harm,
                                    struct moec_error *err)
 {
@@ -392,10 +406,10 @@ enum moec_status moec_harm_measure(const struct moec_harm_request *request, stru
     MOEC_TRY_OUT(
         moec_windows_first(request->windows, n_window < n_class ? n_window : n_class, &job.windows, err));
     MOEC_TRY_OUT(allocate(&job, err));
-    MOEC_TRY_OUT(measure_locally(&job, err));
-    fill_unreached(&job);
-    for (int p = job.first_projection; p < MOEC_PROJECTION_COUNT; p++)
-        MOEC_TRY_OUT(measure_projection(&job, p, err));
+    if (request->experts != NULL)
+        memcpy(harm->experts, request->experts, count_values(harm) * sizeof *harm->experts);
+    else
+        MOEC_TRY_OUT(measure_experts(&job, err));
     if (request->n_dense > 0)
         MOEC_TRY_OUT(measure_dense(&job, err));
     status = moec_variants_assign_all(request->variants, moec_variants_source_bits(request->variants), err);

@@ -12,6 +12,9 @@
  *             other codecs scaled by GPTQ's own error on the expert's inputs. Matrices of a role take in
  *             proportion to their relative error on their inputs.
  *
+ * A compile for a loss measures classes and shares before it fits experts, of codes at the lowest bits that each weight
+ * got by itself, and scales them by what is fitted afterwards (compiler/compile/compile_wanted.c).
+ *
  * Codecs without an error of their own (8 bits and above by the linear quantizer) are extrapolated: a bit
  * more has a quarter of the squared error. On models with an encoder, whose errors are not local, shares are
  * by tokens and relative error alone.
@@ -69,6 +72,9 @@ struct moec_harm_request {
     const uint32_t
         *dense_bits; /* (MOEC_CODEC_TABLE) bits of each codec number; [0] = those of the checkpoint */
     struct moec_harm_errors errors;
+    const double
+        *experts; /* (S, E, MOEC_PROJECTION_COUNT, n_number) where experts are known: dense alone is measured;
+                            * or NULL. Borrowed */
     const struct moec_progress *progress; /* may be NULL */
     struct moec_units *units;             /* what is measured at once is one; NULL: none is kept */
     uint32_t units_crc;                   /* of the codecs and matrices, which the units' keys tell apart */
@@ -85,6 +91,19 @@ struct moec_harm {
 MOEC_WARN_UNUSED enum moec_status moec_harm_measure(const struct moec_harm_request *request,
                                                     struct moec_harm *harm, struct moec_error *err);
 void moec_harm_release(struct moec_harm *harm);
+
+/* Bytes of a projection, which all experts have alike, and of each dense matrix. */
+struct moec_harm_bytes {
+    uint64_t experts[MOEC_PROJECTION_COUNT][MOEC_CODEC_TABLE]; /* by index into numbers */
+    const uint64_t
+        *dense; /* (n_dense, MOEC_CODEC_TABLE), borrowed; 0 for numbers that a matrix may not have */
+};
+
+/* The index of the number that each projection has in the smallest plan whose harm is `kl` nats a token or less, into
+ * chosen (S, E, MOEC_PROJECTION_COUNT): each unit takes what costs least by one price of a byte (Everett, 1963). A
+ * number of infinite harm is not taken; each unit has one of finite harm. */
+void moec_harm_choose(const struct moec_harm *harm, const struct moec_harm_bytes *bytes, double kl,
+                      uint8_t *chosen);
 
 static inline double *moec_harm_expert(const struct moec_harm *harm, uint32_t s, uint32_t e,
                                        enum moec_projection projection)

@@ -77,7 +77,9 @@ end
 -- Steps along the lower convex hull of a unit's points, from the variant with the least harm down.
 local function add_steps(steps, unit, bytes, harm)
   local points = {}
-  for name, size in pairs(bytes) do points[#points + 1] = {name = name, bytes = size, harm = harm[name]} end
+  for name, size in pairs(bytes) do -- what is not fitted has infinite harm
+    if harm[name] < math.huge then points[#points + 1] = {name = name, bytes = size, harm = harm[name]} end
+  end
   table.sort(points, function(a, b)
     if a.harm ~= b.harm then return a.harm < b.harm end
     if a.bytes ~= b.bytes then return a.bytes < b.bytes end

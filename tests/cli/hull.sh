@@ -24,6 +24,8 @@ try 0 "compile with nothing but a loss" "$moec" compile $model --profile "$work/
     --threads 2 --verbose --journal "$work/journal"
 cp "$work/stdout" "$work/a.json"
 says stderr "GPTQ encoded 96 experts" "experts are fitted"
+says stderr "of 864 that all at 3 bitwidths would be" "and only what is wanted of them"
+check "at most half of all variants" "2 * $(number "$work/a.json" expert_matrices) <= 864"
 says stderr "GPTQ encoded 25 dense matrices" "dense matrices are fitted"
 says stderr "under this model no plan of these variants" "the bound is said"
 says stderr "one plan of projections for all experts" "the plan without mixing is said"
@@ -36,6 +38,8 @@ check "the bundle is less than a fifth of the weights" \
 try 0 "a smaller loss" "$moec" compile $model --profile "$work/p.h5" --max-loss 1% --dry-run --json --quiet \
     --journal "$work/journal"
 cp "$work/stdout" "$work/less.json"
+check "which takes more variants, at most half of all too" \
+    "$(number "$work/less.json" expert_matrices) > $(number "$work/a.json" expert_matrices) && 2 * $(number "$work/less.json" expert_matrices) <= 864"
 try 0 "what mixing gains over one plan for all experts is a number" grep -q '"saving": ' "$work/less.json"
 check "of plans that the search measured" \
     "$(number "$work/less.json" saving) < 0.5 && $(number "$work/less.json" saving) > -0.5"

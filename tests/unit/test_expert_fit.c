@@ -275,6 +275,66 @@ static void test_expert_fit__moments_are_those_of_the_model(void **state)
     bench_close(&bench);
 }
 
+/* What two fits encode of what was wanted, the second with the first as its base, is what one fit encodes of all. */
+static void test_expert_fit__encodes_what_is_wanted(void **state)
+{
+    (void)state;
+    struct bench bench;
+    bench_open(&bench, "qwen2_moe", 2, 0);
+    const struct moec_config *config = &bench.fixture.model->config;
+    const struct moec_codec three = codec_of(3, MOEC_QUANTIZER_GPTQ), two = codec_of(2, MOEC_QUANTIZER_GPTQ);
+    const struct moec_expert_fit_codec codecs[] = {{three, 7}, {two, 7}};
+    const size_t n = (size_t)moec_config_moe_count(config) * config->n_expert * MOEC_PROJECTION_COUNT;
+    uint8_t *masks[2] = {calloc(n, 1), calloc(n, 1)};
+    uint64_t n_wanted = 0;
+    for (size_t at = 0; at < n; at++) { /* of some experts nothing at first, of others all */
+        masks[0][at] = (uint8_t)(at / MOEC_PROJECTION_COUNT % 4 == 1 ? 0 : at % 4);
+        masks[1][at] = (uint8_t)(3 ^ masks[0][at]);
+        n_wanted += (uint64_t)__builtin_popcount(masks[0][at]);
+    }
+    struct moec_expert_fit_request request = {.checkpoint = bench.fixture.checkpoint,
+                                              .scorer = bench.scorer,
+                                              .windows = &bench.windows,
+                                              .codecs = codecs,
+                                              .n_codec = 2,
+                                              .n_threads = 2};
+    struct moec_expert_fit *all = NULL, *first = NULL, *second = NULL;
+    MUST(moec_expert_fit_create(&request, &all, &err));
+    request.wanted = masks[0];
+    MUST(moec_expert_fit_create(&request, &first, &err));
+    request.wanted = masks[1];
+    request.base = moec_expert_fit_encoder(first);
+    MUST(moec_expert_fit_create(&request, &second, &err));
+    assert_int_equal(moec_expert_fit_count(all), 2 * n);
+    assert_int_equal(moec_expert_fit_count(first), n_wanted);
+    assert_int_equal(moec_expert_fit_count(second), 2 * n - n_wanted);
+    for (size_t at = 0; at < n; at++) {
+        const enum moec_projection p = (enum moec_projection)(at % MOEC_PROJECTION_COUNT);
+        const size_t expert = at / MOEC_PROJECTION_COUNT;
+        const uint32_t layer = moec_config_moe_layer(config, (uint32_t)(expert / config->n_expert)),
+                       e = (uint32_t)(expert % config->n_expert);
+        struct moec_record_layout layout;
+        uint8_t *a = record_of(&bench, moec_expert_fit_encoder(all), layer, e, two, three, two, &layout);
+        uint8_t *b = record_of(&bench, moec_expert_fit_encoder(second), layer, e, two, three, two, &layout);
+        assert_memory_equal(a, b, layout.n_bytes);
+        free(a);
+        free(b);
+        for (uint32_t c = 0; c < 2; c++) {
+            const bool is_first = (masks[0][at] >> c & 1) != 0;
+            assert_true(moec_expert_fit_error(is_first ? first : second, layer, e, p, c) ==
+                        moec_expert_fit_error(all, layer, e, p, c));
+            assert_true(moec_expert_fit_error(is_first ? second : first, layer, e, p, c) < 0);
+        }
+        assert_true(moec_expert_fit_noise(all, layer, e, p) > 0);
+    }
+    moec_expert_fit_free(all);
+    moec_expert_fit_free(second);
+    moec_expert_fit_free(first);
+    free(masks[0]);
+    free(masks[1]);
+    bench_close(&bench);
+}
+
 struct stop {
     uint32_t n_left;
 };
@@ -377,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_expert_fit__does_not_depend_on_threads_batches_or_memory),
         cmocka_unit_test(test_expert_fit__records_mix),
         cmocka_unit_test(test_expert_fit__moments_are_those_of_the_model),
+        cmocka_unit_test(test_expert_fit__encodes_what_is_wanted),
         cmocka_unit_test(test_expert_fit__stops_when_asked),
         cmocka_unit_test(test_expert_fit__goes_on_after_an_end),
     };

@@ -311,9 +311,77 @@ static void test_harm__goes_on_after_an_end(void **state)
     bench_close(&bench);
 }
 
+/* Where experts are known nothing of them is measured, and dense matrices have what they have otherwise. */
+static void test_harm__takes_experts_that_are_known(void **state)
+{
+    (void)state;
+    struct bench bench;
+    struct moec_harm whole, harm;
+    bench_open(&bench, "olmoe");
+    struct moec_harm_request request = request_of(&bench);
+    MUST(moec_harm_measure(&request, &whole, &err));
+    const size_t n = (size_t)whole.n_layer * whole.n_expert * MOEC_PROJECTION_COUNT * whole.n_number;
+    double *known = malloc(n * sizeof *known);
+    for (size_t i = 0; i < n; i++)
+        known[i] = (double)i;
+    request.experts = known;
+    request.errors.expert = NULL;
+    MUST(moec_harm_measure(&request, &harm, &err));
+    assert_memory_equal(harm.experts, known, n * sizeof *known);
+    assert_memory_equal(harm.dense, whole.dense,
+                        (size_t)whole.n_dense * MOEC_CODEC_TABLE * sizeof *whole.dense);
+    free(known);
+    moec_harm_release(&whole);
+    moec_harm_release(&harm);
+    bench_close(&bench);
+}
+
+/* Two experts and a dense matrix, of which one expert's harm is a hundred times the other's. */
+static void test_harm__chooses_by_one_price(void **state)
+{
+    (void)state;
+    double experts[2 * MOEC_PROJECTION_COUNT * N_NUMBER], dense[MOEC_CODEC_TABLE] = {[4] = 1, [8] = 0.01};
+    uint64_t dense_bytes[MOEC_CODEC_TABLE] = {[0] = 1600, [4] = 400, [8] = 800};
+    struct moec_harm_bytes bytes = {.dense = dense_bytes};
+    const struct moec_harm harm = {
+        .n_layer = 1, .n_expert = 2, .n_number = N_NUMBER, .n_dense = 1, .experts = experts, .dense = dense};
+    uint8_t chosen[2 * MOEC_PROJECTION_COUNT];
+    for (size_t at = 0; at < 2 * MOEC_PROJECTION_COUNT; at++)
+        for (uint32_t i = 0; i < N_NUMBER; i++) {
+            experts[at * N_NUMBER + i] =
+                bits[i] < 16 ? (at < MOEC_PROJECTION_COUNT ? 100 : 1) * pow(0.25, bits[i]) : 0;
+            bytes.experts[at % MOEC_PROJECTION_COUNT][i] = 100 * bits[i];
+        }
+    double before = INFINITY;
+    for (double kl = 32; kl > 1e-9; kl /= 2) {
+        double sum = 0, bits_sum[2] = {0};
+        moec_harm_choose(&harm, &bytes, kl, chosen);
+        for (size_t at = 0; at < 2 * MOEC_PROJECTION_COUNT; at++) {
+            sum += experts[at * N_NUMBER + chosen[at]];
+            bits_sum[at / MOEC_PROJECTION_COUNT] += bits[chosen[at]];
+        }
+        assert_true(sum <= kl && bits_sum[0] >= bits_sum[1]);
+        assert_true(sum <= before);
+        before = sum;
+    }
+    moec_harm_choose(&harm, &bytes, 1000, chosen);
+    for (size_t at = 0; at < 2 * MOEC_PROJECTION_COUNT; at++)
+        assert_int_equal(chosen[at], 0);
+    /* What is not fitted is not taken. */
+    experts[0] = INFINITY;
+    moec_harm_choose(&harm, &bytes, 1000, chosen);
+    assert_int_equal(chosen[0], 1);
+    assert_int_equal(chosen[1], 0);
+    moec_harm_choose(&harm, &bytes, 0, chosen);
+    for (size_t at = 0; at < 2 * MOEC_PROJECTION_COUNT; at++)
+        assert_int_equal(chosen[at], N_NUMBER - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_harm__takes_experts_that_are_known),
+        cmocka_unit_test(test_harm__chooses_by_one_price),
         cmocka_unit_test(test_harm__classes_of_experts_add_up),
         cmocka_unit_test(test_harm__roles_of_dense_matrices_add_up),
         cmocka_unit_test(test_harm__encoders_share_by_tokens),

@@ -1,0 +1,137 @@
+/* What the files of expert_fit share (internal to compiler/fit/expert_fit*.c).
+ *
+ *   expert_fit.c         sweeps, moments, encoding, records
+ *   expert_fit_units.c   what ranks and an interrupted run's journal have of it
+ */
+#ifndef MOEC_COMPILER_EXPERT_FIT_INTERNAL_H
+#define MOEC_COMPILER_EXPERT_FIT_INTERNAL_H
+
+#include "compiler/fit/expert_fit.h"
+#include "compiler/fit/fit_store.h"
+#include "compiler/fit/gptq.h"
+
+#define GATHER_TOKENS 256u /* of an expert, added to its moments at once */
+
+/* Moments of an expert in the batch at work; NULL where there are too many inputs. */
+struct moments {
+    struct moec_gptq *input;      /* gate's and up's, owned */
+    struct moec_gptq *activation; /* down's, owned */
+    uint64_t n_pair;
+};
+
+/* What is known of a matrix whatever it is encoded at: its outputs' energy, its noise, and its expert's tokens. */
+enum { FACT_ENERGY, FACT_NOISE, FACT_TOKENS, N_FACT };
+
+struct moec_expert_fit {
+    struct moec_expert_encoder encoder; /* first: this is what others see */
+    const struct moec_checkpoint *checkpoint;
+    const struct moec_neuron_order *order;      /* NULL = the checkpoint's */
+    struct moec_checkpoint_encoder own_encoder; /* of projections that were not fitted: */
+    struct moec_ordered_encoder ordered_encoder;
+    const struct moec_expert_encoder *other_encoder; /* one of these */
+    const struct moec_config *config;
+    struct moec_expert_fit_codec *codecs; /* (n_codec), owned */
+    uint32_t n_codec;
+    struct moec_pool pool;
+    uint8_t *wanted;          /* (MoE layers, n_expert, projections): 1u << codec, several added; owned */
+    struct moec_states store; /* encoded rows of all experts, one after the other */
+    uint64_t *firsts;         /* (MoE layers * n_expert + 1): where each expert's begin */
+    double *errors;           /* (MoE layers, n_expert, projections, n_codec) */
+    double *facts;            /* (MoE layers, n_expert, projections, N_FACT) */
+    uint64_t n_matrix;        /* that were wanted */
+    uint32_t n_unseen;
+
+    /* While it is made. */
+    struct moec_units *units;
+    struct moec_ranks *ranks;
+    bool shares_windows; /* each rank computes what leaves a layer of its own windows */
+    uint32_t n_window;
+    uint8_t *left;           /* as `wanted`: what is still to be encoded; owned */
+    bool takes_layer;        /* `layer` does not have the pairs of the layer at work yet */
+    struct moments *moments; /* (n_batch), owned: of experts first_expert.. */
+    uint32_t first_expert, n_batch;
+    struct moec_gptq *layer; /* moments of all pairs of the layer at work, owned */
+    float *rows;             /* (GATHER_TOKENS, stride) */
+    float *activations;      /* (GATHER_TOKENS, activation_stride), zero past the neurons */
+    size_t activation_stride;
+    float factors[GATHER_TOKENS];
+    float *weights[MOEC_PROJECTION_COUNT]; /* (n_ff, n_embd) each */
+    float *down;                           /* (n_embd, n_ff): as stored */
+    float *decoded;                        /* (n_ff, n_embd) */
+    uint8_t *encoded;
+    struct moec_states hidden, ahead; /* entering the layer, and leaving it */
+    const struct moec_progress *progress;
+    uint64_t n_done, n_total;             /* experts */
+    const struct moec_scorer_watch *also; /* while it is made */
+    bool also_waits;                      /* for the inputs of the layer at work */
+};
+
+static inline size_t expert_index(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert)
+{
+    return (size_t)moec_config_moe_ordinal(fit->config, layer) * fit->config->n_expert + expert;
+}
+
+static inline size_t matrix_bytes(const struct moec_expert_fit *fit, struct moec_codec codec)
+{
+    return fit->config->n_ff_expert * moec_codec_row_bytes(codec, fit->config->n_embd);
+}
+
+static inline bool has_projection(const struct moec_expert_fit *fit, uint32_t p)
+{
+    return p != MOEC_PROJECTION_GATE || !fit->config->plain_mlp;
+}
+
+static inline bool is_kept(const struct moec_expert_fit *fit, uint32_t c, uint32_t p)
+{
+    return fit->codecs[c].codec.quantizer == MOEC_QUANTIZER_GPTQ &&
+           ((unsigned)fit->codecs[c].projections >> p & 1u) != 0 && has_projection(fit, p);
+}
+
+/* Of `wanted` or `left`. */
+static inline bool has_bit(const uint8_t *masks, size_t expert, uint32_t p, uint32_t c)
+{
+    return ((unsigned)masks[expert * MOEC_PROJECTION_COUNT + p] >> c & 1u) != 0;
+}
+
+/* Bytes of an expert's rows before those of codec c and projection p. */
+static inline uint64_t bytes_before(const struct moec_expert_fit *fit, size_t expert, uint32_t p, uint32_t c)
+{
+    uint64_t n_bytes = 0;
+    for (uint32_t at = 0; at < c * MOEC_PROJECTION_COUNT + p; at++) {
+        const uint32_t codec = at / MOEC_PROJECTION_COUNT, projection = at % MOEC_PROJECTION_COUNT;
+        if (is_kept(fit, codec, projection) && has_bit(fit->wanted, expert, projection, codec))
+            n_bytes += matrix_bytes(fit, fit->codecs[codec].codec);
+    }
+    return n_bytes;
+}
+
+static inline uint8_t *rows_of(const struct moec_expert_fit *fit, size_t expert, uint32_t p, uint32_t c)
+{
+    return moec_fit_store_at(&fit->store, fit->firsts[expert] + bytes_before(fit, expert, p, c));
+}
+
+static inline double *facts_of(const struct moec_expert_fit *fit, size_t expert, uint32_t p)
+{
+    return fit->facts + (expert * MOEC_PROJECTION_COUNT + p) * N_FACT;
+}
+
+static inline void leave_rows(const struct moec_expert_fit *fit, size_t expert)
+{
+    moec_fit_store_leave(&fit->store, fit->firsts[expert], fit->firsts[expert + 1] - fit->firsts[expert]);
+}
+
+/* Whether something of an expert is still to be encoded. */
+static inline bool is_left(const struct moec_expert_fit *fit, size_t expert)
+{
+    const uint8_t *left = fit->left + expert * MOEC_PROJECTION_COUNT;
+    return (left[0] | left[1] | left[2]) != 0;
+}
+
+/* Takes what an interrupted run has encoded. Errors: those of moec_unit_find. */
+MOEC_WARN_UNUSED enum moec_status moec_expert_fit_find(struct moec_expert_fit *fit, struct moec_error *err);
+/* What is left of an expert, which its rank has encoded: to all ranks and into the journal. Nothing is left then.
+ * Called together. Errors: those of moec_ranks_spread and moec_unit_keep. */
+MOEC_WARN_UNUSED enum moec_status moec_expert_fit_share(struct moec_expert_fit *fit, size_t expert,
+                                                        struct moec_error *err);
+
+#endif
