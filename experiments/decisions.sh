@@ -628,3 +628,13 @@ quantizer=${QUANTIZER:-hqq}
 prepare
 run_parts "${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems blocks evictions fate tasks tunings decoding}"
 "$build/tools/decisions_report" "$folder"
+[ -z "${PARTS:-}" ] && [ "$top_k" -gt 1 ] || exit 0
+tells "$folder/${name}_goals.tsv" cache-prior certificates combinations decoding HOBBIT prompts Fate
+tells "$folder/${name}_findings.tsv" 'Fig. 2' 'appendix A' 'Fig. 4' 'Fig. 8' 'Fig. 8 and 17' 'Fig. 9' 'Fig. 10' 'Fig. 14' \
+    'Fig. 15' 'Fig. 18' 'Table 2' 'section 4.5' 'section 4.8' abstract
+for figure in 'Fig. 3b' 'Fig. 5b' 'Fig. 14' 'Fig. 16' 'Fig. 17a' 'Fig. 17b' 'Fig. 18a' 'Fig. 18b' 'Table 3' 'section 2.2'; do
+    tells "$folder/${name}_findings.tsv" "HOBBIT, $figure"
+done
+for figure in 'Fig. 9' 'Fig. 10' 'Fig. 11' 'Fig. 12' 'Fig. 13' 'Fig. 14' 'Table 2' 'Table 3'; do
+    tells "$folder/${name}_findings.tsv" "Fate, $figure"
+done

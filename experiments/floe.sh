@@ -101,21 +101,33 @@ leaves_levels() {
     done
 }
 
-# Bundles of one promise: bits alone, bits that leave room for a plan, and the paper's mixture.
+# How plans choose: moec's own three, and the methods of Table 3 as they run. FloE gives all experts one share by |up . x|,
+# CATS by the activated gate, CHESS each neuron a threshold of that.
+plan_options() {
+    case $1 in
+    floe) echo --by model --by-projection up ;;
+    cats) echo --by model --by-projection gate ;;
+    chess) echo --by neuron --by-projection gate ;;
+    *) echo --by "$1" ;;
+    esac
+}
+
+# Bundles of one promise: bits alone, and bits that leave room for a plan.
 plans() {
     calibrated static-compile compile "$model" --max-loss "$target" --force -o "$here/static.moec"
     calibrated static-thresholds sparsify "$here/static.moec" --force
     measured static static --sparsity 0.001
     calibrated half-compile compile "$model" --max-loss "$half_target" --force -o "$here/half.moec"
-    for kind in ${KINDS:-neuron expert model}; do
-        calibrated "plan-$kind" sparsify "$here/half.moec" --reference "$model" --max-loss "$target" --by "$kind" --force \
-            -o "$here/plan-$kind.moec"
+    for kind in ${KINDS:-neuron expert model floe cats chess}; do
+        # shellcheck disable=SC2046 # options and their values
+        calibrated "plan-$kind" sparsify "$here/half.moec" --reference "$model" --max-loss "$target" \
+            $(plan_options "$kind") --force -o "$here/plan-$kind.moec"
         measured "plan-$kind-test" "plan-$kind"
     done
 }
 leaves_plans() {
     echo static-compile static half-compile
-    for kind in ${KINDS:-neuron expert model}; do echo "plan-$kind" "plan-$kind-test"; done
+    for kind in ${KINDS:-neuron expert model floe cats chess}; do echo "plan-$kind" "plan-$kind-test"; done
 }
 
 # timed NAME BUNDLE SHARE PROMPT TOKENS OPTIONS...: decoding with SHARE % of the memory that the plan's experts take.
@@ -196,3 +208,6 @@ seq_len=
 mkdir -p "$here"
 run_parts "${PARTS:-studies kernels levels plans decoding transfers predictors}"
 "$build/tools/floe_report" "$folder" "$name"
+[ -n "${PARTS:-}" ] || tells "$folder/${name}_goals.tsv" 'section 4.2' 'eq. 6' 'Fig. 4' 'Table 1'
+[ -n "${PARTS:-}" ] || tells "$folder/${name}_findings.tsv" 'Fig. 3a' 'Fig. 3b' 'Fig. 4' 'Fig. 6' 'Fig. 7' 'Fig. 8' 'Fig. 9b' \
+    'Fig. 10, Table 3' 'Table 3'

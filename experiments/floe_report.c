@@ -15,14 +15,14 @@
 
 #define N_LEVEL    5
 #define N_BUNDLE   6
-#define N_KIND     3
+#define N_KIND     6
 #define MAX_LAYER  64
 #define GAIN       0.03 /* of recall, that what was learned must add to the gate */
 #define PATH_BYTES 1024
 
 static const char *const levels[N_LEVEL] = {"0.5", "0.6", "0.7", "0.8", "0.9"};
 static const char *const bundles[N_BUNDLE] = {"int8", "int4", "int3", "int2", "mixed", "signs"};
-static const char *const kinds[N_KIND] = {"neuron", "expert", "model"};
+static const char *const kinds[N_KIND] = {"neuron", "expert", "model", "floe", "cats", "chess"};
 
 /* One evaluation on the test text. */
 struct evaluated {
@@ -31,6 +31,7 @@ struct evaluated {
 
 /* A plan: its certificate, and its test. */
 struct plan {
+    bool is_at_gate; /* it compares the activated gate, else |up . x| */
     double loss, low, high, target, bytes, dense_bytes, plain_loss;
     struct evaluated test;
 };
@@ -76,7 +77,7 @@ static enum moec_status read_evaluated(const struct results *results, const char
 static enum moec_status read_plan(const struct results *results, const char *kind, struct plan *out,
                                   struct moec_error *err)
 {
-    char name[64];
+    char name[64], projection[16];
     struct moec_json *root = NULL;
     (void)snprintf(name, sizeof name, "plan-%s", kind);
     MOEC_TRY(experiment_load(results->folder, name, &root, err));
@@ -88,6 +89,8 @@ static enum moec_status read_plan(const struct results *results, const char *kin
                          .bytes = experiment_number(plan, "expert_bytes_per_token"),
                          .dense_bytes = experiment_number(without, "expert_bytes_per_token"),
                          .plain_loss = experiment_number(without, "loss")};
+    experiment_text(plan, "projection", projection, sizeof projection);
+    out->is_at_gate = strcmp(projection, "gate") == 0;
     moec_json_free(root);
     (void)snprintf(name, sizeof name, "plan-%s-test", kind);
     return read_evaluated(results, name, &out->test, err);
@@ -347,13 +350,34 @@ static enum moec_status put_levels(const struct results *results, struct moec_er
     return experiment_page_end(&results->page, &table, err);
 }
 
+/* HQQ alone, which promises nothing: the bytes are those that a token reads of all neurons. */
+static void put_quantised(const struct results *results, size_t bundle, struct experiment_table *table)
+{
+    const struct evaluated *plain = &results->plain[bundle];
+    if (!isfinite(plain->loss))
+        return;
+    experiment_table_cell(table, "none: HQQ, %s, without a promise", bundles[bundle]);
+    experiment_table_cell(table, "–");
+    experiment_table_cell(table, "–");
+    experiment_table_cell(table, "–");
+    experiment_table_number(table, plain->loss, 100, 2);
+    experiment_table_interval(table, plain->low, plain->high);
+    for (int column = 0; column < 2; column++)
+        experiment_table_number(table, results->sparse[bundle][0].dense_bytes, 1.0 / 1024, 1);
+    experiment_table_end_row(table);
+}
+
 static enum moec_status put_plans(const struct results *results, struct moec_error *err)
 {
-    static const char *const headings[] = {"neurons left out",    "certificate, %",  "its interval, %",
-                                           "on the test text, %", "its interval, %", "KiB a token",
-                                           "with all neurons"};
+    static const char *const headings[] = {"neurons left out", "compares",         "certificate, %",
+                                           "its interval, %",  "on the test text", "its interval, %",
+                                           "KiB a token",      "with all neurons"};
     static const char *const words[N_KIND] = {"by each neuron's harm and the token's gate weight",
-                                              "by a threshold for each expert", "one share for all experts"};
+                                              "by a threshold for each expert",
+                                              "one share for all experts",
+                                              "FloE: one share for all experts",
+                                              "CATS: one share for all experts",
+                                              "CHESS: by neuron, with the token's gate weight"};
     struct experiment_table table;
     char name[64];
     experiment_page_heading(&results->page, "Plans at one promise, and bits alone");
@@ -361,6 +385,7 @@ static enum moec_status put_plans(const struct results *results, struct moec_err
                                    sizeof headings / sizeof *headings, err));
     if (isfinite(results->fixed.loss)) {
         experiment_table_cell(&table, "none: bits alone");
+        experiment_table_cell(&table, "–");
         experiment_table_number(&table, results->fixed_certificate.loss, 100, 2);
         experiment_table_interval(&table, results->fixed_certificate.low, results->fixed_certificate.high);
         experiment_table_number(&table, results->fixed.loss, 100, 2);
@@ -374,6 +399,7 @@ static enum moec_status put_plans(const struct results *results, struct moec_err
         if (!isfinite(plan->loss))
             continue;
         experiment_table_cell(&table, "%s", words[k]);
+        experiment_table_cell(&table, plan->is_at_gate ? "the gate" : "|up . x|");
         experiment_table_number(&table, plan->loss, 100, 2);
         experiment_table_interval(&table, plan->low, plan->high);
         experiment_table_number(&table, plan->test.loss, 100, 2);
@@ -382,6 +408,8 @@ static enum moec_status put_plans(const struct results *results, struct moec_err
         experiment_table_number(&table, plan->dense_bytes, 1.0 / 1024, 1);
         experiment_table_end_row(&table);
     }
+    for (size_t b = 1; b <= 3; b++)
+        put_quantised(results, b, &table);
     return experiment_page_end(&results->page, &table, err);
 }
 
@@ -528,6 +556,34 @@ static void find_chess(const struct results *results, double level, struct exper
     experiment_claim_decide(claim, is_so);
 }
 
+/* The same as plans that run, at one promise: the fewer bytes the better. */
+static void find_methods(const struct results *results, struct experiment_claims *findings)
+{
+    struct experiment_claim *claim = experiment_claim_add(
+        findings, "Table 3",
+        "FloE's choice outperforms those of CATS and CHESS; here plans that run, at one promise");
+    const struct plan *floe = &results->plans[3], *cats = &results->plans[4], *chess = &results->plans[5];
+    if (!isfinite(floe->bytes) || !isfinite(cats->bytes) || !isfinite(chess->bytes))
+        return;
+    experiment_claim_say(claim, "KiB a token: FloE %.1f, CATS %.1f, CHESS %.1f, of %.1f", floe->bytes / 1024,
+                         cats->bytes / 1024, chess->bytes / 1024, floe->dense_bytes / 1024);
+    experiment_claim_decide(claim, floe->bytes <= cats->bytes && floe->bytes <= chess->bytes);
+}
+
+/* FloE's mixture of bits and sparsity beside HQQ of fewer bits. */
+static void find_quantised(const struct results *results, size_t level, size_t bundle, const char *words,
+                           struct experiment_claims *findings)
+{
+    struct experiment_claim *claim = experiment_claim_add(findings, "Table 3", words);
+    const struct evaluated *mixed = &results->sparse[4][level], *plain = &results->plain[bundle];
+    if (!isfinite(mixed->loss) || !isfinite(plain->loss))
+        return;
+    experiment_claim_say(claim, "losses of %.2f and %.2f %%, %.1f and %.1f KiB a token", 100 * mixed->loss,
+                         100 * plain->loss, mixed->bytes / 1024,
+                         results->sparse[bundle][0].dense_bytes / 1024);
+    experiment_claim_decide(claim, mixed->loss <= plain->loss);
+}
+
 /* What a sparsity adds, at each bitwidth beside INT8. */
 static void find_additive(const struct results *results, struct experiment_claims *findings)
 {
@@ -594,6 +650,9 @@ static void make_findings(const struct results *results, struct experiment_claim
     find_order(results, "sparsity/loss", 0.9, "Fig. 3a", "the same at sparsity 0.9", false, findings);
     find_chess(results, 0.8, findings);
     find_chess(results, 0.9, findings);
+    find_methods(results, findings);
+    find_quantised(results, 3, 2, "FloE (up at two bits) at sparsity 0.8 loses less than HQQ INT3", findings);
+    find_quantised(results, 4, 3, "FloE (up at two bits) at sparsity 0.9 loses less than HQQ INT2", findings);
     find_order(results, "projection/loss", 2, "Fig. 3b", "at INT2 up loses least of the three projections",
                true, findings);
     find_order(results, "projection/loss", 1, "Fig. 3b", "at INT1 too", true, findings);

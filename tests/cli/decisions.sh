@@ -44,9 +44,8 @@ check "decoding was timed on two storages with two sizes of memory, in four ways
     "$(awk -F'\t' 'NR > 1 && $5 > 0' "$folder/sample_decoding.tsv" | wc -l) == 16"
 awk -F'\t' '$4 == "not measured"' "$folder/sample_goals.tsv" "$folder/sample_findings.tsv" >"$work/stdout"
 check "what was not measured is not mentioned" "$(wc -c <"$work/stdout") == 0"
-check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 17"
-check "the papers' sentences too" \
-    "$(awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/sample_findings.tsv" | wc -l) >= 25"
+check "all goals but the count of tunings are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 17"
+check "all sentences of the papers were measured" "$(awk 'NR > 1' "$folder/sample_findings.tsv" | wc -l) == 63"
 
 # The parts about time: their figures are of this machine, their rows are not.
 check "ranks are exchanged" "$(cell "$folder/sample_ranks.tsv" '^replaced by a random one.1.' 3) > 0"
@@ -103,6 +102,11 @@ cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/decisions.sh "$folder"
 if grep -q 'moec' "$work/stderr"; then fail "measures nothing again"; else pass "measures nothing again"; fi
 if cmp -s "$folder/report.html" "$work/first.html"; then pass "and gives the same page"; else fail "and gives the same page"; fi
+
+mv "$folder/sample/studies.h5" "$work/studies.h5"
+try 1 "results that the page does not find" experiments/decisions.sh "$folder"
+says stderr "sample_findings.tsv' has nothing measured of 'Fig. 2'" "fail a whole run"
+mv "$work/studies.h5" "$folder/sample/studies.h5"
 
 echo '{"loss": ' >"$folder/sample/routes/top-k-8.json"
 try 1 "a damaged measurement" "$report" "$folder"

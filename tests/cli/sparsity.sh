@@ -144,6 +144,17 @@ check "reads whole records" "$(sed -n 's/^.*"experts": {.*"pair_bytes": *\([0-9]
 try 0 "thresholds made again" "$moec" sparsify "$work/parts.moec" --data datasets/sample/calibration.txt --samples 48 -q -o "$work/kept.moec"
 try 0 "keep the parts" "$moec" inspect "$work/kept.moec" --json
 says stdout '"unit_bytes": 4096' "of the same records"
+# Codes that are paths have pairs of 68 bytes here: they are read by the 60 that share a checksum, or whole, and parts say why.
+try 0 "a bundle of paths" "$moec" compile "$sample" --policy uniform --bits 2 --quantizer trellis -q -o "$work/path.moec"
+try 0 "with parts" "$moec" sparsify "$work/path.moec" --data datasets/sample/calibration.txt --samples 48 --parts --force -q
+says stdout 'of up to 60 neurons, whose pairs take 68 bytes each' "says what is read at once"
+says stdout '70% left out: whole records are read: .* requests cost more time' "and why whole records are read"
+try 0 "run from memory" "$moec" run "$work/path.moec" -p "Once upon" -n 12 --ignore-eos --sparsity 0.9
+cp "$work/stdout" "$work/paths"
+try 0 "run where requests cost nothing" "$moec" run "$work/path.moec" -p "Once upon" -n 12 --ignore-eos --sparsity 0.9 \
+    --memory "$(little_memory "$work/path.moec")" --emulate-storage 100MB/s,50us,0us --stats json
+if cmp -s "$work/stdout" "$work/paths"; then pass "gives the same words"; else fail "gives the same words"; fi
+check "and reads neurons alone" "$(sed -n 's/^.*"experts": {.*"pair_bytes": *\([0-9]*\).*/\1/p' "$work/stderr") > 0"
 
 # ---- refusals ----
 
