@@ -14,7 +14,7 @@ holds() {
 
 folder=$work/experiment
 report=$build/tools/edgemoe_report
-export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS='linear hqq' DENSE=8
+export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS='linear hqq' DENSE=8
 
 if ! kept edgemoe "$folder"; then
     # Ended in the middle of a search, whose journal then lies there.
@@ -40,16 +40,16 @@ fi
 rows=$(awk -F'\t' 'NR > 1 && NF == 10 && $2 > 0' "$folder/decoder_table2.tsv" | wc -l)
 holds "Table II has seven rows of ten columns" test "$rows" -eq 7
 measured=$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/decoder_goals.tsv" | wc -l)
-holds "six of the goals were measured" test "$measured" -eq 6
+holds "all goals were measured" test "$measured" -eq 9
 awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/decoder_goals.tsv" >"$work/stdout"
 holds "what is not reached says why" test ! -s "$work/stdout"
 awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/decoder_findings.tsv" >"$work/stdout"
 for figure in 'Fig. 4' 'Fig. 8' 'Fig. 6' 'Fig. 7a' 'Fig. 7b' 'Fig. 11	Jetson TX2, SSD' 'Fig. 11	Jetson TX2, HDD' \
-    'Fig. 11	both devices' 'Fig. 14' 'Fig. 14.*its procedure' 'Fig. 15' 'Table II' 'Table III' 'Table IV'; do
+    'Fig. 11	both devices' 'Fig. 14' 'Fig. 14.*its procedure' 'Fig. 15' 'Fig. 17' 'Table II' 'Table III' 'Table IV'; do
     says stdout "^$figure" "$figure is judged"
 done
-awk -F'\t' '$4 == "not measured" { print $1 }' "$folder/decoder_findings.tsv" | sort -u >"$work/stdout"
-holds "and all but times by target, of which there is one" test "$(cat "$work/stdout")" = 'Fig. 17'
+awk -F'\t' '$4 == "not measured" { print $1 }' "$folder/decoder_findings.tsv" >"$work/stdout"
+holds "and nothing is not measured" test ! -s "$work/stdout"
 holds "Table III has three limits of two bundles" test "$(grep -c '^[0-9]' "$folder/decoder_table3.tsv")" -eq 6
 for table in table2 table3 table4 targets modes modes_slow; do
     holds "the paper's procedure is in $table" grep -q "the paper's procedure" "$folder/decoder_$table.tsv"
@@ -72,6 +72,11 @@ holds "and gives the same page" cmp -s "$folder/report.html" "$work/first.html"
 
 fails_without experiments/edgemoe.sh "$work/nothing" profiles uniforms targets papers quantizers calibrations modes limits \
     latencies evictions
+
+mv "$folder/decoder/profile.h5" "$work/profile.h5"
+try 1 "results that the page does not find" experiments/edgemoe.sh "$folder"
+says stderr 'edgemoe.sh: not measured: Fig. 4' "fail a whole run"
+mv "$work/profile.h5" "$folder/decoder/profile.h5"
 
 echo '{"rows": [' >"$folder/decoder/bench.json"
 try 1 "a damaged measurement" "$report" "$folder"
