@@ -39,6 +39,9 @@ says stdout '"result": "passed"' "by tests"
 says stdout '"chosen": true' "of which one is chosen"
 plain_bytes=$(sed -n '/"without"/,/}/s/.*"missed_bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
 check "less than half as many bytes are read" "$bytes < 0.5 * $plain_bytes"
+try 0 "of longer prompts" tune --max-loss 50% --slots 6 --with precision --decide all --prompt-tokens 31 -q --json -o "$work/l.moec"
+longer_bytes=$(sed -n '/"without"/,/}/s/.*"missed_bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
+check "longer prompts read each expert once" "$longer_bytes < 0.75 * $plain_bytes"
 try 0 "it is a whole bundle" "$moec" verify "$work/t.moec"
 try 0 "on other threads and instructions, in words" tune --max-loss 4% --slots 6 --with route,precision --decide all -v \
     -t 1 --cpu avx2 -o "$work/again.moec"
