@@ -216,6 +216,13 @@ INLINE words words_dot(const int dtype, words sums, words codes, words q)
     return (words){dot_of(dtype, sums.low, codes.low, q.low), dot_of(dtype, sums.high, codes.high, q.high)};
 }
 
+INLINE fours words_totals(const words w[4])
+{
+    const words by_fours = words_by_fours(w);
+    const __m256i two = _mm256_add_epi32(by_fours.low, by_fours.high);
+    return _mm_cvtepi32_ps(_mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
+}
+
 INLINE words words_sum_quads(words sums, words q)
 {
     const words ones = {_mm256_set1_epi8(1), _mm256_set1_epi8(1)};
@@ -316,31 +323,40 @@ INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
 }
 
 /* The levels of two blocks, of the second halves behind the first ones, as codes. */
-INLINE void shift_two(const uint32_t bits, const uint8_t *at, uint32_t before, __m256i out[2])
+INLINE void shift_two(const uint32_t bits, const uint8_t *at, const uint8_t *front, __m256i out[2])
 {
-    const size_t block = moec_shift_block_bytes(bits), coded = moec_shift_free_bytes(bits);
-    const __m256i pairs =
-        _mm256_set_m128i(shift_pairs(at + block + coded, at[block - 1]), shift_pairs(at + coded, before));
-    __m256i windows[2];
-    shift_windows(pairs, windows);
+    const size_t block = moec_shift_block_bytes(bits), free_bytes = moec_shift_free_bytes(bits);
+    const __m256i coded = two_times_8(at + free_bytes, block);
+    const __m256i before =
+        _mm256_set_m128i(_mm_set1_epi64x(eight_at(at + free_bytes)), _mm_set1_epi64x(eight_at(front)));
+    const __m256i in_twos =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+    __m256i marks[2];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const __m256i windows =
+            shift_windows(coded, before, _mm256_setr_epi64x(4 * i, 4 * i + 2, 4 * i, 4 * i + 2));
+        marks[i] = _mm256_shuffle_epi8(shift_marks(bits, windows), in_twos);
+    }
     UNROLL
     for (int half = 0; half < 2; half++) {
-        __m256i places = shift_places(bits, half == 0 ? _mm256_unpacklo_epi16(windows[0], windows[1])
-                                                      : _mm256_unpackhi_epi16(windows[0], windows[1]));
+        __m256i mark =
+            half == 0 ? _mm256_unpacklo_epi16(marks[0], marks[1]) : _mm256_unpackhi_epi16(marks[0], marks[1]);
         if (bits == 3)
-            places = _mm256_or_si256(places, high_bits(at, block, half, 32));
+            mark = _mm256_xor_si256(mark, high_bits(at, block, half, (char)SHIFT_MIRROR));
         if (bits == 4)
-            places = _mm256_or_si256(places, _mm256_slli_epi16(two_bits(two_times_8(at, block), half), 5));
-        out[half] = _mm256_xor_si256(shift_levels(bits, places), _mm256_set1_epi8((char)0x80));
+            mark = _mm256_xor_si256(mark, shift_two_free(two_bits(two_times_8(at, block), half)));
+        out[half] = _mm256_xor_si256(shift_levels(bits, mark), _mm256_set1_epi8((char)0x80));
     }
 }
 
 INLINE struct codes shift_codes(const uint32_t bits, const uint8_t *bytes, const bool is_first)
 {
+    static const uint8_t none[BEFORE];
     const size_t two = 2 * moec_shift_block_bytes(bits);
     __m256i low[2], high[2];
-    shift_two(bits, bytes, is_first ? 0 : bytes[-1], low);
-    shift_two(bits, bytes + two, bytes[two - 1], high);
+    shift_two(bits, bytes, is_first ? none : bytes - BEFORE, low);
+    shift_two(bits, bytes + two, bytes + two - BEFORE, high);
     return (struct codes){{{low[0], high[0]}, {low[1], high[1]}}};
 }
 

@@ -150,11 +150,21 @@ INLINE words words_dot(const int dtype, words sums, words codes, words q)
     return _mm512_dpbusd_epi32(sums, codes, q);
 }
 
+/* Of each 128 bits the lower half of a and the upper half of b, plus the others. */
+INLINE words twos_added(words a, words b)
+{
+    const __m512d as = _mm512_castsi512_pd(a), bs = _mm512_castsi512_pd(b);
+    return _mm512_add_epi32(_mm512_mask_blend_epi64(0xaa, a, b),
+                            _mm512_castpd_si512(_mm512_shuffle_pd(as, bs, 0x55)));
+}
+
+/* A blend takes any port of a shuffle's two. */
 INLINE words words_by_fours(const words w[4])
 {
-    const words low = _mm512_add_epi32(_mm512_unpacklo_epi32(w[0], w[1]), _mm512_unpackhi_epi32(w[0], w[1]));
-    const words high = _mm512_add_epi32(_mm512_unpacklo_epi32(w[2], w[3]), _mm512_unpackhi_epi32(w[2], w[3]));
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+    const __m512 low = _mm512_castsi512_ps(twos_added(w[0], w[1]));
+    const __m512 high = _mm512_castsi512_ps(twos_added(w[2], w[3]));
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(low, high, 0x88)),
+                            _mm512_castps_si512(_mm512_shuffle_ps(low, high, 0xdd)));
 }
 
 INLINE void lanes_by_fours(const lanes v[4], lanes out[4])
@@ -175,6 +185,14 @@ INLINE fours lanes_four(lanes v, const int b)
            : b == 1 ? _mm512_extractf32x4_ps(v, 1)
            : b == 2 ? _mm512_extractf32x4_ps(v, 2)
                     : _mm512_extractf32x4_ps(v, 3);
+}
+
+INLINE fours words_totals(const words w[4])
+{
+    const words by_fours = words_by_fours(w);
+    const __m256i two =
+        _mm256_add_epi32(_mm512_castsi512_si256(by_fours), _mm512_extracti64x4_epi64(by_fours, 1));
+    return _mm_cvtepi32_ps(_mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
 }
 
 INLINE words words_sum_quads(words sums, words q)
@@ -288,9 +306,40 @@ INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
 
 INLINE struct codes shift_codes(const uint32_t bits, const uint8_t *bytes, const bool is_first)
 {
-    const words lifted = _mm512_set1_epi8((char)0x80);
-    return (struct codes){{_mm512_xor_si512(shift_span_levels(bits, bytes, is_first, 0), lifted),
-                           _mm512_xor_si512(shift_span_levels(bits, bytes, is_first, 1), lifted)}};
+    struct codes codes;
+    shift_span_lifted(bits, bytes, is_first, codes.half);
+    return codes;
+}
+
+/* Levels of four rows side by side, and what is summed with them, in the order of codes that words_quads gives. */
+#define HAS_QUADS
+
+INLINE void shift_quads(const uint32_t bits, const uint8_t *const at[4], const bool is_first, words out[8])
+{
+    const struct shift_quad quad = shift_quad_open(bits, at, is_first);
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        out[i] = shift_quad_lifted(bits, &quad, i / 2, i % 2);
+}
+
+/* sums[i] += products of these levels and q. */
+INLINE void shift_quads_products(const uint32_t bits, const uint8_t *const at[4], const bool is_first,
+                                 words q, words sums[8])
+{
+    const struct shift_quad quad = shift_quad_open(bits, at, is_first);
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        sums[i] = words_dot(SHIFT, sums[i], shift_quad_lifted(bits, &quad, i / 2, i % 2), q);
+}
+
+INLINE void shift_quads_order(words sums[8])
+{
+    UNROLL
+    for (int j = 0; j < 8; j += 2) {
+        const words low = _mm512_unpacklo_epi64(sums[j], sums[j + 1]);
+        sums[j + 1] = _mm512_unpackhi_epi64(sums[j], sums[j + 1]);
+        sums[j] = low;
+    }
 }
 
 INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)

@@ -85,9 +85,9 @@ INLINE fours strip_at(const float part[4][LANES], size_t g)
 }
 
 /* Products of a row's codes and a token's span, in 32-bit integers that are still to be added up. */
-INLINE words row_products(const int dtype, struct codes codes, const struct moec_int8_span *span)
+INLINE words row_products(const int dtype, words start, struct codes codes, const struct moec_int8_span *span)
 {
-    const words first = words_dot(dtype, words_zero(), codes.half[0], words_load(span->q));
+    const words first = words_dot(dtype, start, codes.half[0], words_load(span->q));
     return words_dot(dtype, first, codes.half[1], words_load(span->q + 64));
 }
 
@@ -167,8 +167,48 @@ INLINE fours dot_one(const int dtype, const bool has_zeros, const struct plan *p
         span_open(dtype, has_zeros, plan, rows, s, g, &strip, tails, at);
         UNROLL
         for (int r = 0; r < ROWS_AT_ONCE; r++)
-            products[r] = row_products(dtype, codes_at(dtype, at[r], s == 0), x + s);
+            products[r] = row_products(dtype, words_zero(), codes_at(dtype, at[r], s == 0), x + s);
         sum = dot_span(dtype, has_zeros, per_span, &strip, g % LANES, products, x + s, sum);
+    }
+    return sum;
+}
+
+/* `sum` and the products of one token's span with four rows of one scale each, which stand at at[r]. */
+INLINE fours path_span(const int dtype, const uint8_t *const at[ROWS_AT_ONCE], bool is_first,
+                       const struct moec_int8_span *x, fours scales, fours sum)
+{
+    words start = words_zero(), products[ROWS_AT_ONCE];
+    if (OFFSET(dtype) == 0) /* of each block the sum stands four times */
+        start = words_up(words_sub(start, words_load(x->sums)), (int)bits_of(dtype) - 3);
+    UNROLL
+    for (int r = 0; r < ROWS_AT_ONCE; r++)
+        products[r] = row_products(dtype, start, codes_at(dtype, at[r], is_first), x);
+    const fours p = fours_fma(words_totals(products), scales, fours_set(0));
+    return fours_fma(p, fours_set(x->scale), sum);
+}
+
+/* The same of whole rows. */
+INLINE fours path_one(const int dtype, const struct plan *plan, const struct dot_rows *rows,
+                      const struct moec_int8_span *x)
+{
+    const fours scales = fours_load(rows->factors);
+    fours sum = fours_set(0);
+    size_t o = 0;
+    for (size_t s = 0; s < plan->whole; s++, o += plan->span_bytes) {
+        const uint8_t *at[ROWS_AT_ONCE];
+        UNROLL
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            at[r] = rows->bytes[r] + o;
+            ask_line_soon(rows->later[r] + o);
+        }
+        sum = path_span(dtype, at, s == 0, x + s, scales, sum);
+    }
+    if (plan->tail_bytes > 0) {
+        uint8_t tails[ROWS_AT_ONCE][BEFORE + SPAN];
+        const uint8_t *at[ROWS_AT_ONCE];
+        for (int r = 0; r < ROWS_AT_ONCE; r++)
+            at[r] = tail_copied(dtype, plan, rows->bytes[r] + o, o == 0, tails[r]);
+        sum = path_span(dtype, at, o == 0, x + plan->whole, scales, sum);
     }
     return sum;
 }
@@ -198,7 +238,7 @@ INLINE void dot_few(const int dtype, const bool has_zeros, const struct plan *pl
             words products[ROWS_AT_ONCE];
             UNROLL
             for (int r = 0; r < ROWS_AT_ONCE; r++)
-                products[r] = row_products(dtype, codes[r], x[t] + s);
+                products[r] = row_products(dtype, words_zero(), codes[r], x[t] + s);
             sums[t] = dot_span(dtype, has_zeros, per_span, &strip, g % LANES, products, x[t] + s, sums[t]);
         }
     }
@@ -229,7 +269,10 @@ INLINE void dot_alone(const int dtype, const bool has_zeros, const struct moec_m
         struct dot_rows rows;
         float four[ROWS_AT_ONCE];
         rows_open(matrix, &plan, chosen, i, gap, &rows);
-        fours_store(four, dot_one(dtype, has_zeros, &plan, &rows, x));
+        if (IS_PATH(dtype))
+            fours_store(four, path_one(dtype, &plan, &rows, x));
+        else
+            fours_store(four, dot_one(dtype, has_zeros, &plan, &rows, x));
         for (uint32_t r = 0; r < ROWS_AT_ONCE && i + r * gap < chosen->n; r++)
             y[i + r * gap] = four[r];
     }

@@ -20,8 +20,8 @@
  *
  * lanes_of_packed(at, n, bits): n numbers of so many bits each, the first n lanes
  *
- * words_by_fours(w): 32-bit integer 4 b + r is the sum of integers 4 b .. 4 b + 3 of w[r]; lanes_by_fours(v,
- * out): lane 4 l + r of out[k] is lane 4 l + k of v[r]; fours are four floats side by side, with the
+ * words_by_fours(w): 32-bit integer 4 b + r is the sum of integers 4 b .. 4 b + 3 of w[r]; words_totals(w): the
+ * sum of all of w[r] as float r of four; lanes_by_fours(v, out): lane 4 l + r of out[k] is lane 4 l + k of v[r]; fours are four floats side by side, with the
  * operators of C: lanes_four(v, b) lanes 4 b .. 4 b + 3, fours_fma(a, b, c)
  *
  * codes_at(dtype, bytes, is_first): the codes of a whole span, the first of its row or one that has BEFORE

@@ -255,6 +255,12 @@ INLINE fours fours_fma(fours a, fours b, fours c)
     return vfmaq_f32(c, a, b);
 }
 
+INLINE fours words_totals(const words w[4])
+{
+    const words sums = words_by_fours(w);
+    return vcvtq_f32_s32(vaddq_s32(vaddq_s32(sums.of[0], sums.of[1]), vaddq_s32(sums.of[2], sums.of[3])));
+}
+
 /* Four 32-bit integers of `sums` plus four products each. */
 INLINE int32x4_t dot_of(const int dtype, int32x4_t sums, uint8x16_t codes, int8x16_t q)
 {

@@ -128,6 +128,12 @@ INLINE void round_channel(const int dtype, const struct plan *plan, const struct
 INLINE void quad_at(const int dtype, const uint8_t *const at[4], const bool is_first, words out[8])
 {
     words halves[2][4];
+#if defined(HAS_QUADS)
+    if (dtype > SHIFT) {
+        shift_quads((uint32_t)(dtype - SHIFT), at, is_first, out);
+        return;
+    }
+#endif
     UNROLL
     for (int i = 0; i < 4; i++) {
         if (dtype == MOEC_DTYPE_INT4) { /* both halves of a block stand in the same bytes */
@@ -164,8 +170,12 @@ INLINE void quad_open(const int dtype, const struct plan *plan, const struct sum
 
 /* Span s of a chunk's sum, from exact sums of products. */
 INLINE void sums_finish(const int dtype, const struct plan *plan, const struct weights *weights, size_t at,
-                        size_t s, const words sums[8], float *y)
+                        size_t s, words sums[8], float *y)
 {
+#if defined(HAS_QUADS)
+    if (dtype > SHIFT)
+        shift_quads_order(sums);
+#endif
     const words places = spread_places(plan->per_span);
     const lanes scale = lanes_spread(lanes_load(weights->scales + at), places);
     const lanes origin = lanes_spread(lanes_load(weights->origins + at), places);
@@ -207,6 +217,12 @@ INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_
             next_ask(next, next->sum_pace);
             const words factors = words_spread(weights->quads[quad] + at, places);
             quad_open(dtype, plan, rows, quad, s, tails, starts);
+#if defined(HAS_QUADS)
+            if (dtype > SHIFT) {
+                shift_quads_products((uint32_t)(dtype - SHIFT), starts, s == 0, factors, out);
+                continue;
+            }
+#endif
             quad_at(dtype, starts, s == 0, q);
             UNROLL
             for (int i = 0; i < 8; i++)

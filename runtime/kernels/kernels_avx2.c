@@ -11,6 +11,7 @@
 #define FEW_ROWS     2
 #define FEW_TOKENS   3
 #define SET_LIFTS    0
+#define SET_PAIRS    0
 #define SET_NEAR     0
 #define SET_ACROSS   0
 
@@ -276,9 +277,10 @@ INLINE lanes lanes_of_levels(__m128i levels, __m256 scale)
                    _mm256_mul_ps(_mm256_cvtepi32_ps(high), scale)};
 }
 
-INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, uint32_t before, lanes out[2])
+INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, const uint8_t *front,
+                        lanes out[2])
 {
-    const __m256i levels = shift_block_levels(bits, at, before);
+    const __m256i levels = shift_block_levels(bits, at, front);
     out[0] = lanes_of_levels(_mm256_castsi256_si128(levels), _mm256_set1_ps(scale));
     out[1] = lanes_of_levels(_mm256_extracti128_si256(levels, 1), _mm256_set1_ps(scale));
 }

@@ -18,6 +18,7 @@
 #define FEW_ROWS     8
 #define FEW_TOKENS   3
 #define SET_LIFTS    SET_VBMI
+#define SET_PAIRS    SET_VBMI
 #define SET_NEAR     1
 #define SET_ACROSS   1
 
@@ -378,14 +379,27 @@ INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before
 }
 #endif
 
-INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, uint32_t before, lanes out[2])
+INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, const uint8_t *front,
+                        lanes out[2])
 {
-    const __m256i levels = shift_block_levels(bits, at, before);
+    const __m256i levels = shift_block_levels(bits, at, front);
     const __m512i low = _mm512_cvtepi8_epi32(_mm256_castsi256_si128(levels));
     const __m512i high = _mm512_cvtepi8_epi32(_mm256_extracti128_si256(levels, 1));
     out[0] = _mm512_mul_ps(_mm512_cvtepi32_ps(low), _mm512_set1_ps(scale));
     out[1] = _mm512_mul_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(scale));
 }
+
+#if SET_PAIRS
+INLINE void shift_pair(const uint32_t bits, const struct decoder *decoder, const uint8_t *at, bool is_first,
+                       lanes out[4])
+{
+    const __m512i levels = shift_pair_lifted(bits, at, is_first);
+    out[0] = lifted(levels, 0, decoder);
+    out[1] = lifted(levels, 16, decoder);
+    out[2] = lifted(levels, 32, decoder);
+    out[3] = lifted(levels, 48, decoder);
+}
+#endif
 
 /* ---- codes across rows ---- */
 

@@ -216,7 +216,7 @@ static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32
 {
     const struct chosen chosen = {first, n_rows, NULL};
     if (path_of(matrix->codec) != 0)
-        trellis_dot(matrix, first, n_rows, x, y);
+        trellis_dot(matrix, &chosen, x, y);
     else if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
         down_dot(matrix, first, NULL, n_rows, x, y);
     else
@@ -228,7 +228,7 @@ static void dot_some(const struct moec_matrix *matrix, uint32_t first, const uin
 {
     const struct chosen chosen = {first, n, some};
     if (path_of(matrix->codec) != 0) {
-        trellis_dot_some(matrix, first, some, n, x, y);
+        trellis_dot(matrix, &chosen, x, y);
         return;
     }
     if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN) {
@@ -381,7 +381,7 @@ static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, 
 {
     const struct chosen chosen = {first, n_rows, NULL};
     if (path_of(matrix->codec) != 0)
-        trellis_sum(matrix, first, n_rows, h, y);
+        trellis_sum(matrix, &chosen, h, y);
     else if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
         down_sum(matrix, first, NULL, n_rows, h, y);
     else
@@ -397,7 +397,7 @@ static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, con
         return;
     }
     if (path_of(matrix->codec) != 0 && n > 0)
-        trellis_sum_some(matrix, first, some, n, h, y);
+        trellis_sum(matrix, &chosen, h, y);
     else
         sum_chosen(matrix, &chosen, h, y);
 }

@@ -51,8 +51,11 @@
  * trellis_carry goes from block to block: what trellis_begin gives for a row's first, then what the block
  * before left there
  *
- * shift_block(bits, scale, at, before, out): the 32 weights of the block of shift codes at `at`; `before` is the
- * byte in front of it, 0 at a row's start
+ * shift_block(bits, scale, at, front, out): the 32 weights of the block of shift codes at `at`; `front` are the
+ * BEFORE bytes in front of it, zeros at a row's start
+ *
+ * shift_pair(bits, decoder, at, is_first, out): where SET_PAIRS, the 64 weights of the two blocks of shift codes at
+ * `at`, the first of a row or behind others; the decoder is one of INT8 | LIFTED, for a scale finite and above 0
  *
  * dot_tile: see dot_slice below */
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H

@@ -11,6 +11,7 @@
 #define FEW_ROWS     2
 #define FEW_TOKENS   3
 #define SET_LIFTS    0
+#define SET_PAIRS    0
 #define SET_NEAR     0
 #define SET_ACROSS   0
 
@@ -183,10 +184,11 @@ INLINE void trellis_block(trellis_table table, const uint8_t *at, trellis_carry 
     out[1] = looked_up(8, &table, codes[1]);
 }
 
-INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, uint32_t before, lanes out[2])
+INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, const uint8_t *front,
+                        lanes out[2])
 {
     uint8x16_t levels[2];
-    shift_block_levels(bits, at, before, levels);
+    shift_block_levels(bits, at, front[BEFORE - 1], levels);
     UNROLL
     for (int half = 0; half < 2; half++) {
         const int8x16_t sixteen = vreinterpretq_s8_u8(levels[half]);

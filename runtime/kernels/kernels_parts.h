@@ -6,7 +6,7 @@
 
 #include "runtime/kernels/kernels_mxfp4.h"
 #include "runtime/kernels/kernels_rows.h"
-#include "runtime/kernels/kernels_trellis.h"
+#include "runtime/kernels/kernels_shift.h"
 
 #define PART 16 /* blocks of a part, whose groups stand in one strip of scales */
 

@@ -1,5 +1,5 @@
 /* Rows whose codes are a path (formats/codec/trellis.h, shift.h), of the kernels that are written once for all
- * vector instruction sets: part of runtime/kernels/kernels_lanes.h, which says what a set defines.
+ * vector instruction sets, block by block: part of runtime/kernels/kernels_shift.h.
  *
  * A block of 32 weights of a trellis is two words. Which of the eight levels each weight has follows from bits
  * combined by exclusive or, those of many weights at a time; the levels of a row, times its scale, lie in a register. A
@@ -15,9 +15,11 @@ struct trellis_row {
     const uint8_t *at;
     trellis_carry before;
     trellis_table table;
-    float scale; /* of shift codes, and the byte in front of the block */
-    uint32_t in_front;
+    float scale; /* of shift codes, and the BEFORE bytes in front of the block, zeros at the row's start */
+    const uint8_t *front;
 };
+
+static const uint8_t nothing_before[BEFORE];
 
 INLINE size_t path_block_bytes(const int path)
 {
@@ -33,7 +35,8 @@ INLINE struct trellis_row trellis_start(const int path, const struct moec_matrix
 {
     const uint8_t *at = row_at(matrix, row);
     const float scale = f16_at(at + trellis_blocks(matrix) * path_block_bytes(path));
-    struct trellis_row started = {.at = at, .before = trellis_begin(), .scale = scale};
+    struct trellis_row started = {
+        .at = at, .before = trellis_begin(), .scale = scale, .front = nothing_before};
     if (path == TRELLIS)
         started.table = trellis_make(moec_trellis_levels, scale);
     return started;
@@ -44,9 +47,9 @@ INLINE void trellis_next(const int path, struct trellis_row *row, lanes out[2])
     if (path == TRELLIS)
         trellis_block(row->table, row->at, &row->before, out);
     else
-        shift_block((uint32_t)(path - SHIFT), row->scale, row->at, row->in_front, out);
+        shift_block((uint32_t)(path - SHIFT), row->scale, row->at, row->front, out);
     row->at += path_block_bytes(path);
-    row->in_front = row->at[-1];
+    row->front = row->at - BEFORE;
 }
 
 INLINE void path_decode_rows(const int path, const struct moec_matrix *matrix, uint32_t first,
@@ -184,67 +187,6 @@ INLINE void path_sum(const int path, const struct moec_matrix *matrix, uint32_t 
         trellis_sum_rows(path, ROWS_AT_ONCE, matrix, first + r, h + r, r == 0, y);
     for (; r < n_rows; r++)
         trellis_sum_rows(path, 1, matrix, first + r, h + r, r == 0, y);
-}
-
-/* ---- by path ---- */
-
-/* Rows of `some` of a matrix from `first` on. */
-INLINE void path_dot_some(const int path, const struct moec_matrix *matrix, uint32_t first,
-                          const uint8_t *some, uint32_t n, const float *x, float *y)
-{
-    for (uint32_t i = 0; i < n; i++)
-        trellis_dot_rows(path, 1, matrix, first + some[i], x, y + i);
-}
-
-INLINE void path_sum_some(const int path, const struct moec_matrix *matrix, uint32_t first,
-                          const uint8_t *some, uint32_t n, const float *h, float *y)
-{
-    for (uint32_t i = 0; i < n; i++)
-        trellis_sum_rows(path, 1, matrix, first + some[i], h + i, i == 0, y);
-}
-
-#define OF_PATH(name, path, ...)                                                                             \
-    case path:                                                                                               \
-        name(path, __VA_ARGS__);                                                                             \
-        break;
-#define WITH_PATH(name, ...)                                                                                 \
-    switch (path_of(matrix->codec)) {                                                                        \
-        OF_PATH(name, TRELLIS, __VA_ARGS__)                                                                  \
-        OF_PATH(name, SHIFT + 2, __VA_ARGS__)                                                                \
-        OF_PATH(name, SHIFT + 3, __VA_ARGS__)                                                                \
-        OF_PATH(name, SHIFT + 4, __VA_ARGS__)                                                                \
-    default:                                                                                                 \
-        break;                                                                                               \
-    }
-
-static void trellis_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
-                                size_t stride)
-{
-    WITH_PATH(path_decode_rows, matrix, first, n_rows, out, stride)
-}
-
-static void trellis_dot(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                        float *y)
-{
-    WITH_PATH(path_dot, matrix, first, n_rows, x, y)
-}
-
-static void trellis_dot_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
-                             uint32_t n, const float *x, float *y)
-{
-    WITH_PATH(path_dot_some, matrix, first, some, n, x, y)
-}
-
-static void trellis_sum(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
-                        float *y)
-{
-    WITH_PATH(path_sum, matrix, first, n_rows, h, y)
-}
-
-static void trellis_sum_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
-                             uint32_t n, const float *h, float *y)
-{
-    WITH_PATH(path_sum_some, matrix, first, some, n, h, y)
 }
 
 #endif

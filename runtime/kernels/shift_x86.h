@@ -1,4 +1,9 @@
-/* Levels of shift-coded blocks (formats/codec/shift.h) in vectors of 32 bytes, for sets of AVX2. */
+/* Levels of shift-coded blocks (formats/codec/shift.h) in vectors of 32 bytes, for sets of AVX2.
+ *
+ * A shuffle looks sixteen bytes up, and gives 0 where the highest bit of an index is set. A level's negative is a level,
+ * so tables hold the upper half of the levels, and a weight has a *mark*: bits 0 to 3 and 7 are the place in half of a
+ * table, bit 6 is set where the level is negated, bit 5 always, and of 4 bits bit 4 is set in the table's second half.
+ * Marks follow from numbers of levels by exclusive ors, so the tables of numbers give marks at once. */
 #ifndef MOEC_RUNTIME_SHIFT_X86_H
 #define MOEC_RUNTIME_SHIFT_X86_H
 
@@ -6,37 +11,47 @@
 
 #include <immintrin.h>
 
-/* Levels, and exclusive ors of columns for each half of a window, by bits a weight. */
 static const int8_t shift_levels_2[64] = {MOEC_SHIFT_2_LEVELS}, shift_levels_3[64] = {MOEC_SHIFT_3_LEVELS},
                     shift_levels_4[128] = {MOEC_SHIFT_4_LEVELS};
 
-INLINE __m256i shift_half_table(const uint32_t bits, const bool is_high)
+#define SHIFT_MIRROR 0xcf /* what differs in the mark of the negated level */
+
+typedef uint8_t shift_bytes __attribute__((vector_size(16)));
+
+/* Marks, less what all have in common, of numbers without free bits. */
+INLINE shift_bytes shift_marks_of(shift_bytes numbers)
 {
-    const __m128i two = is_high ? _mm_setr_epi8(MOEC_SHIFT_2_HIGH) : _mm_setr_epi8(MOEC_SHIFT_2_LOW);
-    const __m128i three = is_high ? _mm_setr_epi8(MOEC_SHIFT_3_HIGH) : _mm_setr_epi8(MOEC_SHIFT_3_LOW);
-    const __m128i four = is_high ? _mm_setr_epi8(MOEC_SHIFT_4_HIGH) : _mm_setr_epi8(MOEC_SHIFT_4_LOW);
-    return _mm256_broadcastsi128_si256(bits == 2 ? two : bits == 3 ? three : four);
+    const shift_bytes is_upper = (shift_bytes)((numbers & 32) != 0), place = numbers ^ is_upper;
+    return (place & 15) | (place & 16) << 3 | (is_upper & 0x40);
 }
 
-/* Windows of the weights whose coded bits and those of the bytes before them stand in pairs of bytes, four
- * weights a pair: of weights 0 and 1 of each in out[0], of 2 and 3 in out[1]. */
-INLINE void shift_windows(__m256i pairs, __m256i out[2])
+/* For each half of a window its part of a mark; the high half's has what all have in common. */
+INLINE __m256i shift_half_marks(const uint32_t bits, const bool is_high)
 {
-    const __m256i low = _mm256_set1_epi16(0x00ff), high = _mm256_set1_epi16((short)0xff00);
-    out[0] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(pairs, 2), low),
-                             _mm256_and_si256(_mm256_slli_epi16(pairs, 4), high));
-    out[1] =
-        _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(pairs, 6), low), _mm256_and_si256(pairs, high));
+    const shift_bytes two = is_high ? (shift_bytes){MOEC_SHIFT_2_HIGH} : (shift_bytes){MOEC_SHIFT_2_LOW};
+    const shift_bytes three = is_high ? (shift_bytes){MOEC_SHIFT_3_HIGH} : (shift_bytes){MOEC_SHIFT_3_LOW};
+    const shift_bytes four = is_high ? (shift_bytes){MOEC_SHIFT_4_HIGH} : (shift_bytes){MOEC_SHIFT_4_LOW};
+    const uint8_t common = !is_high ? 0 : bits == 4 ? 0xff : 0xef;
+    const shift_bytes marks = shift_marks_of(bits == 2 ? two : bits == 3 ? three : four) ^ common;
+    return _mm256_broadcastsi128_si256((__m128i)marks);
 }
 
-/* The numbers made of windows. */
-INLINE __m256i shift_places(const uint32_t bits, __m256i windows)
+/* Of 3 and 4 bits those of weights whose free bits are all 0. */
+INLINE __m256i shift_marks(const uint32_t bits, __m256i windows)
 {
     const __m256i nibble = _mm256_set1_epi8(15);
     const __m256i low = _mm256_and_si256(windows, nibble);
     const __m256i high = _mm256_and_si256(_mm256_srli_epi16(windows, 4), nibble);
-    return _mm256_xor_si256(_mm256_shuffle_epi8(shift_half_table(bits, false), low),
-                            _mm256_shuffle_epi8(shift_half_table(bits, true), high));
+    return _mm256_xor_si256(_mm256_shuffle_epi8(shift_half_marks(bits, false), low),
+                            _mm256_shuffle_epi8(shift_half_marks(bits, true), high));
+}
+
+/* What differs in marks by the two free bits of 4 bits. */
+INLINE __m256i shift_two_free(__m256i two)
+{
+    const __m128i by_bits = _mm_setr_epi8(0, 0x10, (char)(SHIFT_MIRROR ^ 0x10), (char)SHIFT_MIRROR, 0, 0, 0,
+                                          0, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(by_bits), two);
 }
 
 INLINE __m256i shift_sixteen(const int8_t *levels)
@@ -44,33 +59,37 @@ INLINE __m256i shift_sixteen(const int8_t *levels)
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)levels));
 }
 
-INLINE __m256i shift_of_64(const int8_t *levels, __m256i places)
+INLINE __m256i shift_of_32(const int8_t *levels, __m256i marks)
 {
-    const __m256i by_16 = _mm256_slli_epi16(places, 3), by_32 = _mm256_slli_epi16(places, 2);
-    const __m256i low = _mm256_blendv_epi8(_mm256_shuffle_epi8(shift_sixteen(levels), places),
-                                           _mm256_shuffle_epi8(shift_sixteen(levels + 16), places), by_16);
-    const __m256i high = _mm256_blendv_epi8(_mm256_shuffle_epi8(shift_sixteen(levels + 32), places),
-                                            _mm256_shuffle_epi8(shift_sixteen(levels + 48), places), by_16);
-    return _mm256_blendv_epi8(low, high, by_32);
+    const __m256i others = _mm256_xor_si256(marks, _mm256_set1_epi8((char)0x80));
+    return _mm256_or_si256(_mm256_shuffle_epi8(shift_sixteen(levels), marks),
+                           _mm256_shuffle_epi8(shift_sixteen(levels + 16), others));
 }
 
-/* Of 128 levels the upper half is the negated lower one from behind. */
-INLINE __m256i shift_levels(const uint32_t bits, __m256i places)
+INLINE __m256i shift_levels(const uint32_t bits, __m256i marks)
 {
-    if (bits < 4)
-        return shift_of_64(bits == 2 ? shift_levels_2 : shift_levels_3, places);
-    const __m256i is_upper = _mm256_cmpgt_epi8(_mm256_setzero_si256(), _mm256_slli_epi16(places, 1));
-    const __m256i mirrored = _mm256_xor_si256(places, _mm256_and_si256(is_upper, _mm256_set1_epi8(127)));
-    return _mm256_sub_epi8(_mm256_xor_si256(shift_of_64(shift_levels_4, mirrored), is_upper), is_upper);
+    const int8_t *levels = bits == 2   ? shift_levels_2 + 32
+                           : bits == 3 ? shift_levels_3 + 32
+                                       : shift_levels_4 + 64;
+    __m256i found = shift_of_32(levels, marks);
+    if (bits == 4)
+        found = _mm256_blendv_epi8(found, shift_of_32(levels + 32, marks), _mm256_slli_epi16(marks, 3));
+    return _mm256_sign_epi8(found, _mm256_add_epi8(marks, marks));
 }
 
-/* A block's bytes of coded bits, each behind the one before it: `before` is that of the first. */
-INLINE __m128i shift_pairs(const uint8_t *coded, uint32_t before)
+/* Windows of weights from coded bits and those of the block before: in each 64 bits byte i is that of weight 4 i + j. */
+INLINE __m256i shift_windows(__m256i coded, __m256i before, __m256i twice_j)
 {
-    int64_t here;
-    memcpy(&here, coded, sizeof here);
-    return _mm_unpacklo_epi8(_mm_cvtsi64_si128((int64_t)((uint64_t)here << 8 | before)),
-                             _mm_cvtsi64_si128(here));
+    const __m256i six = _mm256_set1_epi64x(6), down = _mm256_set1_epi64x(58);
+    return _mm256_or_si256(_mm256_sllv_epi64(coded, _mm256_sub_epi64(six, twice_j)),
+                           _mm256_srlv_epi64(before, _mm256_add_epi64(down, twice_j)));
+}
+
+INLINE int64_t eight_at(const uint8_t *at)
+{
+    int64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
 }
 
 /* Byte i: `value` where bit i is set. */
@@ -85,26 +104,26 @@ INLINE __m256i spread(uint32_t bits, const char value)
 }
 
 /* The 32 levels of the block at `at`. Free bits of one a weight are a word, of two stand as codes of INT2. */
-INLINE __m256i shift_block_levels(const uint32_t bits, const uint8_t *at, uint32_t before)
+INLINE __m256i shift_block_levels(const uint32_t bits, const uint8_t *at, const uint8_t *front)
 {
-    __m256i pairs = _mm256_castsi128_si256(shift_pairs(at + moec_shift_free_bytes(bits), before)), windows[2];
-    shift_windows(pairs, windows);
-    const __m128i first = _mm256_castsi256_si128(windows[0]), second = _mm256_castsi256_si128(windows[1]);
-    __m256i places = shift_places(
-        bits, _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second)));
+    const __m256i coded = _mm256_set1_epi64x(eight_at(at + moec_shift_free_bytes(bits)));
+    const __m256i windows =
+        shift_windows(coded, _mm256_set1_epi64x(eight_at(front)), _mm256_setr_epi64x(0, 2, 4, 6));
+    const __m256i by_halves = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m128i in_order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m256i marks = _mm256_permutevar8x32_epi32(shift_marks(bits, windows), by_halves);
+    marks = _mm256_shuffle_epi8(marks, _mm256_broadcastsi128_si256(in_order));
     if (bits == 3) {
         uint32_t above;
         memcpy(&above, at, sizeof above);
-        places = _mm256_or_si256(places, spread(above, 32));
+        marks = _mm256_xor_si256(marks, spread(above, (char)SHIFT_MIRROR));
     }
     if (bits == 4) {
-        int64_t above;
-        memcpy(&above, at, sizeof above);
-        const __m256i twice = _mm256_srlv_epi64(_mm256_set1_epi64x(above), _mm256_setr_epi64x(0, 2, 4, 6));
-        const __m256i two = _mm256_and_si256(twice, _mm256_set1_epi8(3));
-        places = _mm256_or_si256(places, _mm256_slli_epi16(two, 5));
+        const __m256i twice =
+            _mm256_srlv_epi64(_mm256_set1_epi64x(eight_at(at)), _mm256_setr_epi64x(0, 2, 4, 6));
+        marks = _mm256_xor_si256(marks, shift_two_free(_mm256_and_si256(twice, _mm256_set1_epi8(3))));
     }
-    return shift_levels(bits, places);
+    return shift_levels(bits, marks);
 }
 
 #endif
