@@ -361,6 +361,63 @@ static void test_compile__continues_no_fits_of_another_version(void **state)
     free(journal);
 }
 
+/* How many numbers of projections have finite harm; all of them are fitted, or need no fit. */
+static size_t count_offered(const struct moec_compile_run *run)
+{
+    const struct moec_compile_offer *offer = &run->offer;
+    size_t n = 0;
+    for (uint32_t s = 0; s < offer->harm.n_layer; s++)
+        for (uint32_t e = 0; e < offer->harm.n_expert; e++)
+            for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+                for (uint32_t i = 0; i < offer->n_number; i++) {
+                    const uint32_t number = offer->numbers[i];
+                    const enum moec_projection projection = (enum moec_projection)p;
+                    const bool is_offered = isfinite(moec_harm_expert(&offer->harm, s, e, projection)[i]);
+                    assert_int_equal(is_offered,
+                                     offer->fitted[number] == 0 ||
+                                         moec_compile_expert_error(run, s, e, projection, number, true) >= 0);
+                    n += is_offered;
+                }
+    return n;
+}
+
+/* For a large loss the lowest codes alone are fitted; for a small one what plans of it take beside them, in another
+ * sweep. */
+static void test_compile__fits_what_is_wanted(void **state)
+{
+    struct bench *b = *state;
+    struct moec_compile_options options = options_of(b, 3);
+    struct moec_compile_run run = {
+        .checkpoint = b->checkpoint, .profile = &b->profile, .options = &options, .report = &b->report};
+    const struct moec_policy_variants *variants = NULL;
+    const uint64_t n_unit = MOEC_PROJECTION_COUNT *
+                            (uint64_t)moec_config_moe_count(moec_checkpoint_config(b->checkpoint)) *
+                            moec_checkpoint_config(b->checkpoint)->n_expert;
+    struct moec_plan plan;
+    options.policy = "hull";
+    options.offers_variants = options.plans_dense = true;
+    moec_compile_report_release(&b->report);
+    MUST(moec_compile_start(&run, &err));
+    MUST(moec_compile_dense_bind(&run, 16, &err));
+    MUST(moec_compile_variants(&run, &variants, &err));
+    assert_int_equal(run.offer.n_fit, 1);
+    assert_int_equal(b->report.fit.n_matrix, n_unit);
+    assert_int_equal(count_offered(&run), n_unit * 3); /* 8 and 16 bits beside it */
+    MUST(moec_plan_create(&plan, moec_checkpoint_config(b->checkpoint), &err));
+    moec_plan_fill(&plan, run.offer.numbers[0]);
+    assert_true(moec_compile_is_fitted(&run, &plan));
+    moec_plan_fill(&plan, run.offer.numbers[1]);
+    assert_false(moec_compile_is_fitted(&run, &plan));
+    options.max_loss = 1e-4;
+    moec_harm_release(&run.offer.harm);
+    MUST(moec_compile_wanted_settle(&run, &err));
+    assert_int_equal(run.offer.n_fit, 2);
+    assert_true(b->report.fit.n_matrix > n_unit && b->report.fit.n_matrix < 3 * n_unit);
+    assert_int_equal(count_offered(&run), b->report.fit.n_matrix + 2 * n_unit);
+    moec_plan_release(&plan);
+    moec_compile_finish(&run);
+}
+
 /* Each level takes less; a model of 48 layers and 128 experts no more than 2,900 windows. */
 static void test_compile__forecasts_fall_with_the_scope(void **state)
 {
@@ -403,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on),
         cmocka_unit_test(test_compile__a_journal_keeps_what_is_left_out),
         cmocka_unit_test(test_compile__continues_no_fits_of_another_version),
+        cmocka_unit_test(test_compile__fits_what_is_wanted),
         cmocka_unit_test(test_compile__forecasts_fall_with_the_scope),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
