@@ -35,6 +35,8 @@ refused 'short.txt' 1 "a text that is too short" "$moec" fit "$sample" --data "$
     --storage sd -q -o "$work/x.moec"
 refused 'does not know models with an encoder' 1 "a model with an encoder" "$moec" fit tests/fixtures/families/switch \
     --data "$data" --max-loss 5% --memory 64MiB --storage sd -q -o "$work/x.moec"
+refused 'or with layers that route by token' 1 "a model that routes by token" "$moec" fit tests/fixtures/families/hash_moe \
+    --data "$data" --max-loss 5% --memory 64MiB --storage sd -q -o "$work/x.moec"
 if [ -e "$work/x.moec" ]; then fail "nothing is written"; else pass "nothing is written"; fi
 
 # ---- everything fits into memory ----
@@ -73,6 +75,22 @@ try 0 "as JSON" slow --stats json
 says stderr '"fitted_storage": {"bytes_per_second": 50000000, "latency_ns": 200000, "here": "slower"}' "says which"
 try 0 "bench takes them too" "$moec" bench "$work/some.moec" --memory 60% --modes cache --samples 2 --tokens 4 -q
 says stdout "^cache 60% $evict" "in its row"
+
+# ---- one expert a token: bits alone ----
+cp -r "$sample" "$work/one"
+sed 's/"num_experts_per_tok": 4/"num_experts_per_tok": 1/' "$sample/config.json" >"$work/one/config.json"
+# shellcheck disable=SC2086 # words
+try 0 "a model with one expert a token" "$moec" fit "$work/one" --data "$data" $measure --memory $memory \
+    --device-file "$work/card.json" --json -o "$work/single.moec"
+if grep -q 'cache-prior' "$work/stdout"; then fail "plans of bits are compared alone"; else pass "plans of bits are compared alone"; fi
+check "within the loss" "$(number loss_high) <= 0.05"
+try 0 "a whole bundle" "$moec" verify "$work/single.moec"
+
+# ---- a description by the model's shapes ----
+try 0 "a description without a bundle" "$moec" device --shape "$sample/config.json" --emulate-storage 50MB/s,200us \
+    --compute-time 0.2 -q -o "$work/shape.json"
+try 0 "will do" fit --memory $memory --device-file "$work/shape.json" --json -o "$work/shaped.moec"
+check "for a time" "$(number token_ms) > $(number resident_token_ms) && $(number resident_token_ms) > 0"
 
 # ---- an interrupted fit ----
 # shellcheck disable=SC2086 # words
