@@ -121,6 +121,20 @@ static void print_storage(const struct moec_device *device)
         print_reads(device, &device->experts[i]);
 }
 
+/* Two products of each codec stand side by side. */
+static void print_products(const struct moec_device *device)
+{
+    cli_print(stdout,
+              "\nOne projection of an expert by itself, us\n  codec                          up, gate "
+              "     down\n");
+    for (uint32_t i = 0; i + 1 < device->n_products; i += 2)
+        cli_print(stdout, "  %-28s %10.1f %9.1f\n", device->products[i].codec,
+                  microseconds(device->products[i].ns), microseconds(device->products[i + 1].ns));
+    if (device->decide_ns > 0)
+        cli_print(stdout, "  a router that looks at a logical cache takes %.1f us longer\n",
+                  microseconds(device->decide_ns));
+}
+
 static void print_compute(const struct moec_device *device)
 {
     double attention = 0, slope = 0, router = 0, experts = 0, shared = 0, dense = 0;
@@ -164,6 +178,7 @@ static void print_compute(const struct moec_device *device)
     }
     cli_print(stdout, "  a check takes %.3f ns a byte, a move in the buffer %.3f\n",
               device->check_ns_per_byte, device->move_ns_per_byte);
+    print_products(device);
     if (device->n_waits > 0)
         cli_print(stdout, "\nExtra time for each expert that is waited for, us\n      wait  first of a layer "
                           " each further\n");

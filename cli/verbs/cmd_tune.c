@@ -43,7 +43,8 @@ static const struct cli_option options[] = {
     {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", 0},
     {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
      "What is searched (default: route,skip, and precision where moec compile --copies made low copies):\n"
-     "route\tcache-prior: prefer experts that are in the cache\nrank\tmax-rank instead: of the best, the cached\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
+     "route\tcache-prior: prefer experts that are in the cache\nrank\tmax-rank instead: of the best, the cached\n"
+     "skip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
      "a low copy; fate: those that the layer before did not predict\nprefill\tunpopular: "
      "run a prompt's rarest experts in a low copy\nsparsity\tleave out neurons; not with low copies",
      0},

@@ -195,8 +195,8 @@ enum moec_status fit_device_check(const struct cli_args *args, struct fit_device
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "device file '%s' is of a model with other MoE layers than '%s': make one with a bundle of "
-        "this model, or give --storage",
+        "device file '%s' is of a model with other MoE layers than '%s': make one of this model (moec device "
+        "--shape), or give --storage",
         path, args->positional[0]);
 }
 

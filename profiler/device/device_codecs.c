@@ -5,6 +5,7 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/device/expert_codecs.h"
 #include "profiler/device/made_up_rows.h"
+#include "runtime/forward/steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,13 +85,14 @@ static uint64_t time_turns(struct turns *turns, uint64_t limit_ns)
     static const double middle[] = {0.5};
     float times[MOST_SAMPLES], scratch[MOST_SAMPLES];
     const size_t n_item = (turns->matrix.rows + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    const uint64_t work = (uint64_t)turns->matrix.rows * turns->matrix.columns;
     const uint64_t begun_ns = moec_now_ns();
     double median = 0;
     uint32_t n = 0;
     while (n < MOST_SAMPLES && (n < FEW_SAMPLES || moec_now_ns() - begun_ns < limit_ns)) {
         turns->matrix.data = turns->bytes + n % turns->n * turns->each_bytes;
         const uint64_t before_ns = moec_now_ns();
-        moec_parallel_for(&turns->forward->pool, n_item, product_item, turns);
+        moec_forward_run(turns->forward, n_item, work, product_item, turns);
         times[n++] = (float)(moec_now_ns() - before_ns);
     }
     moec_quantiles(times, scratch, n, middle, 1, &median);

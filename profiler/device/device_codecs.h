@@ -2,7 +2,7 @@
  * experts will take in codecs which the bundle at hand does not have (internal to profiler/device/).
  *
  * Of each codec that the bundle or a search has experts in, matrices of an expert's size with made-up weights are
- * multiplied in turn with one vector, on all threads, as the runtime does for one token: by rows, as up and gate
+ * multiplied in turn with one vector, on as many threads as the runtime takes for one token: by rows, as up and gate
  * are, and by sums of rows, as down is. So an expert's time is arithmetic over its projections' codecs. */
 #ifndef MOEC_PROFILER_DEVICE_CODECS_H
 #define MOEC_PROFILER_DEVICE_CODECS_H
