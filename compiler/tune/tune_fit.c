@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Thousandths of a prior and of a skipped weight at strength 1: routes that mostly change experts, that do
  * both, and that mostly leave them out. */
@@ -37,6 +38,15 @@ struct bracket {
     uint32_t n;
 };
 
+static void set_route(struct moec_decision_settings *settings, const struct ray *ray, double strength)
+{
+    const double prior = fmin(MOST_PRIOR, round(ray->prior * strength));
+    const double skip = fmin(MOST_SKIP, fmax(1, round(ray->skip * strength)));
+    const int n = snprintf(settings->route, sizeof settings->route, "cache-prior:%g", prior * 1e-3);
+    if (n > 0 && (size_t)n < sizeof settings->route)
+        (void)snprintf(settings->route + n, sizeof settings->route - (size_t)n, ":skip:%g", skip * 1e-3);
+}
+
 static struct moec_decision_settings settings_of(const struct tune *tune, uint32_t draft,
                                                  const struct ray *ray, double strength)
 {
@@ -46,11 +56,7 @@ static struct moec_decision_settings settings_of(const struct tune *tune, uint32
         settings.keep_top = 0;
         return settings;
     }
-    const double prior = fmin(MOST_PRIOR, round(ray->prior * strength));
-    const double skip = fmin(MOST_SKIP, fmax(1, round(ray->skip * strength)));
-    const int n = snprintf(settings.route, sizeof settings.route, "cache-prior:%g", prior * 1e-3);
-    if (n > 0 && (size_t)n < sizeof settings.route)
-        (void)snprintf(settings.route + n, sizeof settings.route - (size_t)n, ":skip:%g", skip * 1e-3);
+    set_route(&settings, ray, strength);
     return settings;
 }
 
@@ -141,6 +147,67 @@ static enum moec_status try_plain(struct tune *tune, uint32_t draft, struct moec
     expect(tune, report->n_candidate);
     MOEC_TRY(measure(tune, draft, &settings, &report->plain[draft], err));
     report->candidates[report->n_candidate++] = report->plain[draft];
+    return MOEC_OK;
+}
+
+/* ---- once the selection part is known ---- */
+
+bool moec_tune_fit_between(const struct moec_tune_candidate *within, const struct moec_tune_candidate *beyond,
+                           double target, struct moec_decision_settings *out)
+{
+    struct moec_route mild = {0}, strong = {0};
+    struct moec_error ignored = {0};
+    const double low = within->chosen.loss, high = beyond->chosen.loss, aim = AIM * target;
+    if (within->draft != beyond->draft || aim - low < NEAR * target || high - low < NEAR * target ||
+        (within->settings.route[0] != '\0' &&
+         moec_route_read(within->settings.route, &mild, &ignored) != MOEC_OK) ||
+        moec_route_read(beyond->settings.route, &strong, &ignored) != MOEC_OK)
+        return false;
+    const double part = fmin(0.8, fmax(0.2, (aim - low) / (high - low)));
+    const struct ray between = {
+        (uint32_t)lround(1e3 * ((double)mild.share + part * (double)(strong.share - mild.share))),
+        (uint32_t)lround(1e3 * ((double)mild.skip + part * (double)(strong.skip - mild.skip)))};
+    *out = beyond->settings;
+    set_route(out, &between, 1);
+    return strcmp(out->route, beyond->settings.route) != 0 && strcmp(out->route, within->settings.route) != 0;
+}
+
+/* Of the draft's candidates that are faster and lose more, the slowest; NULL: there is none that would pay. */
+static const struct moec_tune_candidate *find_beyond(const struct tune *tune,
+                                                     const struct moec_tune_candidate *within)
+{
+    const struct moec_tune_report *report = tune->report;
+    const struct moec_tune_candidate *best = NULL;
+    const double most = WORTH * moec_tune_amount(tune, within);
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
+        const struct moec_tune_candidate *candidate = &report->candidates[i];
+        const double amount = moec_tune_amount(tune, candidate);
+        if (candidate->draft == within->draft && moec_decision_settings_are_on(&candidate->settings) &&
+            candidate->chosen.loss > within->chosen.loss && amount < most &&
+            (best == NULL || amount > moec_tune_amount(tune, best)))
+            best = candidate;
+    }
+    return best;
+}
+
+enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added, struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    struct moec_decision_settings settings;
+    *is_added = false;
+    if (report->n_sequence == 0 || report->n_candidate >= tune->options->fit->n_measured)
+        return MOEC_OK;
+    const struct moec_tune_candidate *within = &report->candidates[report->sequence[report->n_sequence - 1]];
+    const struct moec_tune_candidate *beyond = find_beyond(tune, within);
+    if (beyond == NULL || !moec_tune_fit_between(within, beyond, tune->options->trial.max_loss, &settings))
+        return MOEC_OK;
+    struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
+    MOEC_TRY(measure(tune, within->draft, &settings, candidate, err));
+    struct moec_tune_candidate again = *candidate;
+    MOEC_TRY(moec_tune_measure(tune, MOEC_PART_SELECT, &again, &candidate->chosen, err));
+    candidate->is_on_front = true;
+    report->n_candidate++;
+    *is_added = true;
     return MOEC_OK;
 }
 

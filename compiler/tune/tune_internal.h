@@ -112,6 +112,15 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_fit_search(struct tune *tune, struct
 bool moec_tune_fit_admits(const struct tune *tune, const struct moec_tune_candidate *candidate);
 /* Measures every draft's bits alone, as the report's plain and candidates, and finds what compile would write. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_try_plain(struct tune *tune, struct moec_error *err);
+/* Settings between two candidates of one draft, of which the first is `within` the loss and the other `beyond` it, by
+ * their chosen losses: where the loss is expected at the aim. False where no such try pays, or there are none. */
+bool moec_tune_fit_between(const struct moec_tune_candidate *within, const struct moec_tune_candidate *beyond,
+                           double target, struct moec_decision_settings *out);
+/* What the selection part shows of a draft's bits, which were fitted to the search part, moves where the loss is spent:
+ * tries once between the fastest that is tested and what follows it, on both parts, as the report's next candidate and
+ * on its front. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added,
+                                                       struct moec_error *err);
 /* Puts that draft into the sequence where it is on the front. */
 void moec_tune_fit_add_compiled(const struct tune *tune);
 /* How many windows of the certificate part the sequence is tested on. Errors: MOEC_ERR_MEMORY. */

@@ -42,6 +42,8 @@ static const uint32_t left_out[] = {300, 450, 550, 600, 650, 700, 750, 800, 850,
  * target: milder ones read more. */
 static const double plan_goals[] = {1, 0.75};
 #define N_PLAN_GOAL (sizeof plan_goals / sizeof *plan_goals)
+/* Tries of a fit once the selection part is known. */
+#define MOST_REFINED 2u
 /* Settings that shares are tried with: none, and some of the front. */
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
 #define N_DECIDED                                                                                            \
@@ -642,8 +644,15 @@ enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *e
         keep_sequence(report);
     }
     MOEC_TRY(moec_tune_select(tune, err));
-    if (tune->options->fit != NULL)
-        moec_tune_fit_add_compiled(tune);
+    if (tune->options->fit == NULL)
+        return MOEC_OK;
+    bool is_added = tune->trial.n_select > 0;
+    for (uint32_t i = 0; i < MOST_REFINED && is_added; i++) {
+        MOEC_TRY(moec_tune_fit_refine(tune, &is_added, err));
+        if (is_added)
+            choose_selected(tune);
+    }
+    moec_tune_fit_add_compiled(tune);
     return MOEC_OK;
 }
 
