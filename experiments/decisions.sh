@@ -208,6 +208,7 @@ tuned() {
     # shellcheck disable=SC2086
     json "$here/tunings/$tuning.json" "$moec" tune "$here/$bundle.moec" --data "$calibration" --reference "$model" \
         --max-loss "${TARGET:-2%}" --decide all --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec" || {
+        [ $? -eq 1 ] || exit 1 # another error than that nothing is proven
         say "no settings of $tuning are proven"
         : >"$here/tunings/$tuning.unproven"
         return 0
@@ -560,7 +561,7 @@ timed() {
     done
 }
 
-# fitting OPTIONS...: sets $slots, the most of a logical cache that stay in equal memory by these decisions, and
+# fitting BUNDLE OPTIONS...: sets $slots, the most of a logical cache that stay in equal memory by these decisions, and
 # $low_slots, half as many. Records of several sizes make fewer than the share of the bytes. Asked once.
 fitting() {
     found=$here/decoding/slots-$share$(printf %s "$*" | tr -c 'a-z0-9.-' _)
@@ -568,14 +569,16 @@ fitting() {
     read -r slots low_slots <"$found"
 }
 fit_slots() {
-    slots=$(((n_expert * share * static + 100 * base - 1) / (100 * base) + 1))
+    bundle=$1 own=$(expert_bytes "$here/$1.moec")
+    shift
+    slots=$(((n_expert * share * static + 100 * own - 1) / (100 * own) + 1))
     [ "$slots" -le "$n_expert" ] || slots=$((n_expert + 1))
     while [ "$slots" -gt "$top_k" ]; do
         slots=$((slots - 1)) low_slots=$((slots / 2)) low=
         [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
         case $* in *hobbit*) low="--low-slots $low_slots" ;; esac
         # shellcheck disable=SC2086
-        if "$moec" bench "$here/base.moec" --modes cache --evict lru --predict none --memory "$(equal_memory base)" "$@" \
+        if "$moec" bench "$here/$bundle.moec" --modes cache --evict lru --predict none --memory "$(equal_memory "$bundle")" "$@" \
             --slots "$slots" $low --data "$test" --samples 1 --prompt-tokens 1 --tokens 1 --quiet --json |
             grep -m 1 '"keeps_logical_cache"' | grep -q true; then
             echo "$slots $low_slots" >"$found"
@@ -586,22 +589,24 @@ fit_slots() {
 }
 
 # Decoding on slow storage: a bundle that spends the whole target on bits, and one that leaves half of it to decisions,
-# in the same memory. Settings are certified on other windows than bits, so that one promise is kept. Of decisions with a
-# precision a third of the slots are low copies.
+# in the same memory. Settings are certified on other windows than bits, so that one promise is kept. Precisions need high
+# copies of more bits than the low ones: where two bits lose next to nothing, half of the target buys no more, so they start
+# from four bits. A third of their slots are low copies.
 decoding() {
     [ "$top_k" -gt 1 ] || return 0
     mkdir -p "$here/decoding"
     json "$here/static.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${TARGET:-2%}" --force \
         -o "$here/static.moec"
-    json "$here/base.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${HALF_TARGET:-1%}" --copies 2 \
-        --force -o "$here/base.moec"
-    static=$(expert_bytes "$here/static.moec") base=$(expert_bytes "$here/base.moec")
+    json "$here/base.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${HALF_TARGET:-1%}" --force \
+        -o "$here/base.moec"
+    known base-4-2 4 2
+    static=$(expert_bytes "$here/static.moec")
     for share in 25 50; do
-        fitting --route top-k
+        fitting base --route top-k
         tuned "decoding-route-$share" base --with route,skip --slots "$slots" --seed 11
-        fitting --precision hobbit:0.6:0.9
+        fitting base-4-2 --precision hobbit:0.6:0.9
         for with in precision route,precision; do
-            tuned "decoding-$with-$share" base --with "$with" --slots "$slots" --low-slots "$low_slots" --seed 11
+            tuned "decoding-$with-$share" base-4-2 --with "$with" --slots "$slots" --low-slots "$low_slots" --seed 11
         done
         timed static static
         for with in route precision route,precision; do
@@ -611,6 +616,7 @@ decoding() {
 }
 leaves_decoding() {
     [ "$top_k" -gt 1 ] || return 0
+    echo base base-4-2
     for share in 25 50; do
         for with in route precision route,precision; do judged "decoding-$with-$share"; done
         for predict in ${PREDICTORS:-none gate}; do echo "decoding/static-$share-550-$predict"; done

@@ -103,6 +103,18 @@ try 0 "a second run" experiments/decisions.sh "$folder"
 if grep -q 'moec' "$work/stderr"; then fail "measures nothing again"; else pass "measures nothing again"; fi
 if cmp -s "$folder/report.html" "$work/first.html"; then pass "and gives the same page"; else fail "and gives the same page"; fi
 
+# A setting that nothing proves is a finding, another failure of the verb is not.
+mv "$folder/sample/tunings/with-route.json" "$work/with-route.json"
+printf '#!/bin/sh\nexit 2\n' >"$work/refusing"
+printf '#!/bin/sh\nexit 1\n' >"$work/unproven"
+chmod +x "$work/refusing" "$work/unproven"
+MOEC=$work/refusing PARTS=tunings try 1 "a tuning that is refused" experiments/decisions.sh "$folder"
+try 1 "counts as none" test -e "$folder/sample/tunings/with-route.unproven"
+MOEC=$work/unproven PARTS=tunings try 0 "one that proves nothing" experiments/decisions.sh "$folder"
+says stderr 'no settings of with-route are proven' "is told"
+mv "$work/with-route.json" "$folder/sample/tunings/with-route.json"
+rm "$folder/sample/tunings/with-route.unproven"
+
 mv "$folder/sample/studies.h5" "$work/studies.h5"
 try 1 "results that the page does not find" experiments/decisions.sh "$folder"
 says stderr "sample_findings.tsv' has nothing measured of 'Fig. 2'" "fail a whole run"
