@@ -76,8 +76,8 @@ struct moec_compile_offer {
     uint8_t fitted[MOEC_CODEC_TABLE];      /* 1 + a codec's place among those of `experts`; 0 = not there */
     struct moec_expert_fit *experts[MOEC_COMPILE_MAX_FITS]; /* (n_fit), each the base of the next one */
     uint32_t n_fit;
-    uint32_t n_expert_codec;                /* that they fit experts at */
-    struct moec_harm look;                  /* of experts whose codes were not fitted */
+    uint32_t n_expert_codec; /* that they fit experts at */
+    struct moec_harm look;   /* of experts in the codec that is looked at, and in their source's */
     struct moec_policy_matrix *matrices;    /* (n_matrix) in the order of plans; none: not to be searched */
     struct moec_harm_matrix *harm_matrices; /* (n_matrix) */
     uint32_t n_matrix;
@@ -406,6 +406,10 @@ void moec_compile_variants_release(struct moec_compile_run *run);
 MOEC_WARN_UNUSED enum moec_status
 moec_compile_further_codecs(struct moec_codec codecs[static MOEC_CODEC_TABLE], struct moec_error *err);
 bool moec_compile_is_for_experts(uint32_t number);
+/* The codec in which experts are looked at before they are fitted: one that is quickly encoded, and whose error is
+ * about that of fitted codes of 2 bits. Its number is one that no plan has. */
+#define MOEC_COMPILE_LOOK_NUMBER (MOEC_CODEC_TABLE - 1u)
+MOEC_WARN_UNUSED enum moec_status moec_compile_look_codec(struct moec_codec *codec, struct moec_error *err);
 /* The number with the fewest bits that dense matrices may have. */
 uint32_t moec_compile_smallest_dense(void);
 /* Who encodes the experts of plans: NULL = the checkpoint. */
@@ -423,6 +427,9 @@ moec_compile_fit_experts(struct moec_compile_run *run, const struct moec_compile
  * and with `has_dense` of dense matrices. `expert_error` as in struct moec_harm_errors. */
 struct moec_compile_harm {
     const double *experts;
+    const uint8_t *numbers; /* (n_number) of experts, and */
+    const uint32_t *bits;   /* their bits; NULL: those offered */
+    uint32_t n_number;
     bool has_dense, is_look;
     double (*expert_error)(void *context, uint32_t ordinal, uint32_t expert, enum moec_projection projection,
                            uint32_t number);

@@ -35,6 +35,13 @@ enum moec_status moec_compile_further_codecs(struct moec_codec codecs[static MOE
     return MOEC_OK;
 }
 
+enum moec_status moec_compile_look_codec(struct moec_codec *codec, struct moec_error *err)
+{
+    MOEC_TRY(moec_codec_for_bits(3, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_DTYPE_F32, codec, err));
+    codec->quantizer = MOEC_QUANTIZER_LINEAR;
+    return MOEC_OK;
+}
+
 bool moec_compile_is_for_experts(uint32_t number)
 {
     return number < FIRST || (number < FIRST + N_FURTHER && further[number - FIRST].is_for_experts);
@@ -117,6 +124,7 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
             codecs[request.n_codec++] = (struct moec_expert_fit_codec){
                 run->codecs[FIRST + i],
                 1u << MOEC_PROJECTION_GATE | 1u << MOEC_PROJECTION_UP | 1u << MOEC_PROJECTION_DOWN};
+    MOEC_TRY(moec_compile_look_codec(&request.plain, err));
     MOEC_TRY(moec_expert_fit_create(&request, &fit, err));
     offer->experts[offer->n_fit++] = fit;
     moec_variants_set_encoder(run->variants, moec_expert_fit_encoder(fit));
@@ -289,9 +297,9 @@ enum moec_status moec_compile_measure_harm(struct moec_compile_run *run, const s
         .kernels = run->options->kernels,
         .n_threads = run->options->n_threads,
         .arithmetic = run->options->arithmetic,
-        .numbers = offer->numbers,
-        .bits = offer->bits,
-        .n_number = offer->n_number,
+        .numbers = what->numbers != NULL ? what->numbers : offer->numbers,
+        .bits = what->numbers != NULL ? what->bits : offer->bits,
+        .n_number = what->numbers != NULL ? what->n_number : offer->n_number,
         .activations = run->profile->activations,
         .dense = offer->harm_matrices,
         .n_dense = what->has_dense ? offer->n_matrix : 0,

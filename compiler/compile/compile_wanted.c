@@ -1,14 +1,14 @@
 /* Which variants of experts are fitted, where a loss says what plans may take. Fitting all of them takes half of a
  * compile, and a plan has one for each projection.
  *
- * Before the fit, harm is measured of codes that each weight got by itself, at the lowest bits. GPTQ then makes a share
- * of their error, and a codec of more bits a share of that: so the harm of all variants is foretold, and with it what a
- * plan takes that loses as much as the target (moec_harm_choose). What plans of .4 and of 1.5 times as much take is
- * wanted, for a share that is not known yet, and for the safer plans of a certificate.
+ * Before the fit, harm is measured of plain codes that are quickly encoded. Fitted codes have a share of their error,
+ * and those of more bits a share of that: so the harm of all variants is foretold, and with it what a plan takes that
+ * loses as much as the target (moec_harm_choose). What plans of a third to 1.5 times as much take is wanted, for a
+ * share that is not known yet, and for the safer plans of a certificate.
  *
  * After the fit, the errors of what was fitted are known, and the harm of each unit follows from them: what was
- * measured before, as many times as the error is of that which codes without GPTQ are foretold to have. If plans near
- * the target then take something else in more than a few places, this is fitted too. */
+ * measured before, as many times as the error is of that of the plain codes (moec_gptq_noise). If plans near the target
+ * then take something else in more than a few places, this is fitted too. */
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
 
@@ -16,11 +16,12 @@
 #include <math.h>
 #include <string.h>
 
-#define PLAIN_ERROR  0.0737 /* of shift codes of 2 bits, relative to the weights' square (shift.h) */
+#define LOOK_ERROR   0.04   /* about, relative to the weights' square, of the codec that is looked at */
+#define LOWEST_ERROR 0.0737 /* of shift codes of 2 bits (formats/codec/shift.h) */
 #define FITTED_SHARE 0.5    /* of it that GPTQ leaves, before it is known */
-#define LEAST        0.4    /* shares of the target: before the fit, */
+#define LEAST        0.33   /* shares of the target: before the fit, */
 #define MOST         1.5
-#define LEAST_KNOWN  0.5 /* and afterwards */
+#define LEAST_KNOWN  0.6 /* and afterwards */
 #define MOST_KNOWN   1.0
 #define FEW          64u /* one unit of so many may do without what it would take */
 
@@ -113,26 +114,65 @@ out:
 
 /* ---- before the fit ---- */
 
-/* Only of the lowest number is something measured; the others have a quarter of its error for each bit. */
-static double lowest_error(void *context, uint32_t ordinal, uint32_t expert, enum moec_projection projection,
-                           uint32_t number)
+/* Of the codec that is looked at something is measured. */
+static double look_error(void *context, uint32_t ordinal, uint32_t expert, enum moec_projection projection,
+                         uint32_t number)
 {
-    const struct moec_compile_run *run = context;
+    (void)context;
     (void)ordinal;
     (void)expert;
     (void)projection;
-    return number == run->offer.numbers[0] ? 1 : -1;
+    return number == MOEC_COMPILE_LOOK_NUMBER ? 1 : -1;
+}
+
+static enum moec_status look(struct moec_compile_run *run, struct moec_error *err)
+{
+    const uint8_t numbers[] = {MOEC_COMPILE_LOOK_NUMBER, 16};
+    const uint32_t bits[] = {3, 16};
+    const struct moec_compile_harm experts = {
+        .numbers = numbers, .bits = bits, .n_number = 2, .is_look = true, .expert_error = look_error};
+    struct moec_codec codec;
+    MOEC_TRY(moec_compile_look_codec(&codec, err));
+    MOEC_TRY(moec_variants_set_codec(run->variants, MOEC_COMPILE_LOOK_NUMBER, codec, err));
+    return moec_compile_measure_harm(run, &experts, &run->offer.look, err);
+}
+
+/* The harm of a unit at the lowest number, before its fit. */
+static double foretold(const struct moec_compile_run *run, uint32_t s, uint32_t e, enum moec_projection p)
+{
+    return FITTED_SHARE * LOWEST_ERROR / LOOK_ERROR * moec_harm_expert(&run->offer.look, s, e, p)[0];
+}
+
+/* The same at all numbers, as struct moec_harm has it; the caller's. */
+static enum moec_status foretell(const struct moec_compile_run *run, struct moec_harm *harm,
+                                 struct moec_error *err)
+{
+    const struct moec_compile_offer *offer = &run->offer;
+    *harm = (struct moec_harm){
+        .n_layer = offer->look.n_layer, .n_expert = offer->look.n_expert, .n_number = offer->n_number};
+    MOEC_TRY(moec_alloc((void **)&harm->experts, count_units(run) * harm->n_number, sizeof *harm->experts,
+                        "the model of harm", err));
+    for (uint32_t s = 0; s < harm->n_layer; s++)
+        for (uint32_t e = 0; e < harm->n_expert; e++)
+            for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+                for (uint32_t i = 0; i < harm->n_number; i++)
+                    moec_harm_expert(harm, s, e, (enum moec_projection)p)[i] =
+                        foretold(run, s, e, (enum moec_projection)p) *
+                        pow(0.25, (double)offer->bits[i] - offer->bits[0]);
+    return MOEC_OK;
 }
 
 enum moec_status moec_compile_wanted_foretell(struct moec_compile_run *run, uint8_t **wanted,
                                               struct moec_error *err)
 {
-    const struct moec_compile_harm experts = {.is_look = true, .expert_error = lowest_error};
+    struct moec_harm harm = {0};
     MOEC_TRY(moec_alloc((void **)wanted, count_units(run), 1, "what is wanted of experts", err));
-    enum moec_status status = moec_compile_measure_harm(run, &experts, &run->offer.look, err);
+    enum moec_status status = look(run, err);
     if (status == MOEC_OK)
-        status = want_between(run, &run->offer.look, LEAST * target_kl(run) / FITTED_SHARE,
-                              MOST * target_kl(run) / FITTED_SHARE, *wanted, err);
+        status = foretell(run, &harm, err);
+    if (status == MOEC_OK)
+        status = want_between(run, &harm, LEAST * target_kl(run), MOST * target_kl(run), *wanted, err);
+    moec_harm_release(&harm);
     if (status != MOEC_OK) {
         free(*wanted);
         *wanted = NULL;
@@ -149,11 +189,11 @@ static void list_harm(const struct moec_compile_run *run, uint32_t s, uint32_t e
 {
     const struct moec_compile_offer *offer = &run->offer;
     const double look = moec_harm_expert(&offer->look, s, e, p)[0];
-    double known = FITTED_SHARE * look, known_bits = offer->bits[0];
+    double known = foretold(run, s, e, p), known_bits = offer->bits[0];
     for (uint32_t i = offer->n_number; i-- > 0;) { /* the lowest that is fitted */
         const double error = moec_compile_expert_error(run, s, e, p, offer->numbers[i], true);
         if (error > 0) {
-            known = look * error / PLAIN_ERROR;
+            known = look * error;
             known_bits = offer->bits[i];
         }
     }
@@ -161,7 +201,7 @@ static void list_harm(const struct moec_compile_run *run, uint32_t s, uint32_t e
         const double error = moec_compile_expert_error(run, s, e, p, offer->numbers[i], true);
         fitted[i] = error >= 0 || offer->fitted[offer->numbers[i]] == 0;
         if (error > 0) {
-            known = look * error / PLAIN_ERROR;
+            known = look * error;
             known_bits = offer->bits[i];
         }
         harm[i] = known * pow(0.25, (double)offer->bits[i] - known_bits);
@@ -223,12 +263,14 @@ static enum moec_status find_lacking(struct moec_compile_run *run, uint8_t *want
 
 enum moec_status moec_compile_wanted_settle(struct moec_compile_run *run, struct moec_error *err)
 {
-    const struct moec_compile_harm dense = {
-        .experts = run->offer.look.experts, .has_dense = true, .expert_error = lowest_error};
+    struct moec_compile_harm dense = {.has_dense = true, .expert_error = look_error};
+    struct moec_harm harm = {0};
     enum moec_status status = MOEC_OK;
     uint8_t *wanted = NULL;
     MOEC_TRY(moec_alloc((void **)&wanted, count_units(run), 1, "what is wanted of experts", err));
     moec_compile_begin(run, MOEC_STAGE_HARM);
+    MOEC_TRY_OUT(foretell(run, &harm, err));
+    dense.experts = harm.experts;
     MOEC_TRY_OUT(moec_compile_measure_harm(run, &dense, &run->offer.harm, err));
     while (run->offer.n_fit < MOEC_COMPILE_MAX_FITS) {
         size_t n_lacking = 0;
@@ -242,6 +284,7 @@ enum moec_status moec_compile_wanted_settle(struct moec_compile_run *run, struct
     }
     (void)weigh(run, true, NULL);
 out:
+    moec_harm_release(&harm);
     free(wanted);
     return status;
 }

@@ -216,6 +216,19 @@ static enum moec_status encode_matrix(struct moec_expert_fit *fit, const struct 
     return MOEC_OK;
 }
 
+static enum moec_status measure_noise(struct moec_expert_fit *fit, const struct moec_gptq *gptq,
+                                      const struct moec_gptq_matrix *matrix, double *noise,
+                                      struct moec_error *err)
+{
+    const uint32_t n = matrix->columns;
+    for (uint32_t r = 0; r < matrix->n_row && fit->plain.dtype != MOEC_DTYPE_F32; r++) {
+        MOEC_TRY(moec_codec_encode_row(fit->plain, matrix->weights + (size_t)r * n, n, fit->encoded, err));
+        moec_codec_decode_row(fit->plain, fit->encoded, n, fit->decoded + (size_t)r * n);
+    }
+    *noise = fit->plain.dtype != MOEC_DTYPE_F32 ? moec_gptq_noise(gptq, matrix, fit->decoded) : 0;
+    return MOEC_OK;
+}
+
 /* With the codecs that take inputs in the order of columns, or with the others. */
 static enum moec_status encode_projection(struct moec_expert_fit *fit, const struct moec_gptq *gptq,
                                           size_t expert, uint32_t p, bool by_column, struct moec_error *err)
@@ -230,9 +243,10 @@ static enum moec_status encode_projection(struct moec_expert_fit *fit, const str
         uint8_t *rows = is_kept(fit, c, p) ? rows_of(fit, expert, p, c) : fit->encoded;
         if (!has_bit(fit->left, expert, p, c) || is_by_column(fit, c, p) != by_column)
             continue;
-        if (facts[FACT_ENERGY] == 0)
+        if (facts[FACT_ENERGY] == 0) {
             MOEC_TRY(measure(fit, gptq, &matrix, NULL, &facts[FACT_ENERGY], err));
-        facts[FACT_NOISE] = moec_gptq_noise(gptq, &matrix);
+            MOEC_TRY(measure_noise(fit, gptq, &matrix, &facts[FACT_NOISE], err));
+        }
         MOEC_TRY(encode_matrix(fit, gptq, &matrix, codec, rows, err));
         for (uint32_t r = 0; r < n_ff; r++)
             moec_codec_decode_row(codec, rows + r * row_bytes, n_embd, fit->decoded + (size_t)r * n_embd);
@@ -512,7 +526,8 @@ static enum moec_status make_room(struct moec_expert_fit *fit, const struct moec
     const char *what = "an expert to encode";
     const size_t n_weight = (size_t)fit->config->n_ff_expert * fit->config->n_embd;
     const size_t stride = moec_forward_stride(fit->config);
-    size_t n_bytes = 0;
+    size_t n_bytes =
+        fit->plain.dtype != MOEC_DTYPE_F32 ? moec_codec_row_bytes(fit->plain, fit->config->n_embd) : 0;
     for (uint32_t c = 0; c < fit->n_codec; c++) {
         const size_t n = matrix_bytes(fit, fit->codecs[c].codec);
         n_bytes = n > n_bytes ? n : n_bytes;
@@ -611,6 +626,7 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
                                                   : &fit->own_encoder.encoder;
     fit->config = moec_checkpoint_config(request->checkpoint);
     fit->n_codec = request->n_codec;
+    fit->plain = request->plain;
     fit->pool = moec_pool_make(request->n_threads);
     fit->progress = request->progress;
     fit->n_total = (uint64_t)moec_config_moe_count(fit->config) * fit->config->n_expert;

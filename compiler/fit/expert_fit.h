@@ -45,6 +45,7 @@ struct moec_expert_fit_request {
     /* (MoE layers, n_expert, MOEC_PROJECTION_COUNT) sums of 1u << codec: those that each is wanted at; NULL = all.
      * Borrowed while creating. */
     const uint8_t *wanted;
+    struct moec_codec plain; /* that noise is of (moec_gptq_noise); F32: of none */
     /* Who encodes projections that this fit does not have, borrowed until free; NULL = the checkpoint. */
     const struct moec_expert_encoder *base;
     uint64_t memory_bytes; /* of moments; one expert's are always taken. 0 = no bound */
@@ -82,7 +83,8 @@ const struct moec_expert_encoder *moec_expert_fit_encoder(const struct moec_expe
 
 /* Sum over the expert's tokens of g^2 |(W - Q) x|^2, after H above, with codec `index` of the request, and
  * of g^2 |W x|^2. 0 for a projection that the codec is not for, or that an expert does not have; negative where it was
- * not wanted. `noise`: moec_gptq_noise of the projection, 0 where nothing was wanted of it or no token reached it. */
+ * not wanted. `noise`: moec_gptq_noise of the projection in the request's plain codec, 0 where nothing was wanted of
+ * it or no token reached it. */
 double moec_expert_fit_error(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,
                              enum moec_projection projection, uint32_t index);
 double moec_expert_fit_energy(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,

@@ -32,6 +32,7 @@ struct moec_expert_fit {
     const struct moec_config *config;
     struct moec_expert_fit_codec *codecs; /* (n_codec), owned */
     uint32_t n_codec;
+    struct moec_codec plain; /* that noise is of */
     struct moec_pool pool;
     uint8_t *wanted;          /* (MoE layers, n_expert, projections): 1u << codec, several added; owned */
     struct moec_states store; /* encoded rows of all experts, one after the other */

@@ -269,20 +269,22 @@ static double damping_share(const struct moec_gptq *gptq, enum moec_gptq_order o
                                        : MOEC_GPTQ_FIT_DAMPING + MOEC_GPTQ_FIT_TOKENS / gptq->n_token;
 }
 
-double moec_gptq_noise(const struct moec_gptq *gptq, const struct moec_gptq_matrix *matrix)
+double moec_gptq_noise(const struct moec_gptq *gptq, const struct moec_gptq_matrix *matrix,
+                       const float *decoded)
 {
     double sum = 0, trace = 0;
-    if (gptq == NULL || gptq->factored == MOEC_GPTQ_BY_INPUT || gptq->unit == NULL)
+    if (gptq == NULL || gptq->unit == NULL)
         return 0;
     for (uint32_t i = 0; i < gptq->n; i++)
         trace += gptq->h[row_offset(i) + i];
     const double added = damping_share(gptq, gptq->factored) * trace / gptq->n;
     for (uint32_t r = 0; r < matrix->n_row; r++) {
-        const float *weights = matrix->weights + (size_t)r * matrix->columns;
-        double square = 0;
-        for (uint32_t c = 0; c < matrix->columns; c++)
-            square += (double)weights[c] * (double)weights[c];
-        sum += square * (added + (matrix->by_input ? gptq->h[row_offset(r) + r] : trace / gptq->n));
+        const size_t at = (size_t)r * matrix->columns;
+        for (uint32_t c = 0; c < matrix->columns; c++) {
+            const double off = (double)matrix->weights[at + c] - (double)decoded[at + c];
+            const uint32_t input = matrix->by_input ? r : c;
+            sum += off * off * (added + gptq->h[row_offset(input) + input]);
+        }
     }
     return sum;
 }

@@ -109,9 +109,9 @@ MOEC_WARN_UNUSED enum moec_status moec_gptq_error(const struct moec_gptq *gptq, 
                                                   const struct moec_gptq_matrix *matrix, const float *decoded,
                                                   double *error, struct moec_error *err);
 
-/* What moec_gptq_error is foretold for errors that know nothing of the inputs and have the mean square of their row's
- * weights: codes that are chosen alone have so many times less as their relative error is. 0 without inputs, or
- * without `gptq`. */
-double moec_gptq_noise(const struct moec_gptq *gptq, const struct moec_gptq_matrix *matrix);
+/* What moec_gptq_error would be if the errors of `decoded` had nothing in common: of codes that were chosen without a
+ * look at the inputs, nearly what it is, for a hundredth of the work. 0 without inputs, or without `gptq`. */
+double moec_gptq_noise(const struct moec_gptq *gptq, const struct moec_gptq_matrix *matrix,
+                       const float *decoded);
 
 #endif

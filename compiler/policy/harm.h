@@ -12,8 +12,8 @@
  *             other codecs scaled by GPTQ's own error on the expert's inputs. Matrices of a role take in
  *             proportion to their relative error on their inputs.
  *
- * A compile for a loss measures classes and shares before it fits experts, of codes at the lowest bits that each weight
- * got by itself, and scales them by what is fitted afterwards (compiler/compile/compile_wanted.c).
+ * A compile for a loss measures classes and shares before it fits experts, of plain codes, and scales them by what is
+ * fitted afterwards (compiler/compile/compile_wanted.c).
  *
  * Codecs without an error of their own (8 bits and above by the linear quantizer) are extrapolated: a bit
  * more has a quarter of the squared error. On models with an encoder, whose errors are not local, shares are

@@ -297,6 +297,7 @@ static void test_expert_fit__encodes_what_is_wanted(void **state)
                                               .windows = &bench.windows,
                                               .codecs = codecs,
                                               .n_codec = 2,
+                                              .plain = codec_of(3, MOEC_QUANTIZER_LINEAR),
                                               .n_threads = 2};
     struct moec_expert_fit *all = NULL, *first = NULL, *second = NULL;
     MUST(moec_expert_fit_create(&request, &all, &err));
