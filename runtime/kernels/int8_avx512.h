@@ -311,7 +311,8 @@ INLINE struct codes shift_codes(const uint32_t bits, const uint8_t *bytes, const
     return codes;
 }
 
-/* Levels of four rows side by side, and what is summed with them, in the order of codes that words_quads gives. */
+/* ---- shift codes of four rows ---- */
+
 #define HAS_QUADS
 
 INLINE void shift_quads(const uint32_t bits, const uint8_t *const at[4], const bool is_first, words out[8])

@@ -33,6 +33,11 @@
  * OFFSET(dtype) and words_dot(dtype, sums, codes, q): each 32-bit integer of sums plus four products of bytes
  * q with codes less OFFSET; words_sum_quads(sums, q): plus the four bytes alone
  *
+ * HAS_QUADS, where a set takes shift codes of four rows apart at once, which saves words_quads: shift_quads(bits, at,
+ * is_first, out) gives codes of a span of the rows at at[0..4) as words_quads does, columns in an order of the set;
+ * shift_quads_products(bits, at, is_first, q, sums) multiplies them at once; shift_quads_order(sums) puts sums of them
+ * into the order that words_quads has
+ *
  * codes_store(codes, less, at): the codes of a span less a number, TILE_OFFSET less OFFSET, in their order
  *
  * ROWS_OF_TILE rows are multiplied with a tile of tokens at once, whose sums are ROWS_OF_TILE registers. A

@@ -5,7 +5,7 @@
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
  * of codes that products take at once; even), FEW_ROWS and FEW_TOKENS (the same of a few tokens) and
  * ROWS_AT_ONCE (the same of trellises and MXFP4's down), with SET_LIFTS whether it decodes blocks of INT8 |
- * LIFTED, and with SET_NEAR and SET_ACROSS whether it has registers for the loops of
+ * LIFTED, with SET_PAIRS whether it decodes shift codes two blocks at a time, and with SET_NEAR and SET_ACROSS whether it has registers for the loops of
  * kernels_near.h and kernels_across.h.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
