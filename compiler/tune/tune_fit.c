@@ -24,8 +24,10 @@ static const struct ray {
 #define FIRST_TRY  0.7  /* strength */
 #define STRONGER   1.6
 /* What tries are hoped to leave of a token's time, where none was made, unless other tries left less, or none went
- * beyond the aim. And of the best time so far what a further try must hope for. */
+ * beyond the aim. Another ray is hoped to leave a little less than those that were tried: else none would be, once the
+ * first had spent the loss. And of the best time so far what a further try must hope for. */
 #define HOPE_UNTRIED 0.6
+#define HOPE_OTHER   0.93
 #define HOPE_MILD    0.8
 #define WORTH        0.98
 
@@ -100,7 +102,7 @@ static double promise(const struct bracket *bracket, double target, double hope)
         (bracket->has_high && bracket->high_loss - bracket->low_loss < NEAR * target))
         return INFINITY;
     if (!bracket->has_high)
-        return bracket->low_ns * (bracket->n == 0 ? hope : HOPE_MILD);
+        return bracket->low_ns * (bracket->n == 0 ? HOPE_OTHER * hope : HOPE_MILD);
     return bracket->low_ns + meeting(bracket, aim) * (bracket->high_ns - bracket->low_ns);
 }
 
