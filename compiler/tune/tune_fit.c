@@ -19,7 +19,7 @@ static const struct ray {
 #define MOST_SKIP  500
 /* Of the target, the loss on the search part that tries aim at: the certificate's interval needs the rest. */
 #define AIM        0.93
-#define NEAR       0.04 /* of the target: no closer try pays */
+#define NEAR       0.06 /* of the target: no closer try pays */
 #define MOST_TRIES 5    /* of a plan along a ray */
 #define FIRST_TRY  0.7  /* strength */
 #define STRONGER   1.6
