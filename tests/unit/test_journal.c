@@ -372,10 +372,11 @@ static void test_unit__a_phase_of_studies(void **state)
     char *folder = temporary_folder(), *path = temporary_path(folder, "x.journal");
     struct moec_job_text text = {.n_bytes = 0};
     struct moec_error err = {0};
+    const struct moec_profile_options options = {0};
     n_phase = 0;
     for (int run = 0; run < 2; run++) {
         struct moec_profile profile = {0};
-        struct moec_profile_job job = {.profile = &profile, .multiply_adds = 5};
+        struct moec_profile_job job = {.profile = &profile, .options = &options, .multiply_adds = 5};
         struct moec_study earlier = {.name = "other/study"};
         assert_status(moec_studies_add(&profile.studies, &earlier, NULL, &err), MOEC_OK, err);
         assert_status(moec_units_open(path, run > 0 ? MOEC_UNITS_RESUME : MOEC_UNITS_NEW, &text, NULL,
