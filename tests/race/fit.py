@@ -42,6 +42,7 @@ HAND = [
 class Race:
     def __init__(self, options):
         self.options = options
+        self.losses = {}  # by bundle and options: storage changes none
         os.makedirs(options.work, exist_ok=True)
 
     def run(self, *words):
@@ -133,6 +134,12 @@ class Race:
         return [self.best(rows) for rows in turns]
 
     def loss(self, bundle, extra):
+        key = (bundle, *extra)
+        if key not in self.losses:
+            self.losses[key] = self.evaluate(bundle, extra)
+        return self.losses[key]
+
+    def evaluate(self, bundle, extra):
         said = json.loads(self.run("eval", bundle, "--reference", self.options.model, "--data", self.options.test,
                                    *self.samples(), "--json", *extra))
         return said["loss"]["loss"] if isinstance(said["loss"], dict) else said["loss"]
@@ -148,7 +155,7 @@ class Race:
             slots = str(max(self.options.top_k, int(kept * n_expert)))
             words = [slots if word == "SLOTS" else word for word in words]
             if "--modes" not in words and ("--route" in words or "--precision" in words):
-                if self.loss(bundle, [word for word in words]) > self.options.max_loss:
+                if self.loss(bundle, words) > self.options.max_loss:
                     continue
             found.append((*self.measure([(bundle, kept, [words])], rate)[0], name))
         return min(found) if found else (float("nan"), float("nan"), "none")
