@@ -78,8 +78,8 @@ struct moec_tune_options {
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
      * keep-top of those with a route, the start of the cache, whether prompts are left out. */
     struct moec_decision_settings shared;
-    const struct moec_tune_fit
-        *fit; /* with drafts, and routes alone; NULL: one bundle, by misses. Borrowed. */
+    /* With drafts, and routes alone; NULL: one bundle, by misses. Borrowed. */
+    const struct moec_tune_fit *fit;
     /* What was measured is kept there and found again, and what the certificate part is to test before any of its
      * windows is read. Then SHA-256 of each draft. Borrowed; NULL = nothing is kept. */
     struct moec_units *units;
