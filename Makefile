@@ -72,7 +72,7 @@ TOOL_LIBS    := $(OPENMP) -lhdf5_hl $(call pc,--libs $(TOOL_PC) libedit) $(RUNTI
 c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)))
 
 # libmoert: the runtime and the formats that it may include (tests/rooms.tab): no JSON, no HDF5.
-MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model bundle decisions) runtime) $(wildcard runtime/cuda/kernels/*.c)
+MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model tables bundle decisions) runtime) $(wildcard runtime/cuda/kernels/*.c)
 CLI_SRC   := $(call c_files,cli/options cli/output cli/print cli/verbs)
 TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler server))
 

@@ -12,7 +12,7 @@
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
 #include "formats/family/generation_json.h"
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 #include "profiler/evaluate/chance.h"
 #include "runtime/policy/precision.h"
 

@@ -8,7 +8,7 @@
 #include "cli/verbs/commands.h"
 #include "compiler/predictor/predictor_train.h"
 #include "formats/bundle/bundle_predictor.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

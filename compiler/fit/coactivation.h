@@ -11,7 +11,7 @@
 #ifndef MOEC_COMPILER_COACTIVATION_H
 #define MOEC_COMPILER_COACTIVATION_H
 
-#include "formats/model/neuron_order.h"
+#include "formats/tables/neuron_order.h"
 #include "profiler/evaluate/score.h"
 
 #define MOEC_COACTIVATION_SHARE  0.2

@@ -19,7 +19,7 @@
 #ifndef MOEC_COMPILER_EXPERT_FIT_H
 #define MOEC_COMPILER_EXPERT_FIT_H
 
-#include "formats/model/neuron_order.h"
+#include "formats/tables/neuron_order.h"
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/expert_encoder.h"
 #include "profiler/evaluate/score.h"

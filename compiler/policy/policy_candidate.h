@@ -10,7 +10,7 @@
 #include "formats/base/error.h"
 #include "formats/model/config.h"
 #include "formats/model/decision_settings.h"
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 
 struct moec_policy_candidate {
     struct moec_decision_settings settings;

@@ -1,4 +1,4 @@
-/* Fits one layer of a learned predictor of experts (formats/model/expert_predictor.h): logistic regression
+/* Fits one layer of a learned predictor of experts (formats/tables/expert_predictor.h): logistic regression
  * for each expert of the next layer, alone or with a layer of hidden units beside it.
  *
  * Adam (Kingma & Ba, 2015) on minibatches of tokens in a drawn order, loss: binary cross-entropy of all

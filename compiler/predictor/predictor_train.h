@@ -1,4 +1,4 @@
-/* Trains a learned predictor of experts (formats/model/expert_predictor.h) on a sweep over windows, with the
+/* Trains a learned predictor of experts (formats/tables/expert_predictor.h) on a sweep over windows, with the
  * weights that the expert source answers: a bundle's own, so that what it learns is what will run.
  *
  * Layer by layer (profiler/routing/layer_pairs.h): what this layer's router reads and chooses on one side,
@@ -8,7 +8,7 @@
 #ifndef MOEC_COMPILER_PREDICTOR_TRAIN_H
 #define MOEC_COMPILER_PREDICTOR_TRAIN_H
 
-#include "formats/model/expert_predictor.h"
+#include "formats/tables/expert_predictor.h"
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"

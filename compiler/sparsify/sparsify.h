@@ -15,7 +15,7 @@
 
 #include "compiler/certify/trial.h"
 #include "formats/bundle/sparsity_plan.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 #define MOEC_SPARSIFY_MAX_CANDIDATES 16
 

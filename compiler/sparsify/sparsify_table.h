@@ -1,10 +1,10 @@
-/* The table of thresholds that --sparsity SHARE goes by (formats/model/sparsity_table.h), of a bundle's own
+/* The table of thresholds that --sparsity SHARE goes by (formats/tables/sparsity_table.h), of a bundle's own
  * weights. Thread rule: one thread, parallel inside. */
 #ifndef MOEC_COMPILER_SPARSIFY_TABLE_H
 #define MOEC_COMPILER_SPARSIFY_TABLE_H
 
 #include "compiler/certify/trial.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 /* Fills a table, released by the caller in every case, with thresholds on the search part of the inputs, so
  * that what certifies stays unseen: of |up . x|, or at the gate of |act(gate . x)|. Of the options kernels and threads count. Progress is in windows, each

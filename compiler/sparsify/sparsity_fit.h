@@ -6,7 +6,7 @@
 
 #include "compiler/certify/trial.h"
 #include "formats/bundle/sparsity_plan.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 struct moec_sparsity_fit;
 

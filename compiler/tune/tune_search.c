@@ -1,7 +1,7 @@
 /* Candidates of a bundle's decisions and sparsity, measured on the search part. */
 #include "compiler/certify/front.h"
 #include "compiler/tune/tune_internal.h"
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 #include "runtime/experts/expert_cache.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 
 #include <inttypes.h>
 #include <stdio.h>

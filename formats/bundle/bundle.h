@@ -12,7 +12,7 @@
 #include "formats/model/config.h"
 #include "formats/model/dense.h"
 #include "formats/model/generation.h"
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 #include "formats/model/record.h"
 #include "formats/model/tokenizer_model.h"
 

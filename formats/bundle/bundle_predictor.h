@@ -4,7 +4,7 @@
 #define MOEC_FORMATS_BUNDLE_PREDICTOR_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/model/expert_predictor.h"
+#include "formats/tables/expert_predictor.h"
 
 /* Leaves `predictor` empty where the bundle has no such section. Released with moec_expert_predictor_release.
  * Errors: those of the section. */

@@ -4,7 +4,7 @@
 #define MOEC_FORMATS_BUNDLE_SPARSITY_H
 
 #include "formats/bundle/sparsity_plan.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 /* Leaves `table` empty where the bundle has no such section. Released with moec_sparsity_table_release.
  * Errors: those of the section. */

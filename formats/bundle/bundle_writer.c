@@ -3,7 +3,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_dense.h"
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 
 #include <inttypes.h>
 #include <stdio.h>

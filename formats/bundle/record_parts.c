@@ -2,7 +2,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #define MOEC_FORMATS_RECORD_PARTS_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/model/neuron_turnover.h"
+#include "formats/tables/neuron_turnover.h"
 
 #define MOEC_PARTS_UNIT_BYTES 4096u /* what a writer takes */
 

@@ -4,7 +4,7 @@
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_format.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 #include <inttypes.h>
 #include <math.h>

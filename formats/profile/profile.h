@@ -17,7 +17,7 @@
 
 #include "formats/base/digest.h"
 #include "formats/model/config.h"
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 #include "formats/profile/study.h"
 
 #define MOEC_PROFILE_MAX_BITS    8

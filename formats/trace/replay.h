@@ -13,7 +13,7 @@
 #ifndef MOEC_FORMATS_REPLAY_H
 #define MOEC_FORMATS_REPLAY_H
 
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 #include "formats/profile/profile.h"
 
 /* The MoE layers that a step passes: ordinals first .. end - 1. */

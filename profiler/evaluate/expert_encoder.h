@@ -8,7 +8,7 @@
 #define MOEC_PROFILER_EXPERT_ENCODER_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/model/neuron_order.h"
+#include "formats/tables/neuron_order.h"
 
 /* First member of every implementation. */
 struct moec_expert_encoder {

@@ -4,7 +4,7 @@
 #ifndef MOEC_PROFILER_THRESHOLDS_H
 #define MOEC_PROFILER_THRESHOLDS_H
 
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/windows.h"
 #include "profiler/profile/activations.h"

@@ -1,7 +1,7 @@
 #include "profiler/routing/neuron_study.h"
 
 #include "formats/base/memory.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/routing/layer_pairs.h"
 

@@ -1,4 +1,4 @@
-/* Statistics of expert paths: builds the path table (formats/model/path_table.h) from a routing trace and
+/* Statistics of expert paths: builds the path table (formats/tables/path_table.h) from a routing trace and
  * measures how well it predicts (EdgeMoE III-C1; design, "Words with one meaning").
  *
  * Trace: (T, S, k) choices of T tokens in order of weight, gate weights as F16 bits; MOEC_PATH_NONE where a
@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_PATHS_H
 #define MOEC_PROFILER_PATHS_H
 
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 
 struct moec_path_trace {
     uint32_t n_layer; /* S */

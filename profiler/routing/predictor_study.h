@@ -10,7 +10,7 @@
 #ifndef MOEC_PROFILER_PREDICTOR_STUDY_H
 #define MOEC_PROFILER_PREDICTOR_STUDY_H
 
-#include "formats/model/expert_predictor.h"
+#include "formats/tables/expert_predictor.h"
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/windows.h"
 #include "profiler/routing/study_share.h"

@@ -11,7 +11,7 @@
 #ifndef MOEC_PROFILER_SCORE_STUDY_H
 #define MOEC_PROFILER_SCORE_STUDY_H
 
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 #include "formats/profile/profile.h"
 
 #define MOEC_SCORE_STUDY "gate/scores" /* (S, k, MOEC_SCORE_COUNT) */

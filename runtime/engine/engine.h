@@ -5,7 +5,7 @@
 #include "formats/bundle/record_parts.h"
 #include "formats/decisions/decision_file.h"
 #include "formats/model/decision_settings.h"
-#include "formats/model/expert_predictor.h"
+#include "formats/tables/expert_predictor.h"
 #include "runtime/engine/engine_gpu.h"
 #include "runtime/engine/kv_lending.h"
 #include "runtime/engine/memory_plan.h"

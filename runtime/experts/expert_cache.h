@@ -103,7 +103,7 @@ moec_record_logical_room(const struct moec_bundle *bundle, const struct moec_log
 
 /* What reading experts in parts is expected to take where each token leaves out a share of an expert's
  * neurons: of a record of level 0 that is not in memory, on average. Which ones follows the turnover that the
- * parts have (formats/model/neuron_turnover.h), and is drawn by lot where they have none. */
+ * parts have (formats/tables/neuron_turnover.h), and is drawn by lot where they have none. */
 struct moec_parts_estimate {
     double whole_bytes;
     double read_bytes; /* up, and units with what lies between those that are read together */

@@ -1,10 +1,10 @@
-/* What a learned predictor makes of a layer's inputs (internal to runtime/): formats/model/expert_predictor.h
+/* What a learned predictor makes of a layer's inputs (internal to runtime/): formats/tables/expert_predictor.h
  * says how. A forward pass without this memory asks none. */
 #ifndef MOEC_RUNTIME_GUESSER_H
 #define MOEC_RUNTIME_GUESSER_H
 
-#include "formats/model/expert_predictor.h"
-#include "formats/model/path_table.h"
+#include "formats/tables/expert_predictor.h"
+#include "formats/tables/path_table.h"
 #include "runtime/forward/context.h"
 
 /* This many evenly spaced tokens stand for a longer batch: hardly an expert is left out, and a prediction that

@@ -9,7 +9,7 @@
 #ifndef MOEC_RUNTIME_EXPERTS_H
 #define MOEC_RUNTIME_EXPERTS_H
 
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 #include "formats/model/record.h"
 
 struct moec_experts;

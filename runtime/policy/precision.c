@@ -1,7 +1,7 @@
 #include "runtime/policy/precision.h"
 
 #include "formats/model/neighbors.h"
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -73,7 +73,7 @@ MOEC_WARN_UNUSED enum moec_status moec_precision_read(const char *text, struct m
                                                       struct moec_error *err);
 
 /* Where thresholds were left out: those that make as many of these experts high, low and skipped as the
- * paper's make of Mixtral's. `scores`: (MOEC_SCORE_COUNT) of formats/model/score_shares.h. */
+ * paper's make of Mixtral's. `scores`: (MOEC_SCORE_COUNT) of formats/tables/score_shares.h. */
 void moec_precision_know_scores(struct moec_precision *precision, const float *scores);
 
 /* Whether the settings fit a model. Errors: MOEC_ERR_USAGE, where they would change nothing too. */

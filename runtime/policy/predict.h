@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_PREDICT_H
 #define MOEC_RUNTIME_PREDICT_H
 
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 #include "runtime/policy/experts.h"
 
 struct moec_predict_setup {
@@ -57,7 +57,7 @@ extern const struct moec_predict_ops moec_predict_gate;      /* the next layer's
  * add little but before layer 0, where they know the frequencies. */
 extern const struct moec_predict_ops moec_predict_path_gate;
 
-/* The bundle's learned predictor (formats/model/expert_predictor.h; FloE 3.3.1). Before layer 0 the layer's
+/* The bundle's learned predictor (formats/tables/expert_predictor.h; FloE 3.3.1). Before layer 0 the layer's
  * frequencies, where the bundle knows them. */
 extern const struct moec_predict_ops moec_predict_learned;
 

@@ -15,7 +15,7 @@
 #define MOEC_RUNTIME_PREFILL_H
 
 #include "formats/base/error.h"
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 
 enum moec_prefill_kind {
     MOEC_PREFILL_SAME = 0, /* a prompt's experts are those of any token */

@@ -43,7 +43,7 @@
 #ifndef MOEC_RUNTIME_RESIDENCY_H
 #define MOEC_RUNTIME_RESIDENCY_H
 
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 #include "runtime/policy/evict.h"
 #include "runtime/policy/logical_cache.h"
 

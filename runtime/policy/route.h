@@ -21,7 +21,7 @@
 #define MOEC_RUNTIME_ROUTE_H
 
 #include "formats/model/config.h"
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 #include "runtime/policy/choice.h"
 #include "runtime/policy/precision.h"
 #include "runtime/policy/prefill.h"

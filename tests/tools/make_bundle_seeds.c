@@ -7,7 +7,7 @@
 #include "formats/bundle/bundle_evict.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/bundle_strip.h"
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 #include "tests/unit/fixture_bundle.h"
 #include "tests/unit/sample_bundle.h"
 

@@ -7,7 +7,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_format.h"
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 #include "runtime/kernels/arithmetic.h"
 
 #include <fcntl.h>

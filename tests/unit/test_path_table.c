@@ -2,7 +2,7 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/bytes.h"
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * against a plain reference. */
 #include "tests/unit/fixture_model.h"
 
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 #include "runtime/forward/decide.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-#include "formats/model/neuron_order.h"
+#include "formats/tables/neuron_order.h"
 
 #include "formats/base/memory.h"
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* How neurons that are active for a token lie in an expert's record: how likely the one after an active
  * neuron is not active, by the share that is left out. Where neurons are active by lot that is the share
- * itself; where those that are active together stand together (formats/model/neuron_order.h) it is less. As a
+ * itself; where those that are active together stand together (formats/tables/neuron_order.h) it is less. As a
  * chain of two states it says in how many ranges, and how long ones, a token's neurons lie. Thread rule:
  * plain data. */
 #ifndef MOEC_FORMATS_NEURON_TURNOVER_H

@@ -1,4 +1,4 @@
-#include "formats/model/neuron_turnover.h"
+#include "formats/tables/neuron_turnover.h"
 
 static double ratio_of(const struct moec_neuron_turnover *turnover, uint32_t i)
 {

@@ -1,4 +1,4 @@
-#include "formats/model/sparsity_table.h"
+#include "formats/tables/sparsity_table.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

@@ -53,7 +53,7 @@ struct moec_path_table {
      * arXiv:2412.00099). NULL = not measured. */
     float *ranges;
     /* (MOEC_SCORE_COUNT), owned, likewise in a section of its own: of the experts of all layers the share
-     * with scores up to 0, 0.01, .. 1 (formats/model/score_shares.h). NULL = not measured. */
+     * with scores up to 0, 0.01, .. 1 (formats/tables/score_shares.h). NULL = not measured. */
     float *scores;
 };
 

@@ -1,4 +1,4 @@
-#include "formats/model/score_shares.h"
+#include "formats/tables/score_shares.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

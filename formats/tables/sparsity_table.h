@@ -8,7 +8,7 @@
 
 #include "formats/base/digest.h"
 #include "formats/model/config.h"
-#include "formats/model/neuron_turnover.h"
+#include "formats/tables/neuron_turnover.h"
 
 struct moec_sparsity_table {
     uint32_t n_layer, n_expert; /* MoE layers and their experts; 0 = there is no table */

@@ -1,4 +1,4 @@
-#include "formats/model/expert_predictor.h"
+#include "formats/tables/expert_predictor.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

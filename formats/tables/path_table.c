@@ -1,4 +1,4 @@
-#include "formats/model/path_table.h"
+#include "formats/tables/path_table.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
