@@ -6,7 +6,7 @@
 #include "cli/options/route_options.h"
 #include "formats/base/memory.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/policy/evict.h"
+#include "runtime/policy/evict/evict.h"
 
 #include <math.h>
 #include <stdio.h>

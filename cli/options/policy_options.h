@@ -5,7 +5,7 @@
 
 #include "cli/options/options.h"
 #include "runtime/moert.h"
-#include "runtime/policy/evict.h"
+#include "runtime/policy/evict/evict.h"
 
 #define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random|hobbit|lhu|fate"
 /* Rows of a table: which expert is evicted. */

@@ -1,4 +1,4 @@
-/* Options of decisions about each token: those that look at a logical cache (runtime/policy/route.h),
+/* Options of decisions about each token: those that look at a logical cache (runtime/policy/decide/route.h),
  * --route, --precision, --prefill and what belongs to them; --sparsity; --arithmetic and --kv. */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
@@ -7,7 +7,7 @@
 #include "formats/bundle/bundle.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/moert.h"
-#include "runtime/policy/route.h"
+#include "runtime/policy/decide/route.h"
 
 /* What --route and --precision take. */
 #define CLI_ROUTE_TEXT                                                                                       \
@@ -74,7 +74,7 @@
      "decode\tthose of the tokens that are generated, not the prompt's", flags}
 /* clang-format on */
 
-/* --decisions and --replay-decisions (runtime/policy/decision_book.h). */
+/* --decisions and --replay-decisions (runtime/policy/decide/decision_book.h). */
 #define CLI_DECISION_FILE_OPTIONS(flags)                                                                     \
     {"decisions",                                                                                            \
      0,                                                                                                      \

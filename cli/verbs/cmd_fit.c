@@ -16,7 +16,7 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_digest.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "formats/family/generation_json.h"
 #include "formats/tables/score_shares.h"
 #include "profiler/evaluate/chance.h"
-#include "runtime/policy/precision.h"
+#include "runtime/policy/decide/precision.h"
 
 #include <inttypes.h>
 #include <math.h>

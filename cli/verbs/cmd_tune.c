@@ -23,8 +23,8 @@
 #include "formats/bundle/bundle_sparsity.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/sparsity.h"
-#include "runtime/policy/route.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <inttypes.h>
 #include <math.h>

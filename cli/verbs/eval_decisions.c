@@ -3,7 +3,7 @@
 #include "cli/options/route_options.h"
 #include "cli/print/print.h"
 #include "formats/bundle/bundle_decisions.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "profiler/evaluate/cache_replay.h"
 #include "profiler/evaluate/source.h"
 #include "runtime/kernels/arithmetic.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 
 struct cli_eval_decisions {
     const struct cli_args *args;      /* borrowed, */

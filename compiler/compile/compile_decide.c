@@ -2,7 +2,7 @@
  * of it goes into the bundle: moec tune finds and certifies settings. */
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <stdio.h>
 #include <string.h>

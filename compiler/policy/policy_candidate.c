@@ -1,6 +1,6 @@
 #include "compiler/policy/policy_candidate.h"
 
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <inttypes.h>
 #include <lauxlib.h>

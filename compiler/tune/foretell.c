@@ -7,8 +7,8 @@
 #include "profiler/simulate/simulated_run.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/moert.h"
-#include "runtime/policy/logical_cache.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/logical_cache.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <inttypes.h>
 #include <stdio.h>

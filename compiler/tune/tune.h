@@ -1,4 +1,4 @@
-/* `moec tune`: settings of decisions about each token (runtime/policy/route.h, precision.h), and where it is
+/* `moec tune`: settings of decisions about each token (runtime/policy/decide/route.h, precision.h), and where it is
  * asked for a sparsity plan, with which a bundle reads the fewest bytes a token within a loss target.
  *
  *   search part       candidates, from mild to strong --> those that lose less or read less than all others

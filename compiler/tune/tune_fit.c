@@ -2,7 +2,7 @@
  * take on a device. */
 #include "compiler/certify/prefix.h"
 #include "compiler/tune/tune_internal.h"
-#include "runtime/policy/route.h"
+#include "runtime/policy/decide/route.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "compiler/sparsify/sparsity_fit.h"
 #include "compiler/tune/tune.h"
 #include "runtime/forward/sparsity.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 /* Passes of the certificate part: the original, and without plan or decisions too. */
 #define MOEC_TUNE_MAX_TESTS (MOEC_MAX_SEQUENCE + 3)

@@ -6,7 +6,7 @@
 
 #include "formats/bundle/bundle.h"
 
-#define MOEC_BUNDLE_EVICT_WEIGHTS 4u /* in the order of enum moec_evict_weight (runtime/policy/evict.h) */
+#define MOEC_BUNDLE_EVICT_WEIGHTS 4u /* in the order of enum moec_evict_weight (runtime/policy/evict/evict.h) */
 #define MOEC_BUNDLE_EVICT_BYTES   48u
 
 struct moec_bundle_evict {

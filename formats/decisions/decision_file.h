@@ -1,5 +1,5 @@
 /* Decision files: in which precision a run took each expert of each token, where that depended on what was in
- * memory (HOBBIT, arXiv:2411.01433, section 3; runtime/policy/decision_book.h). Lines of text, version 1:
+ * memory (HOBBIT, arXiv:2411.01433, section 3; runtime/policy/decide/decision_book.h). Lines of text, version 1:
  *
  *     moec-decisions 1
  *     bundle 64 hexadecimal digits        SHA-256 of its contents table (formats/bundle/bundle_digest.h)

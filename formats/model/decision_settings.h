@@ -1,5 +1,5 @@
 /* Settings of decisions about each token, as a bundle keeps them: which experts a token takes, and in which
- * precision. They are words and numbers of the command line; runtime/policy/route_settings.h gives them to a
+ * precision. They are words and numbers of the command line; runtime/policy/decide/route_settings.h gives them to a
  * model. */
 #ifndef MOEC_FORMATS_DECISION_SETTINGS_H
 #define MOEC_FORMATS_DECISION_SETTINGS_H

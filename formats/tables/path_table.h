@@ -49,7 +49,7 @@ struct moec_path_table {
     struct moec_path_value *values;
     struct moec_path_value *frequency; /* (n_layer, n_expert), owned; by falling probability */
     /* (n_layer), owned, not in the section "paths" but in one of its own: by how much the largest of what the
-     * router compares (runtime/policy/route.h) exceeds the smallest, mean over calibration (eq. 10 of
+     * router compares (runtime/policy/decide/route.h) exceeds the smallest, mean over calibration (eq. 10 of
      * arXiv:2412.00099). NULL = not measured. */
     float *ranges;
     /* (MOEC_SCORE_COUNT), owned, likewise in a section of its own: of the experts of all layers the share

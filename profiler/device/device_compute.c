@@ -16,8 +16,8 @@
 #include "runtime/forward/decide.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/session.h"
-#include "runtime/policy/route_settings.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_settings.h"
+#include "runtime/policy/decide/route_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "formats/model/config.h"
 #include "profiler/evaluate/cache_replay.h"
 #include "runtime/forward/sequences.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 
 struct moec_batch_sequences {
     struct moec_sequences batch;

@@ -1,4 +1,4 @@
-/* What became of the experts that a sequence's tokens took in one layer (runtime/policy/route_state.h), seen
+/* What became of the experts that a sequence's tokens took in one layer (runtime/policy/decide/route_state.h), seen
  * after its last token: what Belady's rule, which knows the future, would have missed of the same choices in
  * as many slots (cache-conditional experts, Fig. 9), and how long an expert stayed in the logical cache
  * (Table 2).
@@ -11,7 +11,7 @@
 #ifndef MOEC_PROFILER_CACHE_REPLAY_H
 #define MOEC_PROFILER_CACHE_REPLAY_H
 
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 
 struct moec_cache_replay_counts {
     uint64_t n_belady_missed;

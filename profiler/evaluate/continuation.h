@@ -13,7 +13,7 @@
 #include "profiler/tasks/task.h"
 #include "runtime/forward/forward.h"
 #include "runtime/kernels/arithmetic.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 #include "runtime/text/tokenizer.h"
 
 #define MOEC_CONTINUATION_CONTEXT 2048 /* default, in tokens */

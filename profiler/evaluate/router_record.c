@@ -5,7 +5,7 @@
 #include "runtime/forward/decide.h"
 #include "runtime/forward/moe.h"
 #include "runtime/forward/router.h"
-#include "runtime/policy/scored.h"
+#include "runtime/policy/predict/scored.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
 #include "profiler/ranks/ranks.h"
 #include "runtime/forward/forward.h"
 #include "runtime/kernels/arithmetic.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 
 struct moec_scorer;
 

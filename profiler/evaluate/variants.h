@@ -23,7 +23,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/model/plan.h"
 #include "profiler/evaluate/expert_encoder.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 #include "runtime/threads/parallel.h"
 
 struct moec_variants;
@@ -63,7 +63,7 @@ void moec_variants_set_encoder(struct moec_variants *variants, const struct moec
 struct moec_experts *moec_variants_experts(struct moec_variants *variants);
 
 /* From now on the source offers a second form of every expert, the variant of this code, beside the assigned
- * one: the low copy of runtime/policy/precision.h. Like assigning. Errors: MOEC_ERR_USAGE. */
+ * one: the low copy of runtime/policy/decide/precision.h. Like assigning. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_variants_serve_low(struct moec_variants *variants, uint32_t code,
                                                           struct moec_error *err);
 

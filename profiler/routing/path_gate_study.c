@@ -3,8 +3,8 @@
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
 #include "runtime/forward/router.h"
-#include "runtime/policy/predict.h"
-#include "runtime/policy/scored.h"
+#include "runtime/policy/predict/predict.h"
+#include "runtime/policy/predict/scored.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* How well path table and next-layer gate predict together, by how many experts are predicted.
  *
  *   predict/path_gate   recall of the activated experts among the first n = 1 .. E that the runtime's
- *                       predictor path+gate (runtime/policy/predict.h) names one MoE layer ahead, from a
+ *                       predictor path+gate (runtime/policy/predict/predict.h) names one MoE layer ahead, from a
  *                       table of the windows that teach, over a sample of the tokens of those that test. The gate's
  *                       scores of all experts count, where the runtime has the 2k best
  *

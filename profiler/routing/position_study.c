@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "runtime/forward/steps.h"
-#include "runtime/policy/scored.h"
+#include "runtime/policy/predict/scored.h"
 
 #include <math.h>
 #include <string.h>

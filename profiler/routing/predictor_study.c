@@ -4,7 +4,7 @@
 #include "profiler/routing/layer_pairs.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/forward/router.h"
-#include "runtime/policy/scored.h"
+#include "runtime/policy/predict/scored.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* How well each predictor of the runtime names the experts of the next MoE layer: the very code that preloads
- * by it (runtime/policy/predict.h) is asked for every token of the windows, one at a time as while decoding,
+ * by it (runtime/policy/predict/predict.h) is asked for every token of the windows, one at a time as while decoding,
  * and what it names first is counted beside what the next layer's router then chooses.
  *
  * Recall at a width n: of the experts that were chosen, the share among the first n guesses. Precision: of
@@ -15,7 +15,7 @@
 #include "profiler/evaluate/windows.h"
 #include "profiler/routing/study_share.h"
 #include "runtime/forward/forward.h"
-#include "runtime/policy/predict.h"
+#include "runtime/policy/predict/predict.h"
 
 #define MOEC_STUDY_WIDTHS     3u
 #define MOEC_STUDY_PREDICTORS 5u

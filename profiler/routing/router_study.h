@@ -2,7 +2,7 @@
  *
  * Measured for every MoE layer, on the original weights:
  *
- * - routing/range: by how much the largest of what the router compares (runtime/policy/route.h) exceeds the
+ * - routing/range: by how much the largest of what the router compares (runtime/policy/decide/route.h) exceeds the
  *   smallest, mean over all tokens (cache-conditional experts, eq. 10).
  * - routing/margin: router probability (softmax over all experts) of rank k minus that of rank k + 1,
  *   quantiles over all tokens (profiler/common/quantiles.h): where it is small, a perturbation of the

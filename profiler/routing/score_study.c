@@ -2,7 +2,7 @@
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
-#include "runtime/policy/precision.h"
+#include "runtime/policy/decide/precision.h"
 
 #include <math.h>
 #include <string.h>

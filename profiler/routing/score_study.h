@@ -3,7 +3,7 @@
  * Fig. 5b).
  *
  *   gate/scores   of the experts that tokens take in a layer, the share that stands at this rank by weight
- *                 and has a score (eq. 2, runtime/policy/precision.h) of at most 0, 0.01, .. 1; over all
+ *                 and has a score (eq. 2, runtime/policy/decide/precision.h) of at most 0, 0.01, .. 1; over all
  *                 ranks the last one's sum to 1
  *
  * Weights are the trace's, of 16 bits. Experts that were full count for nothing. Models with one expert a

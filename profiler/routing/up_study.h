@@ -16,7 +16,7 @@
 
 #include "profiler/evaluate/rank_windows.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 #include "runtime/threads/parallel.h"
 
 #define MOEC_UP_MAX_TOKENS 64

@@ -5,7 +5,7 @@
 #define MOEC_PROFILER_RECORDING_H
 
 #include "formats/trace/replay.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 
 struct moec_recorded_step {
     uint64_t first_token; /* of the recording */
@@ -17,7 +17,7 @@ struct moec_recorded_step {
     struct moec_replay_span layers;
 };
 
-/* What the logical caches of tokens that decide hold (runtime/policy/logical_cache.h): at an answer the keys
+/* What the logical caches of tokens that decide hold (runtime/policy/decide/logical_cache.h): at an answer the keys
  * first[a] .. first[a + 1] - 1 enter, or leave if they are held, in this order. */
 struct moec_recorded_logical {
     uint32_t n_slots[2]; /* of a layer: high and low copies */
@@ -26,7 +26,7 @@ struct moec_recorded_logical {
 };
 
 /* In which copies prompts take their experts, where they have a precision of their own
- * (runtime/policy/prefill.h): what is known of a layer before it answers. */
+ * (runtime/policy/decide/prefill.h): what is known of a layer before it answers. */
 struct moec_recorded_forms {
     uint32_t *rows; /* (answers), owned: of is_low; UINT32_MAX = not known, or not of a prompt */
     bool *is_low;   /* (rows, n_expert), owned: taken in form 1 */

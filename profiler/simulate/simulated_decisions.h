@@ -1,4 +1,4 @@
-/* What tokens would take of a recording's routing if they decided (runtime/policy/route.h, precision.h): the
+/* What tokens would take of a recording's routing if they decided (runtime/policy/decide/route.h, precision.h): the
  * recorded logits of each router, one token after the other, through the code with which the runtime decides
  * (runtime/forward/decide.h), from a logical cache that begins with each sequence.
  *
@@ -13,7 +13,7 @@
 
 #include "profiler/simulate/recording.h"
 #include "runtime/forward/model.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 
 struct moec_simulated_decisions_setup {
     const struct moec_replay *replay;       /* of a trace with logits */

@@ -3,7 +3,7 @@
 #include "formats/base/memory.h"
 #include "formats/model/record.h"
 #include "runtime/experts/low_copy.h"
-#include "runtime/policy/residency.h"
+#include "runtime/policy/schedule/residency.h"
 #include "runtime/storage/record_reader.h"
 
 #include <inttypes.h>

@@ -6,12 +6,12 @@
 #include "formats/bundle/bundle.h"
 #include "formats/profile/profile.h"
 #include "profiler/simulate/recording.h"
-#include "runtime/policy/precision.h"
+#include "runtime/policy/decide/precision.h"
 
 struct moec_simulated_model {
     uint32_t n_layer, n_expert, top_k;
     uint32_t n_form;        /* F, in which the recording's experts are taken: low copies are 1 */
-    uint32_t n_layer_key;   /* F x E: keys of a layer (runtime/policy/residency.h) */
+    uint32_t n_layer_key;   /* F x E: keys of a layer (runtime/policy/schedule/residency.h) */
     uint32_t n_encoder;     /* of n_layer */
     uint32_t n_shallow;     /* of struct moec_path_table; 0 = unknown */
     uint64_t *record_bytes; /* (S, F, E), owned: what is read */

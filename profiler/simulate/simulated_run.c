@@ -1,9 +1,9 @@
-/* How a step goes, in the order that runtime/policy/residency.h prescribes: time passes until the router's
+/* How a step goes, in the order that runtime/policy/schedule/residency.h prescribes: time passes until the router's
  * answer; what is there is a hit, what is on its way is late, the rest is admitted and read in order; the
  * preloader guesses; experts are computed, those that were present first, together where several are there,
  * and released; each release may let in another that waits.
  *
- * Reads begin by the rules of runtime/policy/read_order.h, threads as in runtime/experts/loader.c: the
+ * Reads begin by the rules of runtime/policy/schedule/read_order.h, threads as in runtime/experts/loader.c: the
  * computing thread collects what it asked for, and checks it, while it waits for something; guesses begin
  * behind what is demanded, and the loader's thread goes on with them from when the last demanded record was
  * collected until the next answer. */
@@ -13,10 +13,10 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/simulate/simulated_stream.h"
 #include "runtime/experts/arena.h"
-#include "runtime/policy/passage.h"
-#include "runtime/policy/preload.h"
-#include "runtime/policy/read_order.h"
-#include "runtime/policy/residency.h"
+#include "runtime/policy/schedule/passage.h"
+#include "runtime/policy/schedule/preload.h"
+#include "runtime/policy/schedule/read_order.h"
+#include "runtime/policy/schedule/residency.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -33,7 +33,7 @@ struct record {
     uint8_t place;
     bool is_guess;      /* came for a guess, not asked for yet */
     bool is_alone;      /* nothing else was on its way when it was asked for */
-    bool is_measurable; /* its time tells of the device (rule 6 of runtime/policy/read_order.h) */
+    bool is_measurable; /* its time tells of the device (rule 6 of runtime/policy/schedule/read_order.h) */
 };
 
 struct run {

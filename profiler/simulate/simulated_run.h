@@ -1,5 +1,5 @@
 /* One simulated run: a recording runs against one buffer, one policy and one predictor, through the very code
- * that decides in the runtime (runtime/policy/residency.h, runtime/policy/preload.h), on the clock of a
+ * that decides in the runtime (runtime/policy/schedule/residency.h, runtime/policy/schedule/preload.h), on the clock of a
  * simulated device.
  *
  * Without time-bounded preloads no decision looks at the clock: hits, misses and evictions are those of a run
@@ -10,9 +10,9 @@
 
 #include "profiler/simulate/simulated_device.h"
 #include "profiler/simulate/simulated_model.h"
-#include "runtime/policy/evict.h"
-#include "runtime/policy/precision.h"
-#include "runtime/policy/predict.h"
+#include "runtime/policy/evict/evict.h"
+#include "runtime/policy/decide/precision.h"
+#include "runtime/policy/predict/predict.h"
 
 struct moec_simulated_setup {
     const struct moec_recording *recording;
@@ -26,7 +26,7 @@ struct moec_simulated_setup {
     uint32_t preload_count;          /* 0: bounded by time */
     uint32_t preload_ahead;          /* layers that are predicted, at most; 0 = 1 */
     struct moec_precision precision; /* by which a guess is of the high copy or of the low one */
-    bool reads_on;      /* for prompts (runtime/policy/passage.h), as modes that take any policy */
+    bool reads_on;      /* for prompts (runtime/policy/schedule/passage.h), as modes that take any policy */
     bool keeps_nothing; /* a record goes when it has been computed with (--mode io-exp) */
     bool is_cold;       /* the buffer is empty at first */
 };

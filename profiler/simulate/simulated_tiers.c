@@ -3,10 +3,10 @@
 #include "formats/base/memory.h"
 #include "profiler/simulate/simulated_run.h"
 #include "profiler/simulate/simulated_stream.h"
-#include "runtime/policy/cooperation.h"
-#include "runtime/policy/preload.h"
-#include "runtime/policy/read_order.h"
-#include "runtime/policy/residency.h"
+#include "runtime/policy/schedule/cooperation.h"
+#include "runtime/policy/schedule/preload.h"
+#include "runtime/policy/schedule/read_order.h"
+#include "runtime/policy/schedule/residency.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -6,7 +6,7 @@
  * hears only of what the pool misses. The pool starts empty, the buffer with the likeliest experts. Copies
  * pass the bus one after the other; what is demanded goes before guesses that have not begun, and these are
  * taken back when the router has answered without them. The device computes experts in the order of
- * runtime/policy/read_order.h.
+ * runtime/policy/schedule/read_order.h.
  *
  * Where records have one size, hits and misses without guesses are those of a run on the same routing;
  * records of several sizes may leave gaps in a real pool that are not counted here. Thread rule: as
@@ -15,8 +15,8 @@
 #define MOEC_PROFILER_SIMULATED_TIERS_H
 
 #include "profiler/simulate/simulated_device.h"
-#include "runtime/policy/evict.h"
-#include "runtime/policy/predict.h"
+#include "runtime/policy/evict/evict.h"
+#include "runtime/policy/predict/predict.h"
 
 enum moec_tiers_mode {
     MOEC_TIERS_ON_DEMAND,   /* copied when the router asks, and not kept */

@@ -1,4 +1,4 @@
-/* Weights of HOBBIT's eviction (runtime/policy/evict_hobbit.c), tuned on recorded routing: those with which
+/* Weights of HOBBIT's eviction (runtime/policy/evict/evict_hobbit.c), tuned on recorded routing: those with which
  * decoding loses the least by misses (arXiv:2411.01433, section 3.4: the weights that minimise the miss
  * penalty on a calibration data set). What a miss costs is the time that its record takes to be read, of the
  * high or the low copy, latency included, where times are known; else its bytes. Thread rule: one call at a

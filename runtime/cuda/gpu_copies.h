@@ -13,7 +13,7 @@
 
 #include "formats/model/config.h"
 #include "runtime/cuda/gpu_transfer.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 
 struct moec_gpu_expert_copy {
     struct moec_expert_bytes bytes;

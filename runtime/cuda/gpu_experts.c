@@ -1,8 +1,8 @@
 #include "runtime/cuda/gpu_experts_internal.h"
 
 #include "formats/base/clock.h"
-#include "runtime/policy/cooperation.h"
-#include "runtime/policy/read_order.h"
+#include "runtime/policy/schedule/cooperation.h"
+#include "runtime/policy/schedule/read_order.h"
 
 #include <string.h>
 

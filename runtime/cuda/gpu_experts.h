@@ -2,7 +2,7 @@
  * pinned memory (the expert cache of the process, in front of storage).
  *
  * Which records are in the pool is decided by bytes and an eviction policy alone
- * (runtime/policy/residency.h), as in the cache behind it. What an answer misses is asked of that cache, and
+ * (runtime/policy/schedule/residency.h), as in the cache behind it. What an answer misses is asked of that cache, and
  * what is there begins at once to be copied, on a stream of its own, while the experts that are present are
  * computed:
  *
@@ -10,7 +10,7 @@
  *
  * What a predictor names for the next layer is copied too, from what the cache behind has, on a third stream
  * and piece by piece (runtime/cuda/gpu_guesses.h): it takes room as guesses do in that cache, and is given up
- * when the router asks for others (runtime/policy/preload.h, runtime/policy/read_order.h).
+ * when the router asks for others (runtime/policy/schedule/preload.h, runtime/policy/schedule/read_order.h).
  *
  * The streams run on without the process. Work on an expert waits for its copy by an event; a copy into room
  * that an evicted record had waits for the work that used it, by an event too. The record in pinned memory is
@@ -26,9 +26,9 @@
 
 #include "formats/bundle/bundle.h"
 #include "runtime/cuda/gpu.h"
-#include "runtime/policy/evict.h"
-#include "runtime/policy/experts.h"
-#include "runtime/policy/predict.h"
+#include "runtime/policy/evict/evict.h"
+#include "runtime/seam/experts.h"
+#include "runtime/policy/predict/predict.h"
 
 struct moec_gpu_experts;
 
@@ -47,7 +47,7 @@ struct moec_gpu_experts_setup {
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
     uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
     uint64_t piece_bytes; /* of a guess, between which it may be given up; 0: a mebibyte */
-    /* A missed expert is computed by the processor where that is faster (runtime/policy/cooperation.h): for
+    /* A missed expert is computed by the processor where that is faster (runtime/policy/schedule/cooperation.h): for
      * one session, with a backend that cooperates. Times of a byte; 0: measured, of the processor while it
      * runs, but for the device's own, which is small. */
     bool cooperates;

@@ -6,8 +6,8 @@
 
 #include "runtime/cuda/gpu_experts.h"
 #include "runtime/cuda/gpu_guesses.h"
-#include "runtime/policy/preload.h"
-#include "runtime/policy/residency.h"
+#include "runtime/policy/schedule/preload.h"
+#include "runtime/policy/schedule/residency.h"
 
 #include <pthread.h>
 
@@ -37,7 +37,7 @@ struct moec_gpu_experts {
     struct moec_experts experts; /* first: the source */
     struct moec_gpu_experts_setup setup;
     const struct moec_gpu_ops *ops;
-    uint32_t n_layer, n_form, n_expert, n_key; /* keys as runtime/policy/residency.h has them */
+    uint32_t n_layer, n_form, n_expert, n_key; /* keys as runtime/policy/schedule/residency.h has them */
     int32_t *ordinals;                         /* (config.n_layer): MoE ordinal or -1, owned */
     uint64_t *slot_bytes;                      /* (n_key), owned */
     struct moec_gpu_entry *entries;            /* (n_key), owned */

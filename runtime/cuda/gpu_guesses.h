@@ -12,7 +12,7 @@
 #define MOEC_RUNTIME_GPU_GUESSES_H
 
 #include "runtime/cuda/gpu.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 
 struct moec_gpu_guesses;
 

@@ -118,7 +118,7 @@ static uint32_t most_behind(const struct moec_gpu_neurons *n)
     return n->behind->max_held > 0 ? n->behind->max_held : 1;
 }
 
-/* Holds a key's record behind. Waiting for one there, nothing else is held (runtime/policy/experts.h). */
+/* Holds a key's record behind. Waiting for one there, nothing else is held (runtime/seam/experts.h). */
 static enum moec_status take_record(struct moec_gpu_neurons *n, uint32_t key, struct moec_error *err)
 {
     const struct moec_expert_request request = request_of(n, key);

@@ -4,7 +4,7 @@
 #define MOEC_RUNTIME_GPU_NEURONS_INTERNAL_H
 
 #include "runtime/cuda/gpu_neurons.h"
-#include "runtime/policy/residency.h"
+#include "runtime/policy/schedule/residency.h"
 
 #include <pthread.h>
 

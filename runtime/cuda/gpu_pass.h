@@ -9,7 +9,7 @@
 #include "runtime/cuda/gpu_staging.h"
 #include "runtime/forward/context.h"
 #include "runtime/forward/scratch.h"
-#include "runtime/policy/cooperation.h"
+#include "runtime/policy/schedule/cooperation.h"
 
 /* A run of an expert whose active neurons the device counts. */
 struct moec_gpu_counted {

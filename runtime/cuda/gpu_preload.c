@@ -1,10 +1,10 @@
 /* Guesses into a GPU's memory: which records of those that are in the process's memory are copied before a
- * router asks for them. What is worth it is runtime/policy/preload.h's to say, with the times of copies. */
+ * router asks for them. What is worth it is runtime/policy/schedule/preload.h's to say, with the times of copies. */
 #include "runtime/cuda/gpu_experts_internal.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
-#include "runtime/policy/read_order.h"
+#include "runtime/policy/schedule/read_order.h"
 
 static struct moec_preload_setup setup_of(const struct moec_bundle *bundle,
                                           const struct moec_predict_ops *predictor, uint32_t ahead)

@@ -1,5 +1,5 @@
 /* Decisions of an engine by what its expert buffer holds: what they are recorded as holding for, and a file
- * of them that is taken again (runtime/policy/decision_book.h). */
+ * of them that is taken again (runtime/policy/decide/decision_book.h). */
 #ifndef MOEC_RUNTIME_ENGINE_BOOK_H
 #define MOEC_RUNTIME_ENGINE_BOOK_H
 

@@ -2,7 +2,7 @@
 
 #include "formats/bundle/bundle_decisions.h"
 #include "runtime/engine/engine_book.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "runtime/engine/mode.h"
 
-#include "runtime/policy/preload.h"
+#include "runtime/policy/schedule/preload.h"
 
 #include <inttypes.h>
 #include <stdio.h>

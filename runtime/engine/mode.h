@@ -30,8 +30,8 @@
 
 #include "formats/bundle/bundle.h"
 #include "runtime/engine/memory_plan.h"
-#include "runtime/policy/evict.h"
-#include "runtime/policy/predict.h"
+#include "runtime/policy/evict/evict.h"
+#include "runtime/policy/predict/predict.h"
 
 struct moec_mode {
     const char *name;

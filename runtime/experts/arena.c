@@ -4,7 +4,7 @@
 
 #include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
-#include "runtime/policy/residency.h"
+#include "runtime/policy/schedule/residency.h"
 
 #include <string.h>
 

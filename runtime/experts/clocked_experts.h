@@ -7,7 +7,7 @@
 #define MOEC_RUNTIME_CLOCKED_EXPERTS_H
 
 #include "formats/model/config.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 
 #include <stdatomic.h>
 

@@ -126,7 +126,7 @@ static void ask(struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form
     }
 }
 
-/* Rule 5 of runtime/policy/read_order.h. */
+/* Rule 5 of runtime/policy/schedule/read_order.h. */
 static void put_in_order(struct moec_expert_cache *cache, uint32_t ordinal,
                          const struct moec_router_answer *answer)
 {

@@ -1,7 +1,7 @@
 /* The expert cache: records of a bundle, streamed into a buffer of fixed size.
  *
  * Three questions are answered in three places. Which records are in the buffer is decided by bytes and
- * policy alone (runtime/policy/residency.h), so that the simulator decides the same; where they lie is the
+ * policy alone (runtime/policy/schedule/residency.h), so that the simulator decides the same; where they lie is the
  * arena's business (runtime/experts/arena.h), which may have to wait for neighbours at work; when they are
  * read is the loader's (runtime/experts/loader.c):
  *
@@ -13,7 +13,7 @@
  * When a router has answered (expect), all its records are asked for together: what is missing begins to be
  * read at once, up to 32 at a time, and what is there is computed meanwhile. A session that needs a record
  * waits for the device itself; a thread of the cache reads what nobody asked for yet: guesses
- * (runtime/policy/preload.h) and the warm start, one at a time and only while nothing demanded is missing. A
+ * (runtime/policy/schedule/preload.h) and the warm start, one at a time and only while nothing demanded is missing. A
  * key that is evicted while its read is in flight frees its bytes when the read ends. Every read is
  * checked before a record is used; one that fails is tried again, up to three times, and then reported with
  * layer and expert. A guess that fails is forgotten.
@@ -33,11 +33,11 @@
 #ifndef MOEC_RUNTIME_EXPERT_CACHE_H
 #define MOEC_RUNTIME_EXPERT_CACHE_H
 
-#include "runtime/policy/evict.h"
-#include "runtime/policy/experts.h"
-#include "runtime/policy/logical_cache.h"
-#include "runtime/policy/precision.h"
-#include "runtime/policy/predict.h"
+#include "runtime/policy/evict/evict.h"
+#include "runtime/seam/experts.h"
+#include "runtime/policy/decide/logical_cache.h"
+#include "runtime/policy/decide/precision.h"
+#include "runtime/policy/predict/predict.h"
 #include "runtime/storage/record_reader.h"
 
 struct moec_record_parts;
@@ -79,10 +79,10 @@ struct moec_expert_cache_options {
     const struct moec_predict_ops *predictor; /* NULL = nothing is guessed */
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
     uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
-    bool reads_on; /* for prompts, whatever is predicted: runtime/policy/passage.h */
+    bool reads_on; /* for prompts, whatever is predicted: runtime/policy/schedule/passage.h */
     struct moec_precision preload_precision; /* with a low copy in form 1: by which experts will ask for it */
     /* Of sequences that decide by logical caches, in as many forms: kept while the buffer has room for all of
-     * it (runtime/policy/residency.h); borrowed until freed, or NULL. */
+     * it (runtime/policy/schedule/residency.h); borrowed until freed, or NULL. */
     const struct moec_logical_cache *logical;
     struct moec_trace *trace; /* borrowed until freed, or NULL */
 };

@@ -13,11 +13,11 @@
 #include "runtime/experts/cache_entry.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_units.h"
-#include "runtime/policy/key_list.h"
-#include "runtime/policy/passage.h"
-#include "runtime/policy/preload.h"
-#include "runtime/policy/read_order.h"
-#include "runtime/policy/residency.h"
+#include "runtime/policy/evict/key_list.h"
+#include "runtime/policy/schedule/passage.h"
+#include "runtime/policy/schedule/preload.h"
+#include "runtime/policy/schedule/read_order.h"
+#include "runtime/policy/schedule/residency.h"
 #include "runtime/storage/storage.h"
 #include "runtime/trace/trace.h"
 
@@ -43,7 +43,7 @@ struct moec_expert_cache {
     uint32_t n_expert;
     uint32_t n_form;   /* that are served */
     uint32_t n_layer;  /* MoE layers */
-    uint32_t n_key;    /* as runtime/policy/residency.h has them */
+    uint32_t n_key;    /* as runtime/policy/schedule/residency.h has them */
     int32_t *ordinals; /* (config.n_layer): MoE ordinal or -1, owned */
     struct moec_expert_form forms[MOEC_CACHE_FORMS];
     struct moec_storage *storages[MOEC_CACHE_FORMS]; /* of each form */

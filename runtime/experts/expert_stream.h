@@ -22,7 +22,7 @@
 #define MOEC_RUNTIME_EXPERT_STREAM_H
 
 #include "runtime/experts/expert_cache.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 #include "runtime/storage/record_reader.h"
 #include "runtime/trace/trace.h"
 

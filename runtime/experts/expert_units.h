@@ -17,7 +17,7 @@
 
 #include "formats/bundle/record_parts.h"
 #include "runtime/experts/unit_frames.h"
-#include "runtime/policy/key_list.h"
+#include "runtime/policy/evict/key_list.h"
 
 struct moec_expert_cache;
 struct moec_expert_cache_options;

@@ -1,5 +1,5 @@
 /* Reading for the expert cache: who hands requests to the reader and waits for it. What is read next is
- * runtime/policy/read_order.h's to say.
+ * runtime/policy/schedule/read_order.h's to say.
  *
  * A computing thread that needs a record waits for the device itself, as with a plain read: a wake-up between
  * device and computation would cost as much as a fast device takes. It hands over the first guesses too,

@@ -1,5 +1,5 @@
 /* Which precision copy of a bundle stands in for important experts' less important uses, beside the copy that
- * is run (runtime/policy/precision.h), and what records of both take. Thread rule: pure functions. */
+ * is run (runtime/policy/decide/precision.h), and what records of both take. Thread rule: pure functions. */
 #ifndef MOEC_RUNTIME_LOW_COPY_H
 #define MOEC_RUNTIME_LOW_COPY_H
 

@@ -15,7 +15,7 @@
 #define MOEC_RUNTIME_UNIT_FRAMES_H
 
 #include "formats/model/record.h"
-#include "runtime/policy/key_list.h"
+#include "runtime/policy/evict/key_list.h"
 
 struct moec_expert_cache;
 

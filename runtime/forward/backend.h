@@ -16,7 +16,7 @@
 #include "formats/model/record.h"
 #include "runtime/forward/span.h"
 #include "runtime/kernels/draw.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 
 struct moec_backend;
 struct moec_mlp_job;

@@ -6,8 +6,8 @@
 #include "runtime/forward/model.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/kernels/int8.h"
-#include "runtime/policy/choice.h"
-#include "runtime/policy/experts.h"
+#include "runtime/policy/decide/choice.h"
+#include "runtime/seam/experts.h"
 #include "runtime/threads/parallel.h"
 #include "runtime/trace/trace.h"
 

@@ -4,8 +4,8 @@
 #include "formats/base/memory.h"
 #include "formats/model/neighbors.h"
 #include "runtime/forward/router_scores.h"
-#include "runtime/policy/decision_log.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/decision_log.h"
+#include "runtime/policy/decide/route_state.h"
 
 #include <math.h>
 #include <string.h>

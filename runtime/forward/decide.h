@@ -1,4 +1,4 @@
-/* Routing and precision that look at a sequence's logical cache (runtime/policy/route.h): after the tokens of
+/* Routing and precision that look at a sequence's logical cache (runtime/policy/decide/route.h): after the tokens of
  * a layer have been scored in parallel, they choose one after the other, each from the cache that those
  * before it left (internal to runtime/ and to those who evaluate it). */
 #ifndef MOEC_RUNTIME_DECIDE_H
@@ -6,9 +6,9 @@
 
 #include "runtime/forward/context.h"
 #include "runtime/forward/sequences.h"
-#include "runtime/policy/decision_book.h"
-#include "runtime/policy/logical_cache.h"
-#include "runtime/policy/route.h"
+#include "runtime/policy/decide/decision_book.h"
+#include "runtime/policy/decide/logical_cache.h"
+#include "runtime/policy/decide/route.h"
 
 /* Settings and working memory of a forward pass that decides. One thread at a time, as the pass. */
 struct moec_decider {

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/policy/scored.h"
+#include "runtime/policy/predict/scored.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "runtime/forward/decide.h"
 #include "runtime/forward/router_scores.h"
 #include "runtime/forward/steps.h"
-#include "runtime/policy/choice.h"
+#include "runtime/policy/decide/choice.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * Logits are the router's product with the normed input, which a backend computes where the pass has one
  * (runtime/forward/backend.h; `inputs` are then not touched), plus its bias. Two steps follow: scores and, of
  * what is chosen, weights (runtime/forward/router_scores.h), and between them the choice
- * (runtime/policy/choice.h), which a layer's table makes where it routes by token. With top-1 and a limited
+ * (runtime/policy/decide/choice.h), which a layer's table makes where it routes by token. With top-1 and a limited
  * capacity, tokens that find their expert full get weight 0. */
 #ifndef MOEC_RUNTIME_ROUTER_H
 #define MOEC_RUNTIME_ROUTER_H
@@ -38,7 +38,7 @@ static inline bool moec_router_decides(const struct moec_forward *forward,
 /* By how much the router prefers its last expert to the first that it leaves, in what it compares. */
 float moec_router_margin(const struct moec_scored_token *token);
 
-/* What the router compares, as routes see it (runtime/policy/route.h): its logits where it compares by
+/* What the router compares, as routes see it (runtime/policy/decide/route.h): its logits where it compares by
  * softmax alone, which is when this is true; else score and choice bias. */
 bool moec_router_compares_logits(const struct moec_config *config, const struct moec_layer *layer);
 

@@ -4,7 +4,7 @@
 #include "runtime/forward/decide.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/forward/scratch.h"
-#include "runtime/policy/scored.h"
+#include "runtime/policy/predict/scored.h"
 
 #include <string.h>
 

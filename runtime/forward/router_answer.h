@@ -1,5 +1,5 @@
 /* What a router's answer gives the source of the experts, in addition to the experts that are needed
- * (internal to runtime/): struct moec_router_answer of runtime/policy/experts.h.
+ * (internal to runtime/): struct moec_router_answer of runtime/seam/experts.h.
  *
  * Choices of one MoE layer are kept in scratch until the next one, so that an answer can carry both. They
  * belong to the rows that they were made for: what has other rows, another layer before it or a new batch in

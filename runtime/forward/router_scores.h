@@ -9,7 +9,7 @@
  *   MOEC_ROUTER_ROOT_SOFTPLUS   scores = sqrt(log(1 + e^logits)); weights = scores of the chosen
  *
  * Then, with norm_topk_prob, the weights are divided by their sum, and multiplied by router_scale. The choice
- * of experts is in runtime/policy/choice.h. Pure functions, F32 throughout, in a fixed order. */
+ * of experts is in runtime/policy/decide/choice.h. Pure functions, F32 throughout, in a fixed order. */
 #ifndef MOEC_RUNTIME_ROUTER_SCORES_H
 #define MOEC_RUNTIME_ROUTER_SCORES_H
 

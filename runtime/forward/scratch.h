@@ -14,7 +14,7 @@
 #include "formats/model/record.h"
 #include "runtime/forward/scratch_test_hook.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 
 #define MOEC_TILE_TOKENS    64   /* tokens in a tile of a dense product or of a step that works row by row */
 #define MOEC_GROUP_TOKENS   512  /* tokens that share one decoding of a tile of weights */

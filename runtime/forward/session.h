@@ -7,7 +7,7 @@
 #define MOEC_RUNTIME_SESSION_H
 
 #include "runtime/forward/forward.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 
 struct moec_session;
 

@@ -5,8 +5,8 @@
 #include "runtime/forward/decide.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/session.h"
-#include "runtime/policy/decision_log.h"
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/decision_log.h"
+#include "runtime/policy/decide/route_state.h"
 
 struct moec_session {
     const struct moec_forward *forward; /* borrowed */

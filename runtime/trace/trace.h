@@ -9,7 +9,7 @@
 #define MOEC_RUNTIME_TRACE_H
 
 #include "formats/bundle/bundle.h"
-#include "runtime/policy/experts.h"
+#include "runtime/seam/experts.h"
 
 struct moec_trace;
 

@@ -5,7 +5,7 @@
 #include "runtime/forward/rope.h"
 #include "runtime/forward/router_scores.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/policy/choice.h"
+#include "runtime/policy/decide/choice.h"
 #include "tests/unit/kernel_inputs.h"
 
 /* ---- norms ---- */

@@ -9,7 +9,7 @@
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_format.h"
 #include "formats/bundle/bundle_strip.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include <math.h>
 

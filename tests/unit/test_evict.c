@@ -1,7 +1,7 @@
 /* Eviction policies: victims of sequences worked out by hand, and what every policy must keep. */
 #include "tests/unit/temporary.h"
 
-#include "runtime/policy/evict.h"
+#include "runtime/policy/evict/evict.h"
 
 #include <math.h>
 

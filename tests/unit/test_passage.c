@@ -1,8 +1,8 @@
-/* What a prompt is expected to ask of the layer that its tokens come to (runtime/policy/passage.h). */
+/* What a prompt is expected to ask of the layer that its tokens come to (runtime/policy/schedule/passage.h). */
 #include "tests/unit/status.h"
 
-#include "runtime/policy/evict.h"
-#include "runtime/policy/passage.h"
+#include "runtime/policy/evict/evict.h"
+#include "runtime/policy/schedule/passage.h"
 
 #define N_LAYER  3u
 #define N_EXPERT 8u

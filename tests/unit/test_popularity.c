@@ -1,7 +1,7 @@
 /* Which experts of a prompt are low by how many of its tokens take them. */
 #include "tests/unit/temporary.h"
 
-#include "runtime/policy/route_state.h"
+#include "runtime/policy/decide/route_state.h"
 
 /* By calibration and by the blocks before, ties to the higher index; high copies that are there stay, and a
  * block reads each copy once. */

@@ -1,8 +1,8 @@
 /* Predictors against direct computation. */
 #include "tests/unit/status.h"
 
-#include "runtime/policy/predict.h"
-#include "runtime/policy/predict_parts.h"
+#include "runtime/policy/predict/predict.h"
+#include "runtime/policy/predict/predict_parts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* The chooser of preloads, with a predictor and times made up. */
 #include "tests/unit/status.h"
 
-#include "runtime/policy/evict.h"
-#include "runtime/policy/preload.h"
+#include "runtime/policy/evict/evict.h"
+#include "runtime/policy/schedule/preload.h"
 
 #include <math.h>
 #include <stdio.h>

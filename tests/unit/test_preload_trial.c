@@ -1,5 +1,5 @@
 /* Trials of guessing, with made-up times. */
-#include "runtime/policy/preload_trial.h"
+#include "runtime/policy/schedule/preload_trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
-/* The rules of reading, one by one (runtime/policy/read_order.h). */
+/* The rules of reading, one by one (runtime/policy/schedule/read_order.h). */
 #include "tests/unit/status.h"
 
-#include "runtime/policy/read_order.h"
+#include "runtime/policy/schedule/read_order.h"
 
 static const struct moec_read_rules plain = {0}, in_turn = {.begins_in_turn = true},
                                     counted = {.preload_count = 3, .begins_in_turn = true},

@@ -2,8 +2,8 @@
  * the header one by one. */
 #include "tests/unit/temporary.h"
 
-#include "runtime/policy/layer_shares.h"
-#include "runtime/policy/residency_test_hook.h"
+#include "runtime/policy/schedule/layer_shares.h"
+#include "runtime/policy/schedule/residency_test_hook.h"
 
 #define N_LAYER  4u
 #define N_EXPERT 6u

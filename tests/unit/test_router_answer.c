@@ -2,7 +2,7 @@
 #include "tests/unit/fixture_model.h"
 
 #include "runtime/forward/decide.h"
-#include "runtime/policy/scored.h"
+#include "runtime/policy/predict/scored.h"
 
 #include <math.h>
 

@@ -4,8 +4,8 @@
 #include "tests/unit/family_store.h"
 
 #include "runtime/engine/moert_internal.h"
-#include "runtime/policy/decision_book.h"
-#include "runtime/policy/decision_log.h"
+#include "runtime/policy/decide/decision_book.h"
+#include "runtime/policy/decide/decision_log.h"
 #include "tests/unit/faulty_reader.h"
 
 #include <stdio.h>

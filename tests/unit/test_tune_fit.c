@@ -6,7 +6,7 @@
 #include "profiler/evaluate/router_record.h"
 #include "profiler/simulate/simulated_decisions.h"
 #include "runtime/moert.h"
-#include "runtime/policy/route_settings.h"
+#include "runtime/policy/decide/route_settings.h"
 
 #include "tests/unit/bench_of_parts.h"
 

@@ -360,7 +360,7 @@ void moec_cuda_gating_run(struct moec_gpu_stream *stream, const struct moec_cuda
 /* ---- routers ---- */
 
 /* Scores, the choice of the best and their weights (runtime/forward/router_scores.h,
- * runtime/policy/choice.h): for passes that take the router's own choice. Kinds are those of
+ * runtime/policy/decide/choice.h): for passes that take the router's own choice. Kinds are those of
  * formats/model/config.h by number. n_expert and top_k are at most the numbers below. */
 struct moec_cuda_router {
     uint8_t kind;        /* enum moec_router_kind */
