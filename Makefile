@@ -78,7 +78,7 @@ TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler 
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # Kernels take most of the time to compile, and so begin first.
-KERNEL_SRC := $(filter runtime/kernels/kernels_% runtime/kernels/int8_%,$(MOERT_SRC))
+KERNEL_SRC := $(filter runtime/kernels/%,$(MOERT_SRC))
 MOERT_OBJ := $(call obj,$(KERNEL_SRC) $(filter-out $(KERNEL_SRC),$(MOERT_SRC)))
 TOOL_OBJ  := $(call obj,$(TOOL_SRC))
 CLI_OBJ   := $(call obj,$(CLI_SRC))
@@ -255,7 +255,7 @@ SETS_HERE := $(if $(call cpu_has,avx512f avx512bw avx512dq avx512vl avx512vbmi g
 SETS_ABSENT := $(filter-out $(SETS_HERE),$(SETS))
 endif
 NATIVE_OBJ := $(patsubst %/obj/runtime/kernels/kernels_absent.o,%/obj/native/runtime/kernels/kernels_absent.o,\
-    $(filter-out $(SETS_ABSENT:%=$(BUILD)/obj/runtime/kernels/%.o),$(MOERT_OBJ)))
+    $(filter-out $(foreach set,$(SETS_ABSENT),%/$(set).o),$(MOERT_OBJ)))
 $(BUILD)/obj/native/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CCACHE) $(CC) $(ALL_CFLAGS) $(SETS_ABSENT:%=-DMOEC_ABSENT_%) -MMD -MP -c $< -o $@

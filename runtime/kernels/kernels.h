@@ -18,7 +18,7 @@
  *
  * exp is moec's own polynomial, the same operations in every set. Which NaN a NaN result is, is left open.
  *
- * The scalar set (runtime/kernels/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs
+ * The scalar set (runtime/kernels/canonical/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs
  * must not alias inputs unless a declaration says so. Nothing here allocates. */
 #ifndef MOEC_RUNTIME_KERNELS_H
 #define MOEC_RUNTIME_KERNELS_H

@@ -1,4 +1,4 @@
-/* runtime/kernels/kernels_avx512.c translated to AVX2 by SIMDe, so that its bits are checked on processors
+/* runtime/kernels/canonical/kernels_avx512.c translated to AVX2 by SIMDe, so that its bits are checked on processors
  * without AVX-512. A fused multiply-add of 512 bits becomes two of 256, fused as well. What the packaged
  * SIMDe lacks is defined here. */
 #include <immintrin.h>
@@ -176,4 +176,4 @@ const struct moec_kernels *moec_kernels_avx512_simde(void);
 
 #define KEEP_IN_REGISTER(v) ((void)(v))
 #define moec_kernels_avx512 moec_kernels_avx512_simde
-#include "runtime/kernels/kernels_avx512.c"
+#include "runtime/kernels/canonical/kernels_avx512.c"
