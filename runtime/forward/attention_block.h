@@ -3,8 +3,9 @@
 #ifndef MOEC_RUNTIME_ATTENTION_BLOCK_H
 #define MOEC_RUNTIME_ATTENTION_BLOCK_H
 
-#include "runtime/forward/attention.h"
+#include "runtime/forward/context.h"
 #include "runtime/forward/scratch.h"
+#include "runtime/forward/span.h"
 
 /* The weights of one of a layer's attentions. */
 struct moec_projections {

@@ -1,5 +1,5 @@
 #include "runtime/forward/decide.h"
-#include "runtime/forward/router.h"
+#include "runtime/forward/router_rules.h"
 
 #include "formats/base/memory.h"
 #include "formats/model/neighbors.h"

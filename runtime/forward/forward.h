@@ -15,6 +15,7 @@
 #include "runtime/forward/context.h"
 #include "runtime/forward/moe.h"
 #include "runtime/forward/sequences.h"
+#include "runtime/forward/working_memory.h"
 #include "runtime/kernels/draw.h"
 
 /* hidden[t] = embedding row of tokens[t]. Errors: MOEC_ERR_LIMIT for an id outside the vocabulary. */

@@ -5,7 +5,8 @@
 
 #include "formats/tables/expert_predictor.h"
 #include "formats/tables/path_table.h"
-#include "runtime/forward/context.h"
+#include "runtime/kernels/kernels.h"
+#include "runtime/seam/experts.h"
 
 /* This many evenly spaced tokens stand for a longer batch: hardly an expert is left out, and a prediction that
  * costs more than it saves is useless. */

@@ -2,7 +2,7 @@
 
 #include "formats/base/mapped_memory.h"
 #include "runtime/forward/backend.h"
-#include "runtime/forward/running.h"
+#include "runtime/forward/running_row.h"
 
 #include <string.h>
 

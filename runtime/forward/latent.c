@@ -4,33 +4,6 @@
 
 #include <string.h>
 
-/* ---- scratch ---- */
-
-size_t moec_latent_queries(const struct moec_layer_kind *kind)
-{
-    return moec_lanes_padded(moec_layer_q_dim(kind));
-}
-
-size_t moec_latent_query_latent(const struct moec_layer_kind *kind)
-{
-    const size_t queries = moec_layer_q_rows(kind), outputs = moec_layer_out_dim(kind);
-    return moec_latent_queries(kind) + moec_lanes_padded(queries > outputs ? queries : outputs);
-}
-
-size_t moec_latent_token_floats(const struct moec_layer_kind *kind)
-{
-    return moec_latent_query_latent(kind) + moec_lanes_padded(kind->q_latent_dim);
-}
-
-/* Decoded rows, and a tile's latents. */
-uint64_t moec_latent_thread_floats(const struct moec_layer_kind *kind, uint32_t max_tokens)
-{
-    const uint64_t tile = moec_min_u32(MOEC_TILE_TOKENS, max_tokens);
-    return kind->latent_dim == 0 ? 0 : (MOEC_SUM_CHUNK + tile) * moec_lanes_padded(kind->latent_dim);
-}
-
-/* ---- products ---- */
-
 /* A batch; an item is one head for a tile of tokens. */
 struct run {
     const struct moec_forward *forward;

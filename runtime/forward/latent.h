@@ -6,27 +6,17 @@
  * multiplied by K_h^T first ("absorbed"), attention then works on latents as on one key/value head, and what
  * it gives is multiplied by V_h. So a position keeps latent_dim + rotary_dim floats, whatever the heads.
  *
- * A token's row of scratch, each part padded to whole lanes:
- *
- *   absorbed queries (n_head, latent_dim + rotary_dim), later sums of latents in their place
- *   | queries (n_head, head_dim), later outputs (n_head, value_dim) | latent of queries (q_latent_dim)
+ * latent_row.h has a token's row of scratch.
  *
  * Internal to runtime/; functions work on tokens 0 .. n_tok - 1 of the scratch, on all threads. */
 #ifndef MOEC_RUNTIME_LATENT_H
 #define MOEC_RUNTIME_LATENT_H
 
 #include "runtime/forward/context.h"
+#include "runtime/forward/latent_row.h"
 
 /* Of the norms of both latents, whatever the model's other norms have. */
 #define MOEC_LATENT_NORM_EPS 1e-6f
-
-/* Floats of scratch: for each token of a kind with a latent, and for each thread (0 without a latent). */
-size_t moec_latent_token_floats(const struct moec_layer_kind *kind);
-uint64_t moec_latent_thread_floats(const struct moec_layer_kind *kind, uint32_t max_tokens);
-
-/* Where a token's row holds its queries or outputs, and its latent of queries. */
-size_t moec_latent_queries(const struct moec_layer_kind *kind);
-size_t moec_latent_query_latent(const struct moec_layer_kind *kind);
 
 /* Absorbs queries, whose rotated parts are rotated already. */
 void moec_latent_absorb(const struct moec_forward *forward, const struct moec_layer_kind *kind,

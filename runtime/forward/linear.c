@@ -22,6 +22,13 @@ struct cut {
 /* Smallest piece worth a thread's attention with encoded weights. */
 #define ENCODED_ROWS_MIN 16u
 
+bool moec_linear_packs(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t n_tok)
+{
+    return n_tok >= MOEC_LAID_TOKENS && matrix->columns >= moec_forward_scratch(forward)->laid_columns &&
+           forward->kernels->dot_laid != NULL && !moec_rounded_serves(forward, matrix) &&
+           moec_kernels_decode_parts(matrix->codec);
+}
+
 void moec_linear_store(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
                        uint32_t row, uint32_t n, const float *y)
 {
@@ -201,7 +208,7 @@ static bool takes_laid(const struct moec_linear *linear)
         moec_linear_tile_rows(k) < MOEC_LAID_ROWS)
         return false;
     for (uint32_t part = 0; part < linear->n_parts; part++)
-        if (!moec_forward_lays(linear->forward, linear->parts[part].matrix, linear->n_tok))
+        if (!moec_linear_packs(linear->forward, linear->parts[part].matrix, linear->n_tok))
             return false;
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include "formats/base/half.h"
 #include "runtime/forward/activation.h"
+#include "runtime/forward/linear.h"
 #include "runtime/forward/rounded.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/forward/steps.h"
@@ -374,7 +375,7 @@ static bool takes_laid(const struct mlp_run *run, const struct moec_mlp *mlp,
                        const struct moec_matrix *matrix, uint32_t n)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    return moec_forward_lays(run->forward, matrix, n) && !stands_in_frames(mlp, matrix) &&
+    return moec_linear_packs(run->forward, matrix, n) && !stands_in_frames(mlp, matrix) &&
            moec_laid_room_floats(moec_laid_rows(n), matrix->columns) <= MOEC_SUM_CHUNK * shared->stride;
 }
 

@@ -1,8 +1,9 @@
 #include "runtime/forward/scratch.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/latent.h"
-#include "runtime/forward/running.h"
+#include "runtime/forward/context.h"
+#include "runtime/forward/latent_row.h"
+#include "runtime/forward/running_row.h"
 #include "runtime/kernels/int8.h"
 
 #include <string.h>
@@ -168,6 +169,13 @@ static void carve_attention(struct carver *carver, const struct moec_config *con
     attention->total = carve_floats(carver, rows, 1);
 }
 
+/* A thread's decoded rows, and a tile's latents. */
+static uint64_t latent_thread_floats(const struct moec_layer_kind *kind, uint32_t max_tokens)
+{
+    const uint64_t tile = moec_min_u32(MOEC_TILE_TOKENS, max_tokens);
+    return kind->latent_dim == 0 ? 0 : (MOEC_SUM_CHUNK + tile) * moec_lanes_padded(kind->latent_dim);
+}
+
 /* Each step's pieces start where the thread's area starts; the area ends where the longest ends. */
 static void carve_thread(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
                          const struct moec_scratch *sizes, struct moec_thread_scratch *thread)
@@ -232,7 +240,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     carver->used_bytes = start;
     uint64_t latent_floats = 0;
     for (uint32_t i = 0; i < config->n_kind; i++)
-        latent_floats = larger(latent_floats, moec_latent_thread_floats(&config->kinds[i], max_tokens));
+        latent_floats = larger(latent_floats, latent_thread_floats(&config->kinds[i], max_tokens));
     thread->latent = carve_floats(carver, latent_floats, 1);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 

@@ -72,7 +72,7 @@ struct moec_thread_scratch {
     struct moec_attention_scratch attention;
     struct moec_router_scratch router;
     float *running; /* (head_dim, MOEC_RUNNING_COLUMNS) of the delta rule */
-    float *latent;  /* moec_latent_thread_floats */
+    float *latent;  /* decoded rows, and a tile's latents */
     float *row;     /* (S) */
 };
 

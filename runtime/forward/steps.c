@@ -1,7 +1,6 @@
 #include "runtime/forward/steps.h"
 
 #include "formats/base/work_tally.h"
-#include "runtime/forward/rounded.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -56,13 +55,6 @@ void moec_forward_decode(const struct moec_kernels *kernels, const struct moec_m
     const uint64_t begun_ns = moec_work_begin(MOEC_WORK_DECODING);
     kernels->decode_rows(matrix, row, n_rows, weights, stride);
     moec_work_end(MOEC_WORK_DECODING, begun_ns, (uint64_t)n_rows * matrix->columns);
-}
-
-bool moec_forward_lays(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t n_tok)
-{
-    return n_tok >= MOEC_LAID_TOKENS && matrix->columns >= moec_forward_scratch(forward)->laid_columns &&
-           forward->kernels->dot_laid != NULL && !moec_rounded_serves(forward, matrix) &&
-           moec_kernels_decode_parts(matrix->codec);
 }
 
 /* One row, by an RMS norm, or by a LayerNorm with biases behind the weights. */

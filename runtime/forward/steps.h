@@ -15,10 +15,6 @@ void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64
 void moec_forward_decode(const struct moec_kernels *kernels, const struct moec_matrix *matrix, uint32_t row,
                          uint32_t n_rows, float *weights, size_t stride);
 
-/* Whether to use the kernel of packed tokens (dot_laid of moec_kernels) for products of the matrix with n_tok
- * tokens. */
-bool moec_forward_lays(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t n_tok);
-
 /* MOEC_ERR_LIMIT when a batch is larger than the forward pass was made for. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t n_tok,
                                                      struct moec_error *err);

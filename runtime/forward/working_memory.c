@@ -1,4 +1,4 @@
-#include "runtime/forward/context.h"
+#include "runtime/forward/working_memory.h"
 
 #include "formats/base/memory.h"
 #include "runtime/forward/guesser.h"
