@@ -1,6 +1,6 @@
 #include "cli/options/device_options.h"
 
-#include "runtime/forward/kv_state.h"
+#include "runtime/forward/attention/kv_state.h"
 
 #include <string.h>
 

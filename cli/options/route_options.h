@@ -97,7 +97,7 @@
     " With shared: those of each layer that the memory for low copies has room for (default half as many "   \
     "as of high copies)."
 
-/* --sparsity (runtime/forward/sparsity.h). */
+/* --sparsity (runtime/forward/moe/sparsity.h). */
 #define CLI_SPARSITY_OPTION(flags)                                                                           \
     {                                                                                                        \
         "sparsity", 0, "SHARE|none", NULL,                                                                   \
@@ -118,7 +118,7 @@
             flags                                                                                            \
     }
 
-/* --kv (runtime/forward/kv_state.h). */
+/* --kv (runtime/forward/attention/kv_state.h). */
 #define CLI_KV_OPTION(flags)                                                                                 \
     {                                                                                                        \
         "kv", 0, "HOW", "f32|f16|int8",                                                                      \

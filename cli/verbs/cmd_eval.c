@@ -20,8 +20,8 @@
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
 #include "profiler/tasks/rows.h"
-#include "runtime/forward/kv_state.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/attention/kv_state.h"
+#include "runtime/forward/moe/sparsity.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/text/tokenizer.h"
 

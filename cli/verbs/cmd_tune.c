@@ -22,7 +22,7 @@
 #include "formats/bundle/bundle_fit.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "runtime/experts/low_copy.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/moe/sparsity.h"
 #include "runtime/policy/decide/route.h"
 #include "runtime/policy/decide/route_settings.h"
 

@@ -8,7 +8,7 @@
 #include "formats/base/file.h"
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/row_scores.h"
-#include "runtime/forward/kv_state.h"
+#include "runtime/forward/attention/kv_state.h"
 #include "runtime/generate/generate.h"
 #include "runtime/kernels/arithmetic.h"
 

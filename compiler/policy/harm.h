@@ -28,7 +28,7 @@
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
-#include "runtime/forward/model.h"
+#include "runtime/forward/weights/model.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/kernels/kernels.h"
 

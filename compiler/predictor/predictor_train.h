@@ -11,7 +11,7 @@
 #include "formats/tables/expert_predictor.h"
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/windows.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 /* Of the bundle, that a predictor may take at most. */
 #define MOEC_PREDICTOR_SHARE 0.02

@@ -1,7 +1,7 @@
 #include "compiler/sparsify/layer_gain.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/moe/sparsity.h"
 
 #include <math.h>
 

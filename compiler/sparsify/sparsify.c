@@ -2,7 +2,7 @@
 
 #include "compiler/certify/front.h"
 #include "compiler/sparsify/sparsity_fit.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/moe/sparsity.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "formats/trace/device_description.h"
 #include "formats/trace/replay.h"
 #include "profiler/evaluate/windows.h"
-#include "runtime/forward/model.h"
+#include "runtime/forward/weights/model.h"
 
 #include <math.h>
 

@@ -12,7 +12,7 @@
 
 #include "compiler/sparsify/sparsity_fit.h"
 #include "compiler/tune/tune.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/moe/sparsity.h"
 #include "runtime/policy/decide/route_settings.h"
 
 /* Passes of the certificate part: the original, and without plan or decisions too. */

@@ -217,7 +217,7 @@ uint32_t moec_config_rope_limit(const struct moec_config *config);
  * become a model; nothing changes where they do not depend on it. A choice for longer texts stays. */
 void moec_config_choose_rope(struct moec_config *config, uint32_t n_tokens);
 
-/* How attention keeps keys and values (runtime/forward/kv_state.h), in a config that is to become a model.
+/* How attention keeps keys and values (runtime/forward/attention/kv_state.h), in a config that is to become a model.
  * Errors: MOEC_ERR_UNSUPPORTED with an encoder, whose sources are kept as F32. */
 MOEC_WARN_UNUSED enum moec_status moec_config_choose_kv(struct moec_config *config, struct moec_codec kv,
                                                         struct moec_error *err);

@@ -9,7 +9,7 @@
  * numbers: F16 with up to 2,048 experts, which it counts without rounding, else F32.
  *
  * Where the blob is too large for memory, the table comes with a source instead, which makes any rows of any
- * tensor on request; `moec_dense_emit` and runtime/forward/model.h hide the difference. Thread rule:
+ * tensor on request; `moec_dense_emit` and runtime/forward/weights/model.h hide the difference. Thread rule:
  * immutable after creation; a source serves one thread at a time. */
 #ifndef MOEC_FORMATS_DENSE_H
 #define MOEC_FORMATS_DENSE_H

@@ -118,7 +118,7 @@ struct moec_layer_kind {
     uint8_t qk_norm;   /* enum moec_qk_norm */
     bool v_norm;       /* each head's values are divided by their root mean square (Gemma 4) */
     bool keys_are_values; /* values are the keys before norm and rotation: there is no projection of them */
-    /* How attention keeps keys and values, each head's as a row (runtime/forward/kv_state.h): 0 = F32. Chosen
+    /* How attention keeps keys and values, each head's as a row (runtime/forward/attention/kv_state.h): 0 = F32. Chosen
      * by who runs the model; no file has it. */
     struct moec_codec kv;
     /* A learned vector of each position is added to the hidden state before the layer (GPTSAN). Only with

@@ -103,7 +103,7 @@ struct moec_mlp {
     struct moec_matrix up;
     struct moec_matrix down;
     /* By enum moec_projection, one row each: n_ff, n_ff and n_embd floats; no rows without biases. Records do
-     * not hold them: moec_layer_expert_biases in runtime/forward/layer_weights.h adds them. */
+     * not hold them: moec_layer_expert_biases in runtime/forward/weights/layer_weights.h adds them. */
     struct moec_matrix biases[MOEC_PROJECTION_COUNT];
     struct moec_mlp_filter filter; /* off unless the expert source sets it */
     /* Of a device that has some neurons' pairs alone (runtime/cuda/gpu_neurons.h): (n_ff) in its memory,

@@ -4,7 +4,7 @@
 #include "formats/base/memory.h"
 #include "profiler/bench/bench_matrix.h"
 #include "profiler/common/quantiles.h"
-#include "runtime/forward/mlp.h"
+#include "runtime/forward/moe/mlp.h"
 
 #include <math.h>
 #include <stdlib.h>

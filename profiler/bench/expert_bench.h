@@ -8,7 +8,7 @@
 #define MOEC_PROFILER_EXPERT_BENCH_H
 
 #include "formats/base/error.h"
-#include "runtime/forward/mlp.h"
+#include "runtime/forward/moe/mlp.h"
 
 #define MOEC_EXPERT_BENCH_MAX 16
 

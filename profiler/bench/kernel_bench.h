@@ -20,7 +20,7 @@
 #include "profiler/bench/expert_bench.h"
 #include "profiler/bench/token_bench.h"
 #include "profiler/common/progress.h"
-#include "runtime/forward/mlp.h"
+#include "runtime/forward/moe/mlp.h"
 
 #define MOEC_KERNEL_BENCH_MAX 128
 

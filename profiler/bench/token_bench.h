@@ -12,7 +12,7 @@
 #define MOEC_PROFILER_TOKEN_BENCH_H
 
 #include "formats/base/error.h"
-#include "runtime/forward/mlp.h"
+#include "runtime/forward/moe/mlp.h"
 
 #define MOEC_TOKEN_BENCH_MAX 72
 

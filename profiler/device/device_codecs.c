@@ -5,7 +5,7 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/device/expert_codecs.h"
 #include "profiler/device/made_up_rows.h"
-#include "runtime/forward/steps.h"
+#include "runtime/forward/context/steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device_description.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 struct moec_device_codecs_setup {
     const struct moec_bundle *bundle;

@@ -13,9 +13,9 @@
 #include "profiler/device/device_codecs.h"
 #include "profiler/device/device_products.h"
 #include "profiler/device/device_waits.h"
-#include "runtime/forward/decide.h"
-#include "runtime/forward/kv_state.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/moe/decide.h"
+#include "runtime/forward/attention/kv_state.h"
+#include "runtime/forward/pass/session.h"
 #include "runtime/policy/decide/route_settings.h"
 #include "runtime/policy/decide/route_state.h"
 

@@ -9,7 +9,7 @@
 #define MOEC_PROFILER_DEVICE_PRODUCTS_H
 
 #include "formats/bundle/bundle.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 struct moec_device_products_setup {
     const struct moec_dense *dense;     /* with a blob */

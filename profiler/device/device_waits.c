@@ -4,7 +4,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 #include "runtime/storage/record_reader.h"
 
 #include <pthread.h>

@@ -14,7 +14,7 @@
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device_description.h"
 #include "profiler/common/progress.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 struct moec_device_waits_setup {
     const struct moec_bundle *bundle;

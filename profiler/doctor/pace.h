@@ -1,5 +1,5 @@
 /* How fast this machine does what profiling does most: products of many tokens with a matrix that is decoded
- * on the way, as runtime/forward/linear.c does them, and quantising. Measured on made-up weights of the
+ * on the way, as runtime/forward/context/linear.c does them, and quantising. Measured on made-up weights of the
  * model's width, some tenths of a second each, on all threads. Thread rule: one thread, which uses the pool.
  */
 #ifndef MOEC_PROFILER_PACE_H

@@ -1,5 +1,5 @@
 /* What a MoE layer is told of the sequences of one batch, each from its first token on
- * (runtime/forward/sequences.h): counts of the tokens that experts were sent, where a model limits
+ * (runtime/forward/context/sequences.h): counts of the tokens that experts were sent, where a model limits
  * them, the tokens themselves, where layers route by them, and logical caches, where the forward pass
  * decides. Without any nothing is kept and nothing costs anything. Thread rule: one thread at a time. */
 #ifndef MOEC_PROFILER_BATCH_SEQUENCES_H
@@ -7,7 +7,7 @@
 
 #include "formats/model/config.h"
 #include "profiler/evaluate/cache_replay.h"
-#include "runtime/forward/sequences.h"
+#include "runtime/forward/context/sequences.h"
 #include "runtime/policy/decide/route_state.h"
 
 struct moec_batch_sequences {

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/token_score.h"
-#include "runtime/forward/decide.h"
+#include "runtime/forward/moe/decide.h"
 #include "runtime/generate/generate.h"
 
 #include <inttypes.h>

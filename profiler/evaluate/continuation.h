@@ -11,7 +11,7 @@
 
 #include "formats/model/generation.h"
 #include "profiler/tasks/task.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/decide/route_state.h"
 #include "runtime/text/tokenizer.h"

@@ -5,7 +5,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/common/progress.h"
 #include "runtime/cuda/gpu_place.h"
-#include "runtime/forward/model.h"
+#include "runtime/forward/weights/model.h"
 
 /* dense_bits and group as moec_checkpoint_load_dense. Weights of up to keep_bytes (0 = any) are loaded whole;
  * larger ones are read layer by layer as they are needed, and keep_bytes of them kept, or what the largest

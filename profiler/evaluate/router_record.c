@@ -2,9 +2,9 @@
 
 #include "formats/base/memory.h"
 #include "formats/model/neighbors.h"
-#include "runtime/forward/decide.h"
-#include "runtime/forward/moe.h"
-#include "runtime/forward/router.h"
+#include "runtime/forward/moe/decide.h"
+#include "runtime/forward/moe/moe.h"
+#include "runtime/forward/moe/router.h"
 #include "runtime/policy/predict/scored.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
-#include "runtime/forward/decide.h"
+#include "runtime/forward/moe/decide.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/windows.h"
 #include "profiler/ranks/ranks.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/decide/route_state.h"
 

@@ -9,7 +9,7 @@
 #include "profiler/evaluate/variants.h"
 #include "runtime/cuda/gpu_place.h"
 #include "runtime/experts/expert_cache.h"
-#include "runtime/forward/model.h"
+#include "runtime/forward/weights/model.h"
 
 struct moec_source {
     char *path;                       /* owned */

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
-#include "runtime/forward/decide.h"
+#include "runtime/forward/moe/decide.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #define MOEC_PROFILER_TOKEN_SCORE_H
 
 #include "profiler/evaluate/states.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 /* The original's distribution at some tokens. */
 struct moec_reference {

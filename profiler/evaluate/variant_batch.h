@@ -12,7 +12,7 @@
 #include "profiler/evaluate/token_score.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
-#include "runtime/forward/kv_state.h"
+#include "runtime/forward/attention/kv_state.h"
 
 /* The baseline on one group of windows: what variants are compared with and continue from. R rows,
  * window-major, and as many of the sources as they have. D layers are not an encoder's. */

@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_ACTIVATIONS_H
 #define MOEC_PROFILER_ACTIVATIONS_H
 
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 struct moec_activations;
 

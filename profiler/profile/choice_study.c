@@ -10,7 +10,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/rank_windows.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * states are computed once. */
 #include "profiler/profile/weight_study.h"
 
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 static enum moec_status assign_layer(struct moec_variants *variants, const struct moec_profile *profile,
                                      uint32_t s, uint32_t bits, struct moec_error *err)

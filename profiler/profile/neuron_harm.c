@@ -3,7 +3,7 @@
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
 #include "profiler/profile/thresholds.h"
-#include "runtime/forward/activation.h"
+#include "runtime/forward/context/activation.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "profiler/profile/weight_study.h"
 
 #include "profiler/common/random.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "profiler/routing/router_study.h"
 #include "profiler/sensitivity/gain_plan.h"
 #include "profiler/sensitivity/sensitivity.h"
-#include "runtime/forward/model_stream.h"
+#include "runtime/forward/weights/model_stream.h"
 
 #include <inttypes.h>
 

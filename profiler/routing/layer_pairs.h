@@ -8,7 +8,7 @@
 #define MOEC_PROFILER_LAYER_PAIRS_H
 
 #include "profiler/evaluate/windows.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 /* One MoE layer. */
 struct moec_layer_side {

@@ -16,7 +16,7 @@
 
 #include "profiler/common/progress.h"
 #include "profiler/routing/study_share.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 #define MOEC_NEURON_LEVELS 5u  /* 0.5 to 0.9 */
 #define MOEC_NEURON_TOKENS 64u /* of an expert */

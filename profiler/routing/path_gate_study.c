@@ -2,7 +2,7 @@
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
-#include "runtime/forward/router.h"
+#include "runtime/forward/moe/router.h"
 #include "runtime/policy/predict/predict.h"
 #include "runtime/policy/predict/scored.h"
 

@@ -11,7 +11,7 @@
 #define MOEC_PROFILER_PATH_GATE_STUDY_H
 
 #include "formats/profile/profile.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 #define MOEC_PATH_GATE_TOKENS 512 /* kept of each layer, at most */
 

@@ -1,7 +1,7 @@
 #include "profiler/routing/position_study.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/steps.h"
+#include "runtime/forward/context/steps.h"
 #include "runtime/policy/predict/scored.h"
 
 #include <math.h>

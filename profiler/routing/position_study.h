@@ -19,7 +19,7 @@
 
 #include "formats/profile/profile.h"
 #include "profiler/evaluate/rank_windows.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 #define MOEC_POSITION_AHEAD  4                         /* MoE layers before, at most */
 #define MOEC_POSITION_COUNT  (MOEC_POSITION_AHEAD + 2) /* attention here, gates before, attention before */

@@ -2,8 +2,8 @@
 
 #include "formats/base/memory.h"
 #include "profiler/routing/layer_pairs.h"
-#include "runtime/forward/guesser.h"
-#include "runtime/forward/router.h"
+#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/moe/router.h"
 #include "runtime/policy/predict/scored.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/windows.h"
 #include "profiler/routing/study_share.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 #include "runtime/policy/predict/predict.h"
 
 #define MOEC_STUDY_WIDTHS     3u

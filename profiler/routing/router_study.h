@@ -37,7 +37,7 @@
 #include "formats/profile/profile.h"
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/routing/path_gate_study.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 #define MOEC_ROUTER_RANGE_STUDY "routing/range" /* (S) */
 

@@ -10,7 +10,7 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/routing/router_study.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 /* The caller's arrays and results. */
 struct moec_routing {

@@ -3,7 +3,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 
 #include <math.h>
 #include <string.h>

@@ -38,7 +38,7 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/variants.h"
-#include "runtime/forward/forward.h"
+#include "runtime/forward/pass/forward.h"
 #include "runtime/kernels/arithmetic.h"
 
 struct moec_fast_options {

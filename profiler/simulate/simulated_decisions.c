@@ -1,8 +1,8 @@
 #include "profiler/simulate/simulated_decisions.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/decide.h"
-#include "runtime/forward/router.h"
+#include "runtime/forward/moe/decide.h"
+#include "runtime/forward/moe/router.h"
 
 #include <inttypes.h>
 #include <string.h>

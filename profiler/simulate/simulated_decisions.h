@@ -1,6 +1,6 @@
 /* What tokens would take of a recording's routing if they decided (runtime/policy/decide/route.h, precision.h): the
  * recorded logits of each router, one token after the other, through the code with which the runtime decides
- * (runtime/forward/decide.h), from a logical cache that begins with each sequence.
+ * (runtime/forward/moe/decide.h), from a logical cache that begins with each sequence.
  *
  * The logits are those of the run that was recorded. Where that did not decide, they are the decided run's
  * own in the first MoE layer alone: behind it a token that took another expert has other hidden states, and
@@ -12,7 +12,7 @@
 #define MOEC_PROFILER_SIMULATED_DECISIONS_H
 
 #include "profiler/simulate/recording.h"
-#include "runtime/forward/model.h"
+#include "runtime/forward/weights/model.h"
 #include "runtime/policy/decide/route_state.h"
 
 struct moec_simulated_decisions_setup {

@@ -1,9 +1,9 @@
-/* Attention on a GPU, as runtime/forward/attention.c has it: of a decoder, of an encoder, across to it, and
+/* Attention on a GPU, as runtime/forward/attention/attention.c has it: of a decoder, of an encoder, across to it, and
  * of latents. */
 #include "runtime/cuda/gpu_pass.h"
-#include "runtime/forward/latent.h"
-#include "runtime/forward/position_bias.h"
-#include "runtime/forward/rope.h"
+#include "runtime/forward/attention/latent.h"
+#include "runtime/forward/weights/position_bias.h"
+#include "runtime/forward/weights/rope.h"
 
 #include <math.h>
 
@@ -224,7 +224,7 @@ static void norm_heads(const struct attention *attention, struct moec_cuda_rows 
                         kind->n_kv_head * kind->head_dim / n_k, 0, attention->keys);
 }
 
-/* As place_rows of runtime/forward/attention.c. */
+/* As place_rows of runtime/forward/attention/attention.c. */
 static void place(const struct attention *attention, struct moec_cuda_rows q)
 {
     const struct moec_gpu_backend *b = attention->b;
@@ -314,7 +314,7 @@ static void norm_latent(const struct attention *attention, const float *weight, 
         b->kernels->scaling(b->stream, &step);
 }
 
-/* As project_latent of runtime/forward/attention.c. */
+/* As project_latent of runtime/forward/attention/attention.c. */
 static void project_latent(const struct attention *attention)
 {
     const struct moec_gpu_backend *b = attention->b;

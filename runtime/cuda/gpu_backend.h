@@ -1,4 +1,4 @@
-/* A forward pass on a GPU: the backend (runtime/forward/backend.h) whose memory is the device's, with kernels
+/* A forward pass on a GPU: the backend (runtime/forward/context/backend.h) whose memory is the device's, with kernels
  * on the stream of a model's weights.
  *
  * A layer is given to the device as a row of launches; the process waits for it once in a MoE layer, for the
@@ -10,7 +10,7 @@
 
 #include "runtime/cuda/gpu_kernels.h"
 #include "runtime/cuda/gpu_model.h"
-#include "runtime/forward/backend.h"
+#include "runtime/forward/context/backend.h"
 #include "runtime/kernels/arithmetic.h"
 
 struct moec_gpu_backend;

@@ -1,8 +1,8 @@
 /* MLPs and MoE layers on a GPU: dense MLPs, routers' logits, routed and shared experts, and their sum. */
 #include "runtime/cuda/gpu_pass.h"
-#include "runtime/forward/activation.h"
-#include "runtime/forward/sequences.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/context/activation.h"
+#include "runtime/forward/context/sequences.h"
+#include "runtime/forward/moe/sparsity.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "runtime/cuda/gpu_model.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/position_bias.h"
+#include "runtime/forward/weights/position_bias.h"
 #include "runtime/kernels/kernels.h"
 
 #include <string.h>

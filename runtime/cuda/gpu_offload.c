@@ -2,7 +2,7 @@
  * step and taken down after it, keys and values too; everything else is the step of the backend behind. */
 #include "runtime/cuda/gpu_pass.h"
 #include "runtime/cuda/gpu_place_internal.h"
-#include "runtime/forward/running.h"
+#include "runtime/forward/attention/running.h"
 
 #include <string.h>
 

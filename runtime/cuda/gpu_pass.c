@@ -1,8 +1,8 @@
 #include "runtime/cuda/gpu_pass.h"
 
 #include "runtime/cuda/kernels/cuda_matrix.h"
-#include "runtime/forward/activation.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/context/activation.h"
+#include "runtime/forward/moe/sparsity.h"
 
 struct moec_cuda_matrix moec_gpu_matrix(const struct moec_matrix *matrix)
 {

@@ -7,8 +7,8 @@
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/cuda/gpu_room.h"
 #include "runtime/cuda/gpu_staging.h"
-#include "runtime/forward/context.h"
-#include "runtime/forward/scratch.h"
+#include "runtime/forward/context/context.h"
+#include "runtime/forward/context/scratch.h"
 #include "runtime/policy/schedule/cooperation.h"
 
 /* A run of an expert whose active neurons the device counts. */

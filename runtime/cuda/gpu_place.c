@@ -3,7 +3,7 @@
 #include "formats/base/memory.h"
 #include "runtime/cuda/gpu_pass.h"
 #include "runtime/cuda/gpu_place_internal.h"
-#include "runtime/forward/running.h"
+#include "runtime/forward/attention/running.h"
 
 #include <inttypes.h>
 #include <string.h>

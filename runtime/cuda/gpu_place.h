@@ -1,5 +1,5 @@
 /* A GPU as offline work uses it: models whose forward passes compute there while rows, keys, values and
- * experts stand in the process's memory (runtime/forward/offload.h).
+ * experts stand in the process's memory (runtime/forward/weights/offload.h).
  *
  * One working memory serves all passes, one after the other: each of their steps turns it to its model,
  * brings the rows that it reads, and takes down the ones that it writes. What is left of the budget is for
@@ -10,7 +10,7 @@
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/cuda/gpu_copies.h"
 #include "runtime/cuda/gpu_library.h"
-#include "runtime/forward/offload.h"
+#include "runtime/forward/weights/offload.h"
 
 struct moec_gpu_place;
 

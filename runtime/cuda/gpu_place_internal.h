@@ -4,7 +4,7 @@
 #define MOEC_RUNTIME_GPU_PLACE_INTERNAL_H
 
 #include "runtime/cuda/gpu_place.h"
-#include "runtime/forward/context.h"
+#include "runtime/forward/context/context.h"
 
 /* Memory that a caller asked for. */
 struct moec_gpu_place_memory {

@@ -1,5 +1,5 @@
 /* Working memory of a backend on a GPU (internal to runtime/cuda): one allocation of the device, carved once.
- * Letters as in runtime/forward/scratch.h; F: neurons of the largest MLP, padded; D: floats of a row of
+ * Letters as in runtime/forward/context/scratch.h; F: neurons of the largest MLP, padded; D: floats of a row of
  * `mixer`. Thread rule: plain data. */
 #ifndef MOEC_RUNTIME_GPU_ROOM_H
 #define MOEC_RUNTIME_GPU_ROOM_H

@@ -1,6 +1,6 @@
-/* Running layers on a GPU, as runtime/forward/running.c has them. */
+/* Running layers on a GPU, as runtime/forward/attention/running.c has them. */
 #include "runtime/cuda/gpu_pass.h"
-#include "runtime/forward/running.h"
+#include "runtime/forward/attention/running.h"
 
 /* A layer at work on a batch. */
 struct running {

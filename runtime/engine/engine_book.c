@@ -1,7 +1,7 @@
 #include "runtime/engine/engine_book.h"
 
 #include "formats/bundle/bundle_digest.h"
-#include "runtime/forward/kv_state.h"
+#include "runtime/forward/attention/kv_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 
 #include "runtime/cuda/gpu_transfer.h"
 #include "runtime/engine/engine_book.h"
-#include "runtime/forward/guesser.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/pass/session.h"
 #include "runtime/generate/draft_pace.h"
 #include "runtime/generate/generate.h"
 

@@ -1,7 +1,7 @@
 #include "runtime/engine/kv_lending.h"
 
 #include "runtime/experts/expert_cache.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 
 /* Of all sequences, when each has filled n positions. */
 static uint64_t filled_bytes(const struct moec_memory_request *request, uint32_t n)

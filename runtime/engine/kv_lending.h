@@ -6,7 +6,7 @@
 #define MOEC_RUNTIME_KV_LENDING_H
 
 #include "runtime/engine/memory_plan.h"
-#include "runtime/forward/kv_lender.h"
+#include "runtime/forward/attention/kv_lender.h"
 
 #include <pthread.h>
 

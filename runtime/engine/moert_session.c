@@ -5,7 +5,7 @@
 #include "formats/base/memory.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/moert_internal.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/token_ranks.h"
 

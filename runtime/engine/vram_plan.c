@@ -2,7 +2,7 @@
 
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/cuda/gpu_experts.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 
 #include <inttypes.h>
 

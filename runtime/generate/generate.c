@@ -3,7 +3,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/elementary.h"
 #include "formats/base/memory.h"
-#include "runtime/forward/decide.h"
+#include "runtime/forward/moe/decide.h"
 #include "runtime/generate/beam_search.h"
 #include "runtime/generate/draft_pace.h"
 #include "runtime/generate/sampler.h"

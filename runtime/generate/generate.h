@@ -23,7 +23,7 @@
 #define MOEC_RUNTIME_GENERATE_H
 
 #include "formats/model/generation.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 #include "runtime/moert.h"
 
 enum moec_generated {
@@ -117,7 +117,7 @@ uint64_t moec_generator_accepted(const struct moec_generator *generator);
 uint64_t moec_generator_tokens_run(const struct moec_generator *generator);
 
 /* What was decided about the tokens of all its sequences, beams included, since it was created, and about
- * those that others ran on its session; 0 where nothing decides (runtime/forward/decide.h). */
+ * those that others ran on its session; 0 where nothing decides (runtime/forward/moe/decide.h). */
 struct moec_route_counts moec_generator_route_counts(const struct moec_generator *generator);
 
 #endif

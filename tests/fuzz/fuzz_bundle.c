@@ -5,7 +5,7 @@
 #include "formats/base/bytes.h"
 #include "formats/bundle/bundle_predictor.h"
 #include "formats/bundle/section_pieces.h"
-#include "runtime/forward/guesser.h"
+#include "runtime/forward/context/guesser.h"
 #include "runtime/kernels/kernels.h"
 
 #include <fcntl.h>

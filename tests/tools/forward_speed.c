@@ -13,7 +13,7 @@
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/variants.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@
 #include "profiler/common/random.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
-#include "runtime/forward/mlp.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/moe/mlp.h"
+#include "runtime/forward/moe/sparsity.h"
 #include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>

@@ -6,8 +6,8 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
-#include "runtime/forward/scratch.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/context/scratch.h"
+#include "runtime/forward/pass/session.h"
 #include "tests/unit/status.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Attention of one token with a long past: the same bits as in a batch, where queries are taken in tiles, at
  * any number of threads and on every instruction set, with whole blocks of numbers in a head and without. */
-#include "runtime/forward/kv_state.h"
-#include "runtime/forward/scratch.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/attention/kv_state.h"
+#include "runtime/forward/context/scratch.h"
+#include "runtime/forward/pass/session.h"
 #include "tests/unit/kernel_sets.h"
 #include "tests/unit/status.h"
 

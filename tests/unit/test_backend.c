@@ -3,9 +3,9 @@
  * in rows that nobody else may look at. */
 #include "tests/unit/fixture_model.h"
 
-#include "runtime/forward/backend.h"
-#include "runtime/forward/mlp.h"
-#include "runtime/forward/steps.h"
+#include "runtime/forward/context/backend.h"
+#include "runtime/forward/moe/mlp.h"
+#include "runtime/forward/context/steps.h"
 
 #define LONG_TOKENS 100u
 

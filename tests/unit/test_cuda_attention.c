@@ -1,5 +1,5 @@
 /* Attention of a GPU's kernels, run on the processor, has the bits of the scalar set's kernels in the order
- * of runtime/forward/attention.c: heads that share keys, windows, sinks, position biases, sources, several
+ * of runtime/forward/attention/attention.c: heads that share keys, windows, sinks, position biases, sources, several
  * sequences. */
 #include "runtime/cuda/kernels/cuda_kernels.h"
 #include "runtime/kernels/kernels.h"

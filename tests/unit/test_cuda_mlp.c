@@ -1,7 +1,7 @@
-/* MLPs of a GPU's kernels, run on the processor, have the bits of runtime/forward/mlp.h by the scalar set:
+/* MLPs of a GPU's kernels, run on the processor, have the bits of runtime/forward/moe/mlp.h by the scalar set:
  * all activations, biases, filters, jobs of several codecs and lengths, chunks side by side or in turn. */
 #include "runtime/cuda/kernels/cuda_matrix.h"
-#include "runtime/forward/mlp.h"
+#include "runtime/forward/moe/mlp.h"
 #include "tests/unit/kernel_inputs.h"
 
 enum { N_EMBD = 70, STRIDE = 80, MAX_EMBD = 300, MAX_JOBS = 4, MAX_PAIRS = 160, TOP_K = 3 };
@@ -145,7 +145,7 @@ static uint32_t run_scalar(const struct moec_mlp *mlp, const float *x, float lim
     return n_active;
 }
 
-/* The sign of a sum that is 0 may be another where neurons are left out (runtime/forward/mlp.h). */
+/* The sign of a sum that is 0 may be another where neurons are left out (runtime/forward/moe/mlp.h). */
 static void drop_signs_of_zero(float *values, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -2,8 +2,8 @@
  * steps in runtime/forward: norms, additions, rotations, sums over ranks, routers, the largest of a row. */
 #include "formats/base/elementary.h"
 #include "runtime/cuda/kernels/cuda_kernels.h"
-#include "runtime/forward/rope.h"
-#include "runtime/forward/router_scores.h"
+#include "runtime/forward/weights/rope.h"
+#include "runtime/forward/moe/router_scores.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/policy/decide/choice.h"
 #include "tests/unit/kernel_inputs.h"
@@ -203,7 +203,7 @@ struct route {
     float weights[2 * MOEC_MAX_TOP_K];
 };
 
-/* Both steps of routing as the forward pass takes them (runtime/forward/router.c). */
+/* Both steps of routing as the forward pass takes them (runtime/forward/moe/router.c). */
 static void route_scalar(const struct moec_config *config, const float *choice_bias,
                          const float *expert_scale, float *logits, uint32_t *experts, float *weights)
 {

@@ -1,5 +1,5 @@
 /* Kernels of a GPU for layers that keep a state, run on the processor, have the bits of the scalar set in the
- * order of runtime/forward/running.c: convolutions, rates, matrices that tokens pass, gates; states in, out
+ * order of runtime/forward/attention/running.c: convolutions, rates, matrices that tokens pass, gates; states in, out
  * and copied. */
 #include "formats/base/elementary.h"
 #include "runtime/cuda/kernels/cuda_kernels.h"

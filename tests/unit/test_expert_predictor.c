@@ -9,7 +9,7 @@
 #include "formats/bundle/bundle_predictor.h"
 #include "profiler/common/random.h"
 #include "runtime/engine/mode.h"
-#include "runtime/forward/guesser.h"
+#include "runtime/forward/context/guesser.h"
 
 #include <math.h>
 

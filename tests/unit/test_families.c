@@ -6,8 +6,8 @@
 #include "tests/unit/kernel_sets.h"
 
 #include "formats/checkpoint/checkpoint_write.h"
-#include "runtime/forward/kv_state.h"
-#include "runtime/forward/rope.h"
+#include "runtime/forward/attention/kv_state.h"
+#include "runtime/forward/weights/rope.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* A decoder whose layers differ in window, head dimension, heads, rotation, norms and MLPs: made of random
  * weights, held against the same model computed plainly in double precision, and against itself in other
  * chunks, after truncation and in a fork. */
-#include "runtime/forward/kv_state.h"
-#include "runtime/forward/scratch.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/attention/kv_state.h"
+#include "runtime/forward/context/scratch.h"
+#include "runtime/forward/pass/session.h"
 #include "tests/unit/status.h"
 
 #include <math.h>

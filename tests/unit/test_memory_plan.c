@@ -6,7 +6,7 @@
 #include "formats/base/memory.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/experts/expert_cache.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 
 #define MIB ((uint64_t)1 << 20)
 

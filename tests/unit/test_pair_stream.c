@@ -7,7 +7,7 @@
 #include "formats/trace/trace_json.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_stream.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 #include "runtime/moert.h"
 
 #define MAX_SOURCE 64

@@ -1,6 +1,6 @@
 /* Buckets of relative positions against those of transformers, and biases added to scores. */
 #include "formats/base/file.h"
-#include "runtime/forward/position_bias.h"
+#include "runtime/forward/weights/position_bias.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

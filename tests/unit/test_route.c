@@ -3,7 +3,7 @@
 #include "tests/unit/fixture_model.h"
 
 #include "formats/tables/score_shares.h"
-#include "runtime/forward/decide.h"
+#include "runtime/forward/moe/decide.h"
 
 #include <math.h>
 

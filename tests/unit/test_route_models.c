@@ -4,7 +4,7 @@
 #include "tests/unit/kernel_sets.h"
 
 #include "profiler/evaluate/score.h"
-#include "runtime/forward/decide.h"
+#include "runtime/forward/moe/decide.h"
 
 #include <math.h>
 

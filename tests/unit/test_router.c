@@ -1,6 +1,6 @@
 /* Routing's two steps, scores and choice, of every kind of router: against a plain reference in F64, and with
  * the same bits at every batch, thread count and instruction set. */
-#include "runtime/forward/router.h"
+#include "runtime/forward/moe/router.h"
 
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/kernel_sets.h"

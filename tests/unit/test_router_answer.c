@@ -1,7 +1,7 @@
 /* What a router's answer tells a source of experts. */
 #include "tests/unit/fixture_model.h"
 
-#include "runtime/forward/decide.h"
+#include "runtime/forward/moe/decide.h"
 #include "runtime/policy/predict/scored.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "profiler/routing/position_study.h"
 #include "profiler/routing/routing.h"
 #include "profiler/routing/up_study.h"
-#include "runtime/forward/steps.h"
+#include "runtime/forward/context/steps.h"
 #include "tests/unit/fixture_model.h"
 
 #include <math.h>

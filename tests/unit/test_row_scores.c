@@ -3,7 +3,7 @@
 
 #include "profiler/evaluate/row_scores.h"
 #include "profiler/evaluate/source.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/sensitivity/sensitivity.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #include "tests/unit/fixture_model.h"
 
 #include "formats/base/mapped_memory.h"
-#include "runtime/forward/kv_lender.h"
-#include "runtime/forward/kv_state.h"
+#include "runtime/forward/attention/kv_lender.h"
+#include "runtime/forward/attention/kv_state.h"
 
 #include <sys/mman.h>
 

@@ -12,8 +12,8 @@
 #include "profiler/evaluate/score.h"
 #include "profiler/profile/neuron_harm.h"
 #include "profiler/profile/thresholds.h"
-#include "runtime/forward/mlp.h"
-#include "runtime/forward/sparsity.h"
+#include "runtime/forward/moe/mlp.h"
+#include "runtime/forward/moe/sparsity.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "runtime/experts/expert_cache.h"
-#include "runtime/forward/session.h"
+#include "runtime/forward/pass/session.h"
 #include "runtime/kernels/kernels.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Attention over chunks of positions, as runtime/forward/attention.c has it: a block for a token and some of
+/* Attention over chunks of positions, as runtime/forward/attention/attention.c has it: a block for a token and some of
  * the heads that share a key and a value. Half warps make a chunk's scores, a position each; then a head
  * each, they find its maximum and total; then threads add values, a column each. One block goes through the
  * chunks in order, or, where there is room for what each of them makes, a block a chunk: first all scores,

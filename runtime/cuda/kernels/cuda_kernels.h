@@ -200,7 +200,7 @@ struct moec_cuda_scaling {
 };
 void moec_cuda_scaling_run(struct moec_gpu_stream *stream, const struct moec_cuda_scaling *scaling);
 
-/* Cosines and sines of positions, (n_tok, 2 * n_pair): cosines first (runtime/forward/rope.h). */
+/* Cosines and sines of positions, (n_tok, 2 * n_pair): cosines first (runtime/forward/weights/rope.h). */
 struct moec_cuda_angles {
     const float *inverse_frequency; /* (n_pair) */
     const uint32_t *positions;      /* (n_tok) */
@@ -248,7 +248,7 @@ void moec_cuda_draw_run(struct moec_gpu_stream *stream, const struct moec_cuda_d
 
 /* ---- attention ---- */
 
-/* Rows of a batch that belong to one sequence, as struct moec_span (runtime/forward/span.h) with addresses of
+/* Rows of a batch that belong to one sequence, as struct moec_span (runtime/forward/context/span.h) with addresses of
  * the device. Position p has its keys at k_prefix, p times kv_stride further, up to own_from; from there on
  * at k_own, p - own_from times kv_stride further. Values likewise. */
 struct moec_cuda_span {
@@ -258,7 +258,7 @@ struct moec_cuda_span {
     const float *k_prefix, *v_prefix, *k_own, *v_own;
 };
 
-/* softmax(q . k) v of every head, over the positions that its row sees (runtime/forward/attention.c):
+/* softmax(q . k) v of every head, over the positions that its row sees (runtime/forward/attention/attention.c):
  * out[t][h * out_step + c], c < value_dim, from q[t][h * key_dim ..]. `group` query heads share a key and a
  * value, which stand at group * group_step in a position's floats. `out` is not `q`. */
 struct moec_cuda_attention {
@@ -295,7 +295,7 @@ void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_c
 
 /* ---- running layers ---- */
 
-/* A sequence in a layer that keeps a state instead of keys and values (runtime/forward/running.h has its
+/* A sequence in a layer that keeps a state instead of keys and values (runtime/forward/attention/running.h has its
  * layout): rows first_row .. first_row + n_rows - 1, n_rows > 0, begin with state_in (NULL: nothing) and
  * leave state_out, which may be the same memory and is never NULL; state_copy, if not NULL, gets what the
  * state is after n_before_copy rows, fewer than n_rows. */
@@ -359,7 +359,7 @@ void moec_cuda_gating_run(struct moec_gpu_stream *stream, const struct moec_cuda
 
 /* ---- routers ---- */
 
-/* Scores, the choice of the best and their weights (runtime/forward/router_scores.h,
+/* Scores, the choice of the best and their weights (runtime/forward/moe/router_scores.h,
  * runtime/policy/decide/choice.h): for passes that take the router's own choice. Kinds are those of
  * formats/model/config.h by number. n_expert and top_k are at most the numbers below. */
 struct moec_cuda_router {
@@ -401,7 +401,7 @@ void moec_cuda_combination_run(struct moec_gpu_stream *stream,
 
 /* ---- MLPs ---- */
 
-/* One MLP and its rows: struct moec_mlp_job (runtime/forward/scratch.h). Its pairs are n from pairs[first]
+/* One MLP and its rows: struct moec_mlp_job (runtime/forward/context/scratch.h). Its pairs are n from pairs[first]
  * on. Matrices may be of any codec, and of another one in each job. */
 struct moec_cuda_mlp_job {
     struct moec_cuda_matrix gate, up, down;       /* gate: no rows without a gate */

@@ -6,7 +6,7 @@
 #include "runtime/cuda/kernels/quads.cuh"
 #include "runtime/kernels/kernels_exp.h"
 
-/* activation(v), as runtime/forward/mlp.c's activate_alone. */
+/* activation(v), as runtime/forward/moe/mlp.c's activate_alone. */
 __device__ static float activate_alone(uint8_t activation, float v)
 {
     if (activation == MOEC_CUDA_ACTIVATION_RELU || activation == MOEC_CUDA_ACTIVATION_RELU_SQUARED) {

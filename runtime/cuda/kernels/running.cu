@@ -1,4 +1,4 @@
-/* Layers that keep a state (runtime/forward/running.c): a thread for each channel of a convolution, and for
+/* Layers that keep a state (runtime/forward/attention/running.c): a thread for each channel of a convolution, and for
  * each column of a value head's matrix, passes the tokens of its sequence in order. */
 #include "formats/base/elementary_both.h"
 #include "runtime/cuda/kernels/lanes.cuh"

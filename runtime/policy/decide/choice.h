@@ -1,5 +1,5 @@
 /* Which experts a token takes: the second of routing's two steps, between the scores of the model's router
- * (runtime/forward/router_scores.h) and the weights that are made of what was chosen. The router's own way,
+ * (runtime/forward/moe/router_scores.h) and the weights that are made of what was chosen. The router's own way,
  * top-k, is one choice among others, and the one that models are trained with; policies have their own (D9),
  * such as routing that prefers what is in memory (cache-conditional experts, arXiv:2412.00099).
  *

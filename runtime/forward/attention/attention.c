@@ -1,0 +1,601 @@
+/* Attention of one layer: norm, q/k/v products, rotation, softmax over the positions that a query sees,
+ * output product. In a decoder these are the past; in an encoder and across from a decoder to it they are the
+ * whole source.
+ *
+ * Latent attention is the same with one key/value head for all query heads, whose keys are latent and rotated
+ * part and whose values are the latent (runtime/forward/attention/latent.h). */
+#include "runtime/forward/attention/attention_block.h"
+
+#include "runtime/forward/context/backend.h"
+#include "runtime/forward/attention/latent.h"
+#include "runtime/forward/context/linear.h"
+#include "runtime/forward/weights/rope.h"
+#include "runtime/forward/attention/running.h"
+#include "runtime/forward/context/steps.h"
+
+#include <math.h>
+#include <string.h>
+
+static void norm_rows(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct moec_attention *attention = context;
+    const struct moec_forward *forward = attention->forward;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    moec_forward_norm(forward, attention->weights.norm, n, attention->hidden + first * scratch->stride,
+                      scratch->normed + first * scratch->stride);
+}
+
+/* Where the keys or values of a token are kept. */
+static float *kept_row(const struct moec_attention *attention, uint32_t token, bool value)
+{
+    const struct moec_span *span =
+        &attention->spans[moec_forward_scratch(attention->forward)->row_span[token]];
+    return (value ? span->v_own : span->k_own) +
+           (attention->first_row + token - span->first_row) * attention->kv_room;
+}
+
+/* Where they are made, as floats: there, unless they are then rounded. */
+static float *own_row(const struct moec_attention *attention, uint32_t token, bool value)
+{
+    if (!moec_layer_rounds_kv(attention->kind))
+        return kept_row(attention, token, value);
+    return moec_forward_scratch(attention->forward)->own_kv +
+           (2 * (size_t)token + value) * attention->kv_stride;
+}
+
+/* Keys or values of a token from where they are made to where they are kept, head by head. */
+static void round_row(const struct moec_attention *attention, uint32_t token, bool value)
+{
+    const struct moec_kernels *kernels = attention->forward->kernels;
+    const float *made = own_row(attention, token, value);
+    uint8_t *kept = (uint8_t *)kept_row(attention, token, value);
+    for (uint32_t head = 0; head < attention->kind->n_kv_head; head++) {
+        if (attention->kind->kv.dtype == MOEC_DTYPE_F16)
+            kernels->round_f16(made, attention->key_dim, kept);
+        else
+            kernels->round_int8(made, attention->key_dim, kept);
+        made += attention->key_dim;
+        kept += attention->head_bytes;
+    }
+}
+
+static void round_rows(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct moec_attention *attention = context;
+    const bool has_values = moec_layer_has_values(attention->kind);
+    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    for (uint32_t token = first; token < end; token++)
+        for (int value = 0; value <= has_values; value++)
+            round_row(attention, token, value);
+}
+
+static void store_key(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                      uint32_t row, uint32_t n, const float *y)
+{
+    (void)part;
+    memcpy(own_row(linear->context, token, false) + row, y, n * sizeof(float));
+}
+
+static void store_value(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                        uint32_t row, uint32_t n, const float *y)
+{
+    (void)part;
+    memcpy(own_row(linear->context, token, true) + row, y, n * sizeof(float));
+}
+
+static void clip(float limit, size_t n, float *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+}
+
+/* Positions into a token's queries and keys. */
+static void rotate_token(const struct moec_attention *attention, uint32_t token, uint32_t position, float *q,
+                         float *k)
+{
+    const struct moec_layer_kind *kind = attention->kind;
+    const uint32_t dim = moec_layer_rotary_dim(kind);
+    float *cosine = attention->rope + (size_t)token * dim;
+    float *sine = cosine + dim / 2;
+    if (attention->rope_position[token] != position) {
+        moec_rope_angles(&attention->forward->model->config, kind, attention->inverse_frequency, position,
+                         cosine, sine);
+        attention->rope_position[token] = position;
+    }
+    moec_rope_rotate(kind, cosine, sine, kind->n_head, q);
+    moec_rope_rotate(kind, cosine, sine, kind->n_kv_head, k);
+}
+
+static void grow_queries(const struct moec_attention *attention, uint32_t position, size_t n, float *q)
+{
+    const float factor =
+        moec_rope_query_factor(&attention->forward->model->config, attention->kind, position);
+    for (size_t i = 0; i < n && factor != 1; i++)
+        q[i] *= factor;
+}
+
+/* A latent (n) by its norm, and times what the model multiplies it by. */
+static void norm_latent(const struct moec_attention *attention, const float *weight, float scale, size_t n,
+                        float *latent)
+{
+    attention->forward->kernels->rms_norm(latent, weight, MOEC_LATENT_NORM_EPS, n, latent);
+    for (size_t i = 0; scale != 0 && i < n; i++)
+        latent[i] *= scale;
+}
+
+/* The latent of queries is normed before their product, so that has a step of its own. */
+static void norm_query_latent(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct moec_attention *attention = context;
+    const struct moec_layer_kind *kind = attention->kind;
+    const size_t n = kind->q_latent_dim, room = moec_lanes_padded(n);
+    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    float *latents = moec_forward_scratch(attention->forward)->q + moec_latent_query_latent(kind);
+    for (uint32_t token = first; token < end; token++) {
+        float *latent = latents + token * attention->q_stride;
+        norm_latent(attention, attention->weights.q_down_norm,
+                    attention->forward->model->config.q_latent_scale, n, latent);
+        memset(latent + n, 0, (room - n) * sizeof *latent);
+    }
+}
+
+/* The latent is normed; what follows it, and the ends of query heads, are rotated where the model rotates. */
+static void place_latents(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct moec_attention *attention = context;
+    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
+    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS, n = kind->latent_dim;
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    for (uint32_t token = first; token < end; token++) {
+        const struct moec_span *span = &attention->spans[scratch->row_span[token]];
+        const uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
+        float *queries = scratch->q + token * attention->q_stride + moec_latent_queries(kind);
+        float *latent = own_row(attention, token, false);
+        norm_latent(attention, attention->weights.kv_down_norm,
+                    attention->forward->model->config.latent_scale, n, latent);
+        if (attention->rope != NULL)
+            rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
+        grow_queries(attention, position, (size_t)kind->n_head * kind->head_dim, queries);
+    }
+}
+
+/* q and k of a token, each head by itself or all together. */
+static void norm_token(const struct moec_attention *attention, float *q, float *k)
+{
+    const struct moec_forward *forward = attention->forward;
+    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_projections *weights = &attention->weights;
+    const float eps = (float)forward->model->config.rms_eps;
+    const bool is_whole = kind->qk_norm == MOEC_QK_NORM_WHOLE;
+    const uint32_t n_q = is_whole ? 1 : kind->n_head, n_k = is_whole ? 1 : kind->n_kv_head;
+    const size_t q_dim = moec_layer_q_dim(kind) / n_q, k_dim = moec_layer_kv_dim(kind) / n_k;
+    for (uint32_t head = 0; head < n_q; head++)
+        forward->kernels->rms_norm(q + head * q_dim, weights->q_norm, eps, q_dim, q + head * q_dim);
+    for (uint32_t head = 0; head < n_k; head++)
+        forward->kernels->rms_norm(k + head * k_dim, weights->k_norm, eps, k_dim, k + head * k_dim);
+}
+
+static void norm_values(const struct moec_attention *attention, float *v)
+{
+    const struct moec_forward *forward = attention->forward;
+    const uint32_t dim = attention->kind->head_dim;
+    for (uint32_t head = 0; head < attention->kind->n_kv_head; head++)
+        forward->kernels->rms_norm(v + (size_t)head * dim, attention->weights.v_norm,
+                                   (float)forward->model->config.rms_eps, dim, v + (size_t)head * dim);
+}
+
+static void place_rows(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct moec_attention *attention = context;
+    const struct moec_forward *forward = attention->forward;
+    const struct moec_layer_kind *kind = attention->kind;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const bool norms_after = kind->qk_norm >= MOEC_QK_NORM_HEAD_AFTER;
+    uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    const size_t n_q = moec_layer_q_dim(kind);
+    for (uint32_t token = first; token < end; token++) {
+        const struct moec_span *span = &attention->spans[scratch->row_span[token]];
+        uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
+        float *q = scratch->q + token * attention->q_stride;
+        float *k = own_row(attention, token, false);
+        if (attention->weights.v == NULL)
+            memcpy(own_row(attention, token, true), k, attention->kv_stride * sizeof(float));
+        if (attention->weights.v_norm != NULL)
+            norm_values(attention, own_row(attention, token, true));
+        if (attention->weights.q_norm != NULL && !norms_after)
+            norm_token(attention, q, k);
+        if (kind->clip_qkv > 0) {
+            clip(kind->clip_qkv, n_q, q);
+            clip(kind->clip_qkv, attention->kv_stride, k);
+            clip(kind->clip_qkv, attention->kv_stride, own_row(attention, token, true));
+        }
+        if (attention->rope != NULL)
+            rotate_token(attention, token, position, q, k);
+        grow_queries(attention, position, moec_layer_q_dim(kind), q);
+        if (norms_after)
+            norm_token(attention, q, k);
+    }
+}
+
+static void mark_rows(const struct moec_attention *attention)
+{
+    struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
+    for (uint32_t i = 0; i < attention->n_spans; i++) {
+        const struct moec_span *span = &attention->spans[i];
+        for (uint32_t row = 0; row < span->n_rows; row++)
+            scratch->row_span[span->first_row - attention->first_row + row] = i;
+    }
+}
+
+/* q of the batch's inputs `x` into scratch, and their keys and values to where the spans want them. */
+static void project(const struct moec_attention *attention, const float *x)
+{
+    const struct moec_forward *forward = attention->forward;
+    const struct moec_projections *weights = &attention->weights;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const size_t n_q = moec_layer_q_dim(attention->kind);
+    struct moec_linear qkv = {.forward = forward,
+                              .x = x,
+                              .x_stride = scratch->stride,
+                              .n_tok = attention->n_tok,
+                              .context = attention,
+                              .n_parts = !attention->has_own_keys ? 1
+                                         : weights->v != NULL     ? 3
+                                                                  : 2};
+    qkv.parts[0] = (struct moec_linear_part){weights->q, weights->q_bias, moec_linear_store, scratch->q,
+                                             attention->q_stride};
+    qkv.parts[1] = (struct moec_linear_part){weights->k, weights->k_bias, store_key, NULL, 0};
+    qkv.parts[2] = (struct moec_linear_part){weights->v, weights->v_bias, store_value, NULL, 0};
+    moec_linear_run(&qkv);
+    for (uint32_t token = 0; token < attention->n_tok && n_q < attention->q_stride; token++)
+        memset(scratch->q + token * attention->q_stride + n_q, 0,
+               (attention->q_stride - n_q) * sizeof(float));
+}
+
+/* The same with a latent: its row to where the spans want it, and queries that attend to latents. */
+static void project_latent(struct moec_attention *attention, const float *x)
+{
+    const struct moec_forward *forward = attention->forward;
+    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_projections *weights = &attention->weights;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const size_t n_tiles = moec_tile_count(attention->n_tok);
+    const struct moec_linear_part queries = {weights->q, NULL, moec_linear_store,
+                                             scratch->q + moec_latent_queries(kind), attention->q_stride};
+    struct moec_linear down = {.forward = forward,
+                               .x = x,
+                               .x_stride = scratch->stride,
+                               .n_tok = attention->n_tok,
+                               .context = attention,
+                               .n_parts = 2};
+    float *query_latents = scratch->q + moec_latent_query_latent(kind);
+    down.parts[0] = (struct moec_linear_part){weights->kv_down, NULL, store_key, NULL, 0};
+    down.parts[1] = kind->q_latent_dim == 0
+                        ? queries
+                        : (struct moec_linear_part){weights->q_down, NULL, moec_linear_store, query_latents,
+                                                    attention->q_stride};
+    moec_linear_run(&down);
+    if (kind->q_latent_dim > 0) {
+        moec_forward_run(forward, n_tiles, (uint64_t)attention->n_tok * kind->q_latent_dim, norm_query_latent,
+                         attention);
+        struct moec_linear up = {.forward = forward,
+                                 .x = query_latents,
+                                 .x_stride = attention->q_stride,
+                                 .n_tok = attention->n_tok,
+                                 .n_parts = 1,
+                                 .parts = {queries}};
+        moec_linear_run(&up);
+    }
+    moec_forward_run(forward, n_tiles, (uint64_t)attention->n_tok * attention->kv_stride, place_latents,
+                     attention);
+    moec_latent_absorb(forward, kind, weights->kv_up, attention->n_tok);
+}
+
+/* Outputs in scratch times the sigmoid of their gate. */
+static void multiply_sigmoid(const struct moec_linear *linear, const struct moec_linear_part *part,
+                             uint32_t token, uint32_t row, uint32_t n, const float *y)
+{
+    (void)linear;
+    float *out = part->out + token * part->out_stride + row;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] *= 1.0f / (1.0f + moec_exp_f32(-y[i]));
+}
+
+static void gate_outputs(const struct moec_attention *attention, const float *x)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
+    struct moec_linear gate = {.forward = attention->forward,
+                               .x = x,
+                               .x_stride = scratch->stride,
+                               .n_tok = attention->n_tok,
+                               .n_parts = 1};
+    gate.parts[0] = (struct moec_linear_part){attention->weights.gate, NULL, multiply_sigmoid, scratch->q,
+                                              attention->q_stride};
+    moec_linear_run(&gate);
+}
+
+/* The output product into the hidden state: at once, or by way of `normed`, whose inputs are used up. */
+static void add_outputs(const struct moec_attention *attention)
+{
+    const struct moec_forward *forward = attention->forward;
+    const struct moec_projections *weights = &attention->weights;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const bool is_plain = moec_forward_adds_plainly(forward, weights->post_norm);
+    struct moec_linear o = {.forward = forward,
+                            .x = scratch->q + attention->outputs,
+                            .x_stride = attention->q_stride,
+                            .n_tok = attention->n_tok,
+                            .n_parts = 1};
+    o.parts[0] =
+        (struct moec_linear_part){weights->o, weights->o_bias, is_plain ? moec_linear_add : moec_linear_store,
+                                  is_plain ? attention->hidden : scratch->normed, scratch->stride};
+    moec_linear_run(&o);
+    if (!is_plain)
+        moec_forward_add_batch(forward, weights->post_norm, attention->n_tok, scratch->normed,
+                               attention->hidden);
+}
+
+static void run_block(const struct moec_attention *whole, const struct moec_span *spans, uint32_t n_spans,
+                      uint32_t first_row, uint32_t n_tok)
+{
+    const struct moec_forward *forward = whole->forward;
+    const struct moec_config *config = &forward->model->config;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    struct moec_attention attention = *whole;
+    attention.spans = spans;
+    attention.n_spans = n_spans;
+    attention.first_row = first_row;
+    attention.n_tok = n_tok;
+    attention.hidden += first_row * scratch->stride;
+    mark_rows(&attention);
+    const size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
+    moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_embd, norm_rows, &attention);
+    const bool is_latent = attention.kind->latent_dim > 0;
+    if (is_latent)
+        project_latent(&attention, scratch->normed);
+    else
+        project(&attention, scratch->normed);
+    if (config->n_bucket == 0 && !is_latent)
+        moec_forward_run(forward, n_tiles, n_tok * (uint64_t)moec_layer_q_dim(attention.kind), place_rows,
+                         &attention);
+    if (moec_layer_rounds_kv(attention.kind))
+        moec_forward_run(forward, n_tiles, n_tok * (uint64_t)attention.kv_stride, round_rows, &attention);
+    moec_attend(&attention);
+    if (is_latent)
+        moec_latent_expand(forward, attention.kind, attention.weights.kv_up, n_tok);
+    if (attention.weights.gate != NULL)
+        gate_outputs(&attention, scratch->normed);
+    add_outputs(&attention);
+}
+
+/* Whether each span begins where the one before it ends, from row 0 on. */
+static bool spans_are_in_order(const struct moec_span *spans, uint32_t n_spans)
+{
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        if (spans[i].first_row != row)
+            return false;
+        row += spans[i].n_rows;
+    }
+    return true;
+}
+
+static void run_blocks(const struct moec_attention *attention, const struct moec_span *spans,
+                       uint32_t n_spans)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
+    const uint32_t block = scratch->test_hook.attention_block > 0 ? scratch->test_hook.attention_block
+                                                                  : scratch->attention_block;
+    for (uint32_t first = 0, next = 0; first < n_spans; first = next) {
+        uint32_t rows = spans[next++].n_rows;
+        while (next < n_spans && rows + spans[next].n_rows <= block)
+            rows += spans[next++].n_rows;
+        run_block(attention, spans + first, next - first, spans[first].first_row, rows);
+    }
+}
+
+static void run(const struct moec_attention *attention, const struct moec_span *spans, uint32_t n_spans,
+                uint32_t n_tok)
+{
+    if (spans_are_in_order(spans, n_spans))
+        run_blocks(attention, spans, n_spans);
+    else
+        run_block(attention, spans, n_spans, 0, n_tok);
+}
+
+/* What both attentions of a layer have in common. */
+static struct moec_attention attention_of(const struct moec_forward *forward, uint32_t layer, float *hidden)
+{
+    const struct moec_config *config = &forward->model->config;
+    const uint32_t at = config->layer_kind[layer];
+    const struct moec_layer_kind *kind = &config->kinds[at];
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const bool is_latent = kind->latent_dim > 0;
+    const uint32_t key_dim = moec_layer_score_dim(kind), value_dim = moec_layer_weighed_dim(kind);
+    const uint32_t group = moec_attention_group(kind);
+    return (struct moec_attention){
+        .forward = forward,
+        .kind = kind,
+        .stack = moec_config_stack(config, layer),
+        .kv_stride = moec_layer_kv_dim(kind),
+        .kv_room = moec_layer_kv_room(kind),
+        .q_stride = is_latent ? moec_latent_token_floats(kind) : moec_lanes_padded(moec_layer_q_dim(kind)),
+        .outputs = is_latent ? moec_latent_queries(kind) : 0,
+        .key_dim = key_dim,
+        .value_dim = value_dim,
+        .head_stride = moec_lanes_padded(key_dim),
+        .value_stride = moec_lanes_padded(value_dim),
+        .head_bytes = moec_layer_kv_head_bytes(kind),
+        .group_bytes = is_latent ? 0 : moec_layer_kv_head_bytes(kind),
+        .tile = moec_attention_tile(kind, forward->max_tokens),
+        .group = group,
+        .n_group = kind->n_head / group,
+        .by_heads = !is_latent && key_dim % MOEC_CODEC_BLOCK == 0,
+        .inverse_frequency = forward->model->inverse_frequency[at],
+        .rope = scratch->rope[at],
+        .rope_position = scratch->rope_position[at],
+        .scale = kind->score_scale > 0 ? kind->score_scale : 1.0f / sqrtf((float)kind->head_dim),
+        .hidden = hidden};
+}
+
+static struct moec_projections self_weights(const struct moec_layer *layer)
+{
+    return (struct moec_projections){.norm = layer->attention_norm,
+                                     .q = &layer->q,
+                                     .k = &layer->k,
+                                     .v = layer->v.rows > 0 ? &layer->v : NULL,
+                                     .o = &layer->o,
+                                     .q_bias = layer->q_bias,
+                                     .k_bias = layer->k_bias,
+                                     .v_bias = layer->v_bias,
+                                     .o_bias = layer->o_bias,
+                                     .v_norm = layer->v_norm,
+                                     .sinks = layer->sinks,
+                                     .q_down = &layer->q_down,
+                                     .kv_down = &layer->kv_down,
+                                     .kv_up = &layer->kv_up,
+                                     .q_down_norm = layer->q_down_norm,
+                                     .kv_down_norm = layer->kv_down_norm,
+                                     .post_norm = layer->attention_post_norm,
+                                     .gate = layer->output_gate.rows > 0 ? &layer->output_gate : NULL,
+                                     .q_norm = layer->q_norm,
+                                     .k_norm = layer->k_norm};
+}
+
+/* The learned vectors of the spans' positions. */
+static void add_positions(const struct moec_forward *forward, const struct moec_matrix *positions,
+                          const struct moec_span *spans, uint32_t n_spans, float *hidden)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    float *row = scratch->threads[0].row;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        for (uint32_t t = 0; t < spans[i].n_rows; t++) {
+            const uint32_t position = moec_min_u32(spans[i].first_position + t, positions->rows - 1);
+            forward->kernels->decode_rows(positions, position, 1, row, scratch->stride);
+            forward->kernels->add(row, positions->columns,
+                                  hidden + (spans[i].first_row + t) * scratch->stride);
+        }
+    }
+}
+
+static void run_self(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
+                     const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden)
+{
+    struct moec_attention attention = attention_of(forward, layer, hidden);
+    if (weights->positions.rows > 0)
+        add_positions(forward, &weights->positions, spans, n_spans, hidden);
+    attention.weights = self_weights(weights);
+    attention.position_bias = forward->model->position_bias[attention.stack];
+    attention.is_causal = attention.stack == MOEC_STACK_DECODER;
+    attention.has_own_keys = n_spans == 0 || spans[0].n_source == 0;
+    run(&attention, spans, n_spans, n_tok);
+}
+
+static enum moec_status run_on_backend(const struct moec_forward *forward, uint32_t layer,
+                                       const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                       float *hidden, struct moec_error *err)
+{
+    struct moec_backend *backend = forward->backend;
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    MOEC_TRY(backend->ops->attention(backend, layer, spans, n_spans, n_tok, hidden, err));
+    moec_trace_compute(forward->trace, "attention", layer, begin_ns);
+    return MOEC_OK;
+}
+
+enum moec_status moec_forward_attention(const struct moec_forward *forward, uint32_t layer,
+                                        const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                        float *hidden, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    if (!moec_layer_mixes(moec_config_layer(&forward->model->config, layer)))
+        return MOEC_OK;
+    if (forward->backend != NULL)
+        return run_on_backend(forward, layer, spans, n_spans, n_tok, hidden, err);
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    if (moec_layer_is_running(moec_config_layer(&forward->model->config, layer)))
+        moec_running_run(forward, layer, weights, spans, n_spans, n_tok, hidden);
+    else
+        run_self(forward, layer, weights, spans, n_spans, n_tok, hidden);
+    moec_trace_compute(forward->trace, "attention", layer, begin_ns);
+    moec_model_release_layer(forward->model, layer);
+    return MOEC_OK;
+}
+
+enum moec_status moec_forward_cross(const struct moec_forward *forward, uint32_t layer,
+                                    const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                    float *hidden, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    if (forward->backend != NULL)
+        return forward->backend->ops->cross(forward->backend, layer, spans, n_spans, n_tok, hidden, err);
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    struct moec_attention attention = attention_of(forward, layer, hidden);
+    attention.weights = (struct moec_projections){
+        .norm = weights->cross_norm, .q = &weights->cross_q, .o = &weights->cross_o};
+    run(&attention, spans, n_spans, n_tok);
+    moec_trace_compute(forward->trace, "cross", layer, begin_ns);
+    moec_model_release_layer(forward->model, layer);
+    return MOEC_OK;
+}
+
+/* Keys and values of inputs `x`. */
+static void run_keys(const struct moec_forward *forward, const struct moec_matrix *k,
+                     const struct moec_matrix *v, uint32_t n_tok, const float *x, float *keys, float *values)
+{
+    struct moec_linear linear = {.forward = forward,
+                                 .x = x,
+                                 .x_stride = moec_forward_scratch(forward)->stride,
+                                 .n_tok = n_tok,
+                                 .n_parts = 2};
+    linear.parts[0] = (struct moec_linear_part){k, NULL, moec_linear_store, keys, k->rows};
+    linear.parts[1] = (struct moec_linear_part){v, NULL, moec_linear_store, values, v->rows};
+    moec_linear_run(&linear);
+}
+
+enum moec_status moec_forward_keys(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+                                   const float *hidden, float *keys, float *values, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    if (forward->backend != NULL)
+        return forward->backend->ops->keys(forward->backend, layer, n_tok, hidden, keys, values, err);
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    float *normed = moec_forward_scratch(forward)->normed;
+    moec_forward_norm_batch(forward, weights->attention_norm, n_tok, hidden, normed);
+    run_keys(forward, &weights->k, &weights->v, n_tok, normed, keys, values);
+    moec_trace_compute(forward->trace, "attention", layer, begin_ns);
+    moec_model_release_layer(forward->model, layer);
+    return MOEC_OK;
+}
+
+enum moec_status moec_forward_cross_keys(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+                                         const float *encoded, float *keys, float *values,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    if (forward->backend != NULL)
+        return forward->backend->ops->cross_keys(forward->backend, layer, n_tok, encoded, keys, values, err);
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    run_keys(forward, &weights->cross_k, &weights->cross_v, n_tok, encoded, keys, values);
+    moec_trace_compute(forward->trace, "cross", layer, begin_ns);
+    moec_model_release_layer(forward->model, layer);
+    return MOEC_OK;
+}
