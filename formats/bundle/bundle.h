@@ -12,9 +12,9 @@
 #include "formats/model/config.h"
 #include "formats/model/dense.h"
 #include "formats/model/generation.h"
-#include "formats/tables/path_table.h"
 #include "formats/model/record.h"
 #include "formats/model/tokenizer_model.h"
+#include "formats/tables/path_table.h"
 
 /* The file's alignment field: the default, and what it is where experts are small. */
 #define MOEC_BUNDLE_ALIGNMENT       4096

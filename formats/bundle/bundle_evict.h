@@ -6,8 +6,9 @@
 
 #include "formats/bundle/bundle.h"
 
-#define MOEC_BUNDLE_EVICT_WEIGHTS 4u /* in the order of enum moec_evict_weight (runtime/policy/evict/evict.h) */
-#define MOEC_BUNDLE_EVICT_BYTES   48u
+#define MOEC_BUNDLE_EVICT_WEIGHTS                                                                            \
+    4u /* in the order of enum moec_evict_weight (runtime/policy/evict/evict.h) */
+#define MOEC_BUNDLE_EVICT_BYTES 48u
 
 struct moec_bundle_evict {
     float weights[MOEC_BUNDLE_EVICT_WEIGHTS]; /* that sum to 1; all 0: the bundle has none */

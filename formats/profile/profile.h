@@ -17,8 +17,8 @@
 
 #include "formats/base/digest.h"
 #include "formats/model/config.h"
-#include "formats/tables/path_table.h"
 #include "formats/profile/study.h"
+#include "formats/tables/path_table.h"
 
 #define MOEC_PROFILE_MAX_BITS    8
 #define MOEC_PROFILE_MAX_WINDOWS (1u << 24)

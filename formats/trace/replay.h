@@ -13,8 +13,8 @@
 #ifndef MOEC_FORMATS_REPLAY_H
 #define MOEC_FORMATS_REPLAY_H
 
-#include "formats/tables/path_table.h"
 #include "formats/profile/profile.h"
+#include "formats/tables/path_table.h"
 
 /* The MoE layers that a step passes: ordinals first .. end - 1. */
 struct moec_replay_span {

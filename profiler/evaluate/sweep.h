@@ -13,8 +13,8 @@
 
 #include "profiler/evaluate/batch_sequences.h"
 #include "profiler/evaluate/windows.h"
-#include "runtime/forward/pass/forward.h"
 #include "runtime/forward/attention/kv_state.h"
+#include "runtime/forward/pass/forward.h"
 
 #define MOEC_SWEEP_TOKENS 4096 /* tokens that a forward takes at once */
 

@@ -9,8 +9,8 @@
  *   input changes the choice.
  * - next-layer gate: the experts that this layer's router prefers when it is fed with the gate input (the
  *   normed hidden state) of the MoE layer before; recall of the activated experts among the first k, k + 1,
- *   2k, over the tokens that test (profiler/evaluate/parts.h), as the path table's (HOBBIT III-C, Fig. 7(b); Fate 3.1 and
- *   Table 1). Ties go to the lower index.
+ *   2k, over the tokens that test (profiler/evaluate/parts.h), as the path table's (HOBBIT III-C,
+ *   Fig. 7(b); Fate 3.1 and Table 1). Ties go to the lower index.
  * - predict/gate_top1: share of those tokens whose rank-1 expert is the first predicted.
  * - predict/cosine: cosine similarity of the gate inputs of this MoE layer and the next, mean over at most
  *   MOEC_COSINE_TOKENS tokens, one from each of equal stretches (HOBBIT Fig. 7(a), "Next 1"; Fate Table 1,

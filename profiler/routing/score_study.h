@@ -11,8 +11,8 @@
 #ifndef MOEC_PROFILER_SCORE_STUDY_H
 #define MOEC_PROFILER_SCORE_STUDY_H
 
-#include "formats/tables/score_shares.h"
 #include "formats/profile/profile.h"
+#include "formats/tables/score_shares.h"
 
 #define MOEC_SCORE_STUDY "gate/scores" /* (S, k, MOEC_SCORE_COUNT) */
 

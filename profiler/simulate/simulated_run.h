@@ -1,5 +1,5 @@
 /* One simulated run: a recording runs against one buffer, one policy and one predictor, through the very code
- * that decides in the runtime (runtime/policy/schedule/residency.h, runtime/policy/schedule/preload.h), on the clock of a
+ * that decides in the runtime (residency.h and preload.h of runtime/policy/schedule), on the clock of a
  * simulated device.
  *
  * Without time-bounded preloads no decision looks at the clock: hits, misses and evictions are those of a run
@@ -10,8 +10,8 @@
 
 #include "profiler/simulate/simulated_device.h"
 #include "profiler/simulate/simulated_model.h"
-#include "runtime/policy/evict/evict.h"
 #include "runtime/policy/decide/precision.h"
+#include "runtime/policy/evict/evict.h"
 #include "runtime/policy/predict/predict.h"
 
 struct moec_simulated_setup {

@@ -27,8 +27,8 @@
 #include "formats/bundle/bundle.h"
 #include "runtime/cuda/gpu.h"
 #include "runtime/policy/evict/evict.h"
-#include "runtime/seam/experts.h"
 #include "runtime/policy/predict/predict.h"
+#include "runtime/seam/experts.h"
 
 struct moec_gpu_experts;
 

@@ -5,8 +5,8 @@
 #define MOEC_RUNTIME_GPU_MODEL_H
 
 #include "runtime/cuda/gpu_transfer.h"
-#include "runtime/forward/weights/model.h"
 #include "runtime/forward/moe/sparsity.h"
+#include "runtime/forward/weights/model.h"
 
 /* Biases of a layer's routed experts, or of its dense MLP, by enum moec_projection: F32, an expert's `stride`
  * floats behind the one before; NULL without. */

@@ -2,8 +2,8 @@
 
 #include "runtime/cuda/gpu_staging.h"
 #include "runtime/cuda/kernels/cuda_kernels.h"
-#include "runtime/forward/context/context.h"
 #include "runtime/forward/attention/running.h"
+#include "runtime/forward/context/context.h"
 #include "runtime/kernels/kernels.h"
 
 #define FEW_PAIRS 64u /* rows of experts whose chunks are summed side by side */

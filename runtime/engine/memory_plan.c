@@ -3,8 +3,8 @@
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/forward/moe/decide.h"
-#include "runtime/forward/weights/position_bias.h"
 #include "runtime/forward/pass/session.h"
+#include "runtime/forward/weights/position_bias.h"
 
 #include <inttypes.h>
 #include <stdio.h>

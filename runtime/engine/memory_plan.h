@@ -27,9 +27,9 @@
 #include "formats/bundle/bundle.h"
 #include "runtime/engine/process_memory.h"
 #include "runtime/kernels/arithmetic.h"
-#include "runtime/policy/evict/evict.h"
 #include "runtime/policy/decide/logical_cache.h"
 #include "runtime/policy/decide/route.h"
+#include "runtime/policy/evict/evict.h"
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
 #define MOEC_PLAN_SHORT_TOKENS 32  /* that logical caches do not displace */

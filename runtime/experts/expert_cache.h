@@ -33,11 +33,11 @@
 #ifndef MOEC_RUNTIME_EXPERT_CACHE_H
 #define MOEC_RUNTIME_EXPERT_CACHE_H
 
-#include "runtime/policy/evict/evict.h"
-#include "runtime/seam/experts.h"
 #include "runtime/policy/decide/logical_cache.h"
 #include "runtime/policy/decide/precision.h"
+#include "runtime/policy/evict/evict.h"
 #include "runtime/policy/predict/predict.h"
+#include "runtime/seam/experts.h"
 #include "runtime/storage/record_reader.h"
 
 struct moec_record_parts;

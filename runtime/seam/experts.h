@@ -9,8 +9,8 @@
 #ifndef MOEC_RUNTIME_EXPERTS_H
 #define MOEC_RUNTIME_EXPERTS_H
 
-#include "formats/tables/path_table.h"
 #include "formats/model/record.h"
+#include "formats/tables/path_table.h"
 
 struct moec_experts;
 

@@ -4,8 +4,8 @@
 #include "tests/unit/fixture_model.h"
 
 #include "runtime/forward/context/backend.h"
-#include "runtime/forward/moe/mlp.h"
 #include "runtime/forward/context/steps.h"
+#include "runtime/forward/moe/mlp.h"
 
 #define LONG_TOKENS 100u
 

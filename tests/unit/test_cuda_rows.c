@@ -2,8 +2,8 @@
  * steps in runtime/forward: norms, additions, rotations, sums over ranks, routers, the largest of a row. */
 #include "formats/base/elementary.h"
 #include "runtime/cuda/kernels/cuda_kernels.h"
-#include "runtime/forward/weights/rope.h"
 #include "runtime/forward/moe/router_scores.h"
+#include "runtime/forward/weights/rope.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/policy/decide/choice.h"
 #include "tests/unit/kernel_inputs.h"

@@ -6,8 +6,8 @@
  * Each query sees its chunks in increasing order and only the positions that it may see in each, so a result
  * depends on nothing but its own past, and working memory does not grow with the context. */
 #include "runtime/forward/attention/attend_long.h"
-#include "runtime/forward/weights/position_bias.h"
 #include "runtime/forward/context/steps.h"
+#include "runtime/forward/weights/position_bias.h"
 
 #include <math.h>
 #include <string.h>

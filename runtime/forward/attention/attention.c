@@ -6,12 +6,12 @@
  * part and whose values are the latent (runtime/forward/attention/latent.h). */
 #include "runtime/forward/attention/attention_block.h"
 
-#include "runtime/forward/context/backend.h"
 #include "runtime/forward/attention/latent.h"
-#include "runtime/forward/context/linear.h"
-#include "runtime/forward/weights/rope.h"
 #include "runtime/forward/attention/running.h"
+#include "runtime/forward/context/backend.h"
+#include "runtime/forward/context/linear.h"
 #include "runtime/forward/context/steps.h"
+#include "runtime/forward/weights/rope.h"
 
 #include <math.h>
 #include <string.h>

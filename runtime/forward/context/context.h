@@ -66,8 +66,9 @@ struct moec_forward {
     const struct moec_choice *choice;       /* NULL = the router's own */
     const struct moec_residents *residents; /* what choices see as resident; NULL = unknown */
     struct moec_decider *decider; /* NULL = no choice looks at a logical cache; else `choice` is not asked */
-    struct moec_sparsity *sparsity; /* of routed experts (runtime/forward/moe/sparsity.h); NULL = all neurons */
-    struct moec_trace *trace;       /* NULL = nobody looks */
+    struct moec_sparsity
+        *sparsity;            /* of routed experts (runtime/forward/moe/sparsity.h); NULL = all neurons */
+    struct moec_trace *trace; /* NULL = nobody looks */
     const struct moec_inputs_hook *inputs; /* likewise */
     const struct moec_kv_lender *lender;   /* NULL = empty rows of sessions serve nobody else */
     struct moec_backend *backend;          /* NULL = the pass computes in the process's memory */
@@ -82,7 +83,8 @@ struct moec_forward {
     uint64_t scratch_bytes;
     enum moec_arithmetic arithmetic; /* of moec_forward_use_arithmetic */
     struct moec_rounded *rounded;    /* owned as the scratch; NULL where no inputs are rounded to INT8 */
-    struct moec_guesser *guesser; /* likewise (runtime/forward/context/guesser.h); NULL = nothing learned predicts */
+    struct moec_guesser
+        *guesser; /* likewise (runtime/forward/context/guesser.h); NULL = nothing learned predicts */
     /* Likewise: (max_tokens, choices padded to lanes) of the router at work, before anything is chosen; NULL
      * = they are not kept. */
     float *kept_logits;

@@ -2,9 +2,9 @@
 
 #include "formats/base/memory.h"
 #include "runtime/forward/context/guesser.h"
-#include "runtime/forward/weights/offload.h"
 #include "runtime/forward/context/rounded.h"
 #include "runtime/forward/context/scratch.h"
+#include "runtime/forward/weights/offload.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include "runtime/forward/context/activation.h"
 #include "runtime/forward/context/linear.h"
 #include "runtime/forward/context/rounded.h"
-#include "runtime/forward/moe/sparsity.h"
 #include "runtime/forward/context/steps.h"
+#include "runtime/forward/moe/sparsity.h"
 
 #include <string.h>
 

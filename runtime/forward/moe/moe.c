@@ -2,12 +2,12 @@
 
 #include "runtime/forward/context/activation.h"
 #include "runtime/forward/context/backend.h"
-#include "runtime/forward/moe/decide.h"
 #include "runtime/forward/context/linear.h"
+#include "runtime/forward/context/steps.h"
+#include "runtime/forward/moe/decide.h"
 #include "runtime/forward/moe/mlp.h"
 #include "runtime/forward/moe/router_answer.h"
 #include "runtime/forward/moe/sparsity.h"
-#include "runtime/forward/context/steps.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 
 #include "formats/model/neighbors.h"
 #include "runtime/forward/context/backend.h"
+#include "runtime/forward/context/steps.h"
 #include "runtime/forward/moe/decide.h"
 #include "runtime/forward/moe/router_scores.h"
-#include "runtime/forward/context/steps.h"
 #include "runtime/policy/decide/choice.h"
 
 #include <string.h>

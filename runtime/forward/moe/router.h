@@ -9,8 +9,8 @@
 #define MOEC_RUNTIME_ROUTER_H
 
 #include "runtime/forward/context/context.h"
-#include "runtime/forward/moe/router_rules.h"
 #include "runtime/forward/context/sequences.h"
+#include "runtime/forward/moe/router_rules.h"
 
 /* What router, routed experts and shared expert read, (T, S) each: the normed hidden state, by norms of their
  * own in models that have such, else one array; experts that read it times the router's weight have theirs.

@@ -1,9 +1,9 @@
 #include "runtime/forward/moe/router_answer.h"
 
 #include "formats/model/neighbors.h"
-#include "runtime/forward/moe/decide.h"
 #include "runtime/forward/context/guesser.h"
 #include "runtime/forward/context/scratch.h"
+#include "runtime/forward/moe/decide.h"
 #include "runtime/policy/predict/scored.h"
 
 #include <string.h>

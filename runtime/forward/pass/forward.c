@@ -2,10 +2,10 @@
 
 #include "runtime/forward/context/backend.h"
 #include "runtime/forward/context/linear.h"
-#include "runtime/forward/moe/mlp.h"
-#include "runtime/forward/weights/model_stream.h"
-#include "runtime/forward/moe/router_answer.h"
 #include "runtime/forward/context/steps.h"
+#include "runtime/forward/moe/mlp.h"
+#include "runtime/forward/moe/router_answer.h"
+#include "runtime/forward/weights/model_stream.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -6,16 +6,16 @@
  * batch it came in.
  *
  * Batch layout: `hidden` is (n_tok, n_embd) F32 with a row stride of moec_forward_stride(); rows of one
- * sequence are consecutive and described by a span (runtime/forward/attention/attention.h). runtime/forward/context/context.h
- * has what a pass works with, and the thread rule. */
+ * sequence are consecutive and described by a span (runtime/forward/context/span.h).
+ * runtime/forward/context/context.h has what a pass works with, and the thread rule. */
 #ifndef MOEC_RUNTIME_FORWARD_H
 #define MOEC_RUNTIME_FORWARD_H
 
 #include "runtime/forward/attention/attention.h"
 #include "runtime/forward/context/context.h"
-#include "runtime/forward/moe/moe.h"
 #include "runtime/forward/context/sequences.h"
 #include "runtime/forward/context/working_memory.h"
+#include "runtime/forward/moe/moe.h"
 #include "runtime/kernels/draw.h"
 
 /* hidden[t] = embedding row of tokens[t]. Errors: MOEC_ERR_LIMIT for an id outside the vocabulary. */

@@ -1,10 +1,10 @@
 #include "runtime/forward/pass/session_internal.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/context/backend.h"
 #include "runtime/forward/attention/kv_lender.h"
-#include "runtime/forward/moe/router_answer.h"
+#include "runtime/forward/context/backend.h"
 #include "runtime/forward/context/scratch.h"
+#include "runtime/forward/moe/router_answer.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>

@@ -88,7 +88,8 @@ MOEC_WARN_UNUSED enum moec_status moec_session_step_reading(struct moec_session 
                                                             struct moec_error *err);
 
 /* Appends one token to each of n sequences that stand beside each other or share one forward, in one batch:
- * every weight is read once for all. tokens (n), logits (n, n_vocab); by D1 the same as n steps. Errors as above, for all. */
+ * every weight is read once for all. tokens (n), logits (n, n_vocab); by D1 the same as n steps. Errors as
+ * above, for all. */
 MOEC_WARN_UNUSED enum moec_status moec_session_step_each(struct moec_session *const *sessions,
                                                          const uint32_t *tokens, uint32_t n, float *logits,
                                                          struct moec_error *err);

@@ -2,8 +2,8 @@
 #ifndef MOEC_RUNTIME_SESSION_INTERNAL_H
 #define MOEC_RUNTIME_SESSION_INTERNAL_H
 
-#include "runtime/forward/moe/decide.h"
 #include "runtime/forward/attention/kv_state.h"
+#include "runtime/forward/moe/decide.h"
 #include "runtime/forward/pass/session.h"
 #include "runtime/policy/decide/decision_log.h"
 #include "runtime/policy/decide/route_state.h"

@@ -3,8 +3,8 @@
 #ifndef MOEC_RUNTIME_INT8_AVX512_H
 #define MOEC_RUNTIME_INT8_AVX512_H
 
-#include "runtime/kernels/lanes/fours_x86.h"
 #include "runtime/kernels/int8.h"
+#include "runtime/kernels/lanes/fours_x86.h"
 #include "runtime/kernels/lanes/lanes_avx512.h"
 #include "runtime/kernels/lanes/shift_vbmi.h"
 

@@ -4,8 +4,8 @@
 #ifndef MOEC_RUNTIME_INT8_NEON_H
 #define MOEC_RUNTIME_INT8_NEON_H
 
-#include "runtime/kernels/lanes/codes_neon.h"
 #include "runtime/kernels/int8.h"
+#include "runtime/kernels/lanes/codes_neon.h"
 #include "runtime/kernels/lanes/lanes_neon.h"
 
 #define MANY_TOKENS 5

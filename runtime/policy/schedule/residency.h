@@ -44,8 +44,8 @@
 #define MOEC_RUNTIME_RESIDENCY_H
 
 #include "formats/tables/path_table.h"
-#include "runtime/policy/evict/evict.h"
 #include "runtime/policy/decide/logical_cache.h"
+#include "runtime/policy/evict/evict.h"
 
 struct moec_residency;
 
