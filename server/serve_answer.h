@@ -3,7 +3,7 @@
 #ifndef MOEC_SERVER_SERVE_ANSWER_H
 #define MOEC_SERVER_SERVE_ANSWER_H
 
-#include "server/serve.h"
+#include "server/serve_options.h"
 #include "server/serve_job.h"
 
 /* Of a job that is done. */

@@ -7,7 +7,7 @@
 #ifndef MOEC_SERVER_SERVE_COMPUTE_H
 #define MOEC_SERVER_SERVE_COMPUTE_H
 
-#include "server/serve.h"
+#include "server/serve_options.h"
 #include "server/serve_job.h"
 #include "server/serve_metrics.h"
 

@@ -2,7 +2,7 @@
 #ifndef MOEC_SERVER_SERVE_GUARD_H
 #define MOEC_SERVER_SERVE_GUARD_H
 
-#include "server/serve.h"
+#include "server/serve_options.h"
 
 /* Whether a request for this host (the header Host; NULL = there is none) may pass: an IP address, localhost or
  * one of the names. A page elsewhere can make its own name point here, and no other. */

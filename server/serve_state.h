@@ -2,7 +2,7 @@
 #ifndef MOEC_SERVER_SERVE_STATE_H
 #define MOEC_SERVER_SERVE_STATE_H
 
-#include "server/serve.h"
+#include "server/serve_options.h"
 #include "server/serve_compute.h"
 #include "server/serve_metrics.h"
 

@@ -3,7 +3,7 @@
 #ifndef MOEC_SERVER_SERVE_STREAM_H
 #define MOEC_SERVER_SERVE_STREAM_H
 
-#include "server/serve.h"
+#include "server/serve_options.h"
 #include "server/serve_job.h"
 
 /* Puts an event (freed; NULL: there was no memory, which cancels the job). A reader who lets the queue fill up

@@ -91,6 +91,57 @@ awk '$1 == "home"' "$table" | while read -r _ library patterns; do
     done
 done >>"$work/wrong"
 
+# Circles of modules inside a room. A module is a header and its .c file; where NAME has a NAME_internal.h beside its
+# NAME.h, the .c file is that of the first, and a test hook belongs to what it hooks into.
+awk '
+    function stem(file) { sub(/\.[a-z]+$/, "", file); sub(/_test_hook$/, "", file); return file }
+    function module(file) { 
+        return file ~ /\.c$/ && (stem(file) ".h") in exists && (stem(file) "_internal.h") in exists ? stem(file) "_internal" : stem(file)
+    }
+    function folder_of(file) { sub(/\/[^\/]*$/, "", file); return file }
+    function base(name) { sub(/.*\//, "", name); return name }
+    function visit(from, name, i, n, next_ones) {
+        n = split(edges[name], next_ones, " ")
+        for (i = 1; i <= n; i++) if (!((from, next_ones[i]) in reaches)) {
+            reaches[from, next_ones[i]] = 1
+            visit(from, next_ones[i])
+        }
+    }
+    FILENAME == ARGV[1] && $1 == "circle" {
+        line = $2
+        for (i = 3; i <= NF; i++) line = line " " $i
+        allowed[line] = 1
+    }
+    FILENAME == ARGV[2] { exists[$2] = 1 }
+    FILENAME == ARGV[3] && $3 in exists && folder_of($3) == $1 {
+        a = module($2)
+        b = stem($3)
+        if (a != b) edges[a] = edges[a] " " b
+        known[a]
+        known[b]
+    }
+    END {
+        n = 0
+        for (name in known) { names[++n] = name; visit(name, name) }
+        for (i = 2; i <= n; i++) { # sorted, so that a circle has one spelling
+            name = names[i]
+            for (j = i - 1; j > 0 && names[j] > name; j--) names[j + 1] = names[j]
+            names[j + 1] = name
+        }
+        for (i = 1; i <= n; i++) {
+            if (!((names[i], names[i]) in reaches) || names[i] in told) continue
+            line = folder_of(names[i])
+            for (j = i; j <= n; j++) if (((names[i], names[j]) in reaches) && ((names[j], names[i]) in reaches)) {
+                line = line " " base(names[j])
+                told[names[j]]
+            }
+            if (line in allowed) seen[line]
+            else printf "circle\t%s: these include each other\n", line
+        }
+        for (line in allowed) if (!(line in seen)) printf "circle\t%s: no longer a circle, which the table allows\n", line
+    }' "$table" "$work/files" "$work/includes" >"$work/circles"
+
+cat "$work/circles" >>"$work/wrong"
 n=0
 bad=0
 # Reports what is wrong with a subject, or that nothing is. $1: the subject; $2: a pattern on the first field.
@@ -114,6 +165,7 @@ while read -r kind name; do
         report "<$name> stays at home" "$name"
     fi
 done <"$work/subjects"
+report "modules of a room include each other in circles only where the table says why" "circle"
 report "every folder is a room, and every room a folder" ".*"
 echo "1..$n"
 exit "$bad"

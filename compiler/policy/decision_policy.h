@@ -7,7 +7,7 @@
 #ifndef MOEC_COMPILER_DECISION_POLICY_H
 #define MOEC_COMPILER_DECISION_POLICY_H
 
-#include "compiler/policy/policy.h"
+#include "compiler/policy/policy_request.h"
 
 struct moec_decision_policy_request {
     const char *policy; /* built-in name or path of a .lua file */

@@ -3,7 +3,7 @@
 #ifndef MOEC_COMPILER_EVALUATION_CACHE_H
 #define MOEC_COMPILER_EVALUATION_CACHE_H
 
-#include "compiler/policy/policy.h"
+#include "compiler/policy/policy_request.h"
 #include "formats/base/digest.h"
 
 struct moec_evaluation_cache;

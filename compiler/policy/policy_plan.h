@@ -7,7 +7,7 @@
 #ifndef MOEC_COMPILER_POLICY_PLAN_H
 #define MOEC_COMPILER_POLICY_PLAN_H
 
-#include "compiler/policy/policy.h"
+#include "compiler/policy/policy_request.h"
 
 /* What a plan must fit. */
 struct moec_policy_shape {

@@ -4,7 +4,7 @@
 #ifndef MOEC_COMPILER_POLICY_PUSH_H
 #define MOEC_COMPILER_POLICY_PUSH_H
 
-#include "compiler/policy/policy.h"
+#include "compiler/policy/policy_request.h"
 
 /* The stack holds what the policy's file returned: raises an error if that is no function. */
 void moec_policy_expect_function(lua_State *lua, const char *policy);

@@ -300,3 +300,8 @@ uint64_t moec_checkpoint_expert_bytes(const struct moec_checkpoint *checkpoint)
 {
     return checkpoint->expert_bytes;
 }
+
+const struct moec_chat_source *moec_checkpoint_chat(const struct moec_checkpoint *checkpoint)
+{
+    return &checkpoint->chat;
+}

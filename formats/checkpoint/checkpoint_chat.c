@@ -1,7 +1,6 @@
 #include "formats/checkpoint/checkpoint_chat.h"
 
 #include "formats/base/file.h"
-#include "formats/checkpoint/checkpoint_internal.h"
 #include "formats/checkpoint/folder_json.h"
 #include "formats/gguf/gguf.h"
 #include "formats/tokenizer/declared_tokens.h"
@@ -13,11 +12,6 @@
 
 static const char *const special_names[MOEC_SPECIAL_NAMES] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-
-const struct moec_chat_source *moec_checkpoint_chat(const struct moec_checkpoint *checkpoint)
-{
-    return &checkpoint->chat;
-}
 
 static enum moec_status add_file(const char *folder, const char *file, const char *name,
                                  struct moec_chat_source *source, struct moec_error *err)

@@ -6,7 +6,7 @@
 #ifndef MOEC_PROFILER_BENCH_BANDWIDTH_H
 #define MOEC_PROFILER_BENCH_BANDWIDTH_H
 
-#include "profiler/bench/bench.h"
+#include "profiler/bench/bench_result.h"
 
 /* Fills bench->bandwidth for all rows: of a real device the best of several measurements. Errors: those of
  * moec_bandwidth_measure. */

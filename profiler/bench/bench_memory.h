@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_BENCH_MEMORY_H
 #define MOEC_PROFILER_BENCH_MEMORY_H
 
-#include "profiler/bench/bench.h"
+#include "profiler/bench/bench_result.h"
 
 /* Gives each row a group, so that the rows of a group fit into `available_bytes` together (0: no limit): in
  * the order of the table, as many as fit; on a device each by itself. A row that does not fit by itself has

@@ -2,7 +2,7 @@
 #ifndef MOEC_PROFILER_BENCH_PLAN_H
 #define MOEC_PROFILER_BENCH_PLAN_H
 
-#include "profiler/bench/bench.h"
+#include "profiler/bench/bench_result.h"
 
 /* Fills bench->rows from bench->options, and left_out. Errors: MOEC_ERR_USAGE for an unknown mode, one whose
  * copy is missing (naming the flag that makes it), or values that mean nothing together; MOEC_ERR_LIMIT for

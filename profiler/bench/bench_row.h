@@ -2,7 +2,7 @@
 #ifndef MOEC_PROFILER_BENCH_ROW_H
 #define MOEC_PROFILER_BENCH_ROW_H
 
-#include "profiler/bench/bench.h"
+#include "profiler/bench/bench_result.h"
 
 /* Computes every row's figures, and fails rows whose logits are not those of their precisions: within a copy
  * all rows must agree with the first that has run. Needs room for n_sample x n_tokens numbers. */

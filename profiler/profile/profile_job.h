@@ -7,7 +7,7 @@
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
-#include "profiler/profile/profile_run.h"
+#include "profiler/profile/profile_options.h"
 #include "profiler/profile/work_plan.h"
 
 struct moec_profile_job {

@@ -15,7 +15,7 @@
 #ifndef MOEC_PROFILER_WEIGHT_STUDIES_H
 #define MOEC_PROFILER_WEIGHT_STUDIES_H
 
-#include "profiler/profile/profile_run.h"
+#include "profiler/profile/profile_options.h"
 
 enum moec_weight_study {
     MOEC_WEIGHT_STUDY_PROJECTIONS,

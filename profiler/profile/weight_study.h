@@ -4,7 +4,6 @@
 
 #include "profiler/profile/loss_study.h"
 #include "profiler/profile/profile_job.h"
-#include "profiler/profile/weight_studies.h"
 
 #define MOEC_STUDY_RANK_ACTIONS    4
 #define MOEC_STUDY_QUANTIZERS      30 /* quantizers x (group sizes, and all weights) */

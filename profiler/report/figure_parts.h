@@ -3,7 +3,8 @@
 #ifndef MOEC_PROFILER_FIGURE_PARTS_H
 #define MOEC_PROFILER_FIGURE_PARTS_H
 
-#include "profiler/report/figures.h"
+#include "formats/profile/profile.h"
+#include "profiler/plot/chart.h"
 
 /* Makes chart number `index` of a figure from what the profile has; leaves `chart->name` empty where there is
  * none (any more). `chart` comes with its provenance and is released by the caller in every case. */

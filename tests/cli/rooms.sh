@@ -75,4 +75,13 @@ violation "a library outside its home" 'zstd: high/verbs/run.c includes it outsi
 sed -i 's|low/base/pack.c|& low/base/unpack.c|' "$work/tree/tests/rooms.tab"
 violation "a home that matches no file" 'zstd: low/base/unpack.c matches no file'
 
+echo '#include "low/base/pack.h"' >"$work/tree/low/base/crate.h"
+echo '#include "low/base/crate.h"' >>"$work/tree/low/base/pack.c"
+cp -r "$work/tree" "$work/circle"
+violation "a circle of modules" 'circle: low/base crate pack: these include each other'
+echo 'circle low/base crate pack' >>"$work/circle/tests/rooms.tab"
+try 0 "a circle that the table names passes" "$check" "$work/circle"
+echo 'circle low/base pack unit' >>"$work/tree/tests/rooms.tab"
+violation "a circle that is none any more" 'circle: low/base pack unit: no longer a circle'
+
 done_testing
