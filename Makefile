@@ -97,7 +97,7 @@ CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo 2>/dev/null)
 # cpu_has FLAGS: whether this processor has them all.
 cpu_has = $(if $(filter-out $(CPU_FLAGS),$(1)),,has)
 ifeq ($(ARCH),x86_64)
-KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-sanitize=thread -DMOEC_KERNELS_WATCHED)
+KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-sanitize=thread -DMOEC_KERNELS_TSAN)
 # Beside parsers only decoding is fuzzed; more than the checks of memory, and a body of each function for each codec, would
 # take minutes to compile.
 KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link -fno-sanitize=undefined '-DINLINE=static inline' -Wno-pass-failed)

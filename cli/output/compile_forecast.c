@@ -32,7 +32,7 @@ void cli_default_parts(uint32_t n_window, uint32_t n_part[static MOEC_PART_COUNT
 struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_request *request, bool has_profile,
                                                  struct moec_forecast_time window)
 {
-    struct cli_compile_forecast forecast = {.stages = moec_compile_foresee(request), .window = window};
+    struct cli_compile_forecast forecast = {.stages = moec_compile_estimate(request), .window = window};
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast.n_window += request->n_part[part];
     forecast.work_bytes = request->options->work_bytes > 0 ? request->options->work_bytes : WORK_BYTES;
@@ -227,8 +227,8 @@ void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int
     cli_print_compile_ranks(forecast, n_rank);
 }
 
-enum moec_status cli_foresee_compile(const struct moec_compile_request *request, bool has_profile,
-                                     struct cli_compile_forecast *forecast, struct moec_error *err)
+enum moec_status cli_estimate_compile(const struct moec_compile_request *request, bool has_profile,
+                                      struct cli_compile_forecast *forecast, struct moec_error *err)
 {
     const struct moec_forecast_request window = {.config = request->config,
                                                  .kernels = request->options->kernels,
@@ -251,7 +251,7 @@ enum moec_status cli_warn_long_compile(struct cli_progress *progress,
         (struct moec_forecast_time){.seconds = slowest, .product_seconds = 1 / LEAST_PACE / n_thread});
     if (all.seconds < LONG_SECONDS)
         return MOEC_OK;
-    MOEC_TRY(cli_foresee_compile(request, false, &all, err));
+    MOEC_TRY(cli_estimate_compile(request, false, &all, err));
     if (all.seconds >= LONG_SECONDS)
         say_long(progress, request, &all);
     return MOEC_OK;
@@ -261,7 +261,7 @@ enum moec_status cli_limit_compile(struct cli_progress *progress, const struct m
                                    bool has_profile, double limit_seconds, uint32_t *scope,
                                    struct cli_compile_forecast *forecast, struct moec_error *err)
 {
-    MOEC_TRY(cli_foresee_compile(request, has_profile, forecast, err));
+    MOEC_TRY(cli_estimate_compile(request, has_profile, forecast, err));
     *scope = 0;
     while (forecast->seconds > limit_seconds && *scope + 1 < MOEC_COMPILE_SCOPES)
         *forecast = at_scope(request, has_profile, forecast->window, ++*scope);

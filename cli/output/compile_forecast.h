@@ -37,9 +37,10 @@ void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32
 struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast, uint32_t n_rank);
 
 /* The forecast at this machine's pace, which takes most of a second to measure. Errors: MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status cli_foresee_compile(const struct moec_compile_request *request,
-                                                      bool has_profile, struct cli_compile_forecast *forecast,
-                                                      struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status cli_estimate_compile(const struct moec_compile_request *request,
+                                                       bool has_profile,
+                                                       struct cli_compile_forecast *forecast,
+                                                       struct moec_error *err);
 /* The answer of a dry run, on stdout. */
 void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads, uint32_t n_rank);
 

@@ -87,7 +87,7 @@ static struct moec_json_out *json_row(const struct moec_tiers *tiers, const stru
     moec_json_out_u64(node, "misses", counts->misses);
     moec_json_out_u64(node, "buffer_hits", counts->buffer_hits);
     moec_json_out_u64(node, "computed_by_cpu", counts->computed_there);
-    moec_json_out_u64(node, "guesses", counts->guesses);
+    moec_json_out_u64(node, "guesses", counts->prefetches);
     moec_json_out_u64(node, "useful_guesses", counts->useful);
     moec_json_out_double(node, "copied_bytes_per_token", per_token(tiers, counts->copied_bytes));
     moec_json_out_double(node, "read_bytes_per_token", per_token(tiers, counts->read_bytes));

@@ -368,7 +368,7 @@ static enum moec_status limit(struct compile_job *job, const uint32_t n_part[sta
     if (cli_has(job->args, "time-limit"))
         return cli_limit_compile(&job->progress, &request, job->has_profile, job->measure.time_limit_seconds,
                                  &job->compile.scope, &job->forecast, err);
-    return cli_foresee_compile(&request, job->has_profile, &job->forecast, err);
+    return cli_estimate_compile(&request, job->has_profile, &job->forecast, err);
 }
 
 /* Whether a forecast is asked for, of a policy whose stages are known. */
@@ -387,8 +387,8 @@ static void print_forecast(const struct compile_job *job)
 }
 
 /* Before data is measured. */
-static enum moec_status foresee(struct compile_job *job, const uint32_t *bits, uint32_t n_bits,
-                                struct moec_error *err)
+static enum moec_status estimate(struct compile_job *job, const uint32_t *bits, uint32_t n_bits,
+                                 struct moec_error *err)
 {
     struct moec_compile_request request = {.config = moec_checkpoint_config(job->checkpoint),
                                            .options = &job->compile,
@@ -402,7 +402,7 @@ static enum moec_status foresee(struct compile_job *job, const uint32_t *bits, u
         MOEC_TRY(limit(job, request.n_part, job->measure.seq_len_tokens, err));
         print_forecast(job);
     }
-    const struct moec_compile_forecast forecast = moec_compile_foresee(&request);
+    const struct moec_compile_forecast forecast = moec_compile_estimate(&request);
     const double measured = request.n_part[MOEC_PART_SEARCH] + request.n_part[MOEC_PART_SELECT];
     const double weights = forecast.weights / forecast.window_multiply_adds;
     cli_progress_later(&job->progress, (forecast.windows + forecast.others + weights) / measured);
@@ -410,7 +410,7 @@ static enum moec_status foresee(struct compile_job *job, const uint32_t *bits, u
 }
 
 /* With the windows of a profile that is there. */
-static enum moec_status foresee_profiled(struct compile_job *job, struct moec_error *err)
+static enum moec_status estimate_profiled(struct compile_job *job, struct moec_error *err)
 {
     uint32_t n_part[MOEC_PART_COUNT];
     if (!wants_forecast(job))
@@ -429,7 +429,7 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
         MOEC_TRY(moec_profile_read(path, cli_has(job->args, "trust-profile"), &job->profile,
                                    job->profile_digest, err));
         job->has_profile = true;
-        MOEC_TRY(foresee_profiled(job, err));
+        MOEC_TRY(estimate_profiled(job, err));
     } else if (job->measure.data != NULL) {
         static const uint32_t bits[] = {2, 3, 4, 8};
         uint32_t n_bits = sizeof bits / sizeof *bits;
@@ -439,7 +439,7 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
             n_bits = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? n_bits : 0;
             job->measure.baseline_bits = cli_has(job->args, "baseline") ? job->measure.baseline_bits : 16;
         }
-        MOEC_TRY(foresee(job, bits, n_bits, err));
+        MOEC_TRY(estimate(job, bits, n_bits, err));
         MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile,
                                  err));
         job->has_profile = true;

@@ -555,8 +555,8 @@ static enum moec_status warn_long(struct profile_job *job, uint32_t n_bits, stru
     return cli_warn_long_profile(&job->progress, &request, job->measure.n_sample, is_exact, err);
 }
 
-static enum moec_status foresee(struct profile_job *job, const uint32_t *bits, uint32_t n_bits,
-                                struct moec_error *err)
+static enum moec_status estimate(struct profile_job *job, const uint32_t *bits, uint32_t n_bits,
+                                 struct moec_error *err)
 {
     struct moec_profile_forecast forecast;
     cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
@@ -564,7 +564,7 @@ static enum moec_status foresee(struct profile_job *job, const uint32_t *bits, u
     cli_say_checkpoint(&job->progress, job->checkpoint);
     choose_memory(job);
     MOEC_TRY(
-        cli_foresee_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &forecast, err));
+        cli_estimate_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &forecast, err));
     if (cli_has(job->args, "json"))
         return cli_print_forecast_json(&forecast, err);
     cli_print_forecast(&forecast);
@@ -632,7 +632,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     job->measure.arithmetic = cli_arithmetic(args, NULL);
     MOEC_TRY(cli_open_place(args, job->measure.arithmetic, &job->measure.place, err));
     if (cli_has(args, "dry-run"))
-        return foresee(job, bits, n_bits, err);
+        return estimate(job, bits, n_bits, err);
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_has(args, "table") &&
         !cli_wants_figures(args))
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");

@@ -605,7 +605,7 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
                                                .decided = job->decides ? &job->decided.decided : NULL,
                                                .route = cli_text(job->args, "route"),
                                                .precision = measured_precision(job),
-                                               .guesses = job->sweep.precision};
+                                               .prefetches = job->sweep.precision};
     MOEC_TRY(moec_agreement_make(&setup, &agreement, err));
     if (cli_has(job->args, "json"))
         status = cli_print_agreement_json(&agreement, job->decides, err);

@@ -97,17 +97,17 @@ static struct moec_progress progress_of(struct cli_progress *progress)
         .report = show_passes, .note = show_note, .expect = expect_passes, .context = progress};
 }
 
-enum moec_status cli_foresee_profile(struct moec_checkpoint *checkpoint,
-                                     const struct cli_measure_options *measure, const uint32_t *bits,
-                                     uint32_t n_bits, struct cli_progress *progress,
-                                     struct moec_profile_forecast *forecast, struct moec_error *err)
+enum moec_status cli_estimate_profile(struct moec_checkpoint *checkpoint,
+                                      const struct cli_measure_options *measure, const uint32_t *bits,
+                                      uint32_t n_bits, struct cli_progress *progress,
+                                      struct moec_profile_forecast *forecast, struct moec_error *err)
 {
     uint8_t digest[MOEC_SHA256_BYTES];
     const struct moec_progress passes = progress_of(progress);
     const struct moec_profile_options options = options_of(measure, bits, n_bits, &passes);
     MOEC_TRY(moec_model_check(checkpoint, true, err));
     MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
-    MOEC_TRY(moec_profile_foresee(checkpoint, &options, forecast, err));
+    MOEC_TRY(moec_profile_estimate(checkpoint, &options, forecast, err));
     cli_progress_end(progress);
     return MOEC_OK;
 }

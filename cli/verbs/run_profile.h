@@ -17,9 +17,9 @@ MOEC_WARN_UNUSED enum moec_status cli_run_profile(struct moec_checkpoint *checkp
 
 /* What that would take. */
 MOEC_WARN_UNUSED enum moec_status
-cli_foresee_profile(struct moec_checkpoint *checkpoint, const struct cli_measure_options *measure,
-                    const uint32_t *bits, uint32_t n_bits, struct cli_progress *progress,
-                    struct moec_profile_forecast *forecast, struct moec_error *err);
+cli_estimate_profile(struct moec_checkpoint *checkpoint, const struct cli_measure_options *measure,
+                     const uint32_t *bits, uint32_t n_bits, struct cli_progress *progress,
+                     struct moec_profile_forecast *forecast, struct moec_error *err);
 
 /* The windows of each part that it would draw. */
 MOEC_WARN_UNUSED enum moec_status

@@ -233,7 +233,7 @@ struct moec_compile_request {
     uint32_t n_part[MOEC_PART_COUNT]; /* windows */
     uint32_t seq_len_tokens;
 };
-struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_request *request);
+struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_request *request);
 void moec_compile_report_release(struct moec_compile_report *report);
 
 #endif

@@ -269,7 +269,7 @@ static double told_bytes(const struct basis *basis, bool offers_variants)
            (double)moec_config_moe_count(config) * (double)moec_up_study_bytes(config, 1);
 }
 
-struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_request *request)
+struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_request *request)
 {
     struct moec_compile_forecast forecast = {0};
     const struct basis basis = {.config = request->config,

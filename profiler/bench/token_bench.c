@@ -30,7 +30,7 @@ _Static_assert(N_CODEC *N_TOKENS *N_KERNEL <= MOEC_TOKEN_BENCH_MAX, "all rows ha
 /* Of one thread, one after the other: activations, outputs, decoded rows and activations that are laid. */
 #define X_FLOATS      (MOST_TOKENS * COLUMNS)
 #define Y_FLOATS      (MOST_TOKENS * COLUMNS)
-#define ROOM_FLOATS   (moec_laid_room_floats(MOEC_SUM_CHUNK, COLUMNS))
+#define ROOM_FLOATS   (moec_transposed_room_floats(MOEC_SUM_CHUNK, COLUMNS))
 #define THREAD_FLOATS (X_FLOATS + Y_FLOATS + ROOM_FLOATS + X_FLOATS)
 
 struct job {
@@ -68,7 +68,8 @@ static struct moec_matrix matrix_of(const struct job *job, size_t item)
 
 static bool lays(const struct job *job)
 {
-    return job->kernels.int8 == NULL && job->n_tok >= MOEC_LAID_TOKENS && job->kernels.all->dot_laid != NULL;
+    return job->kernels.int8 == NULL && job->n_tok >= MOEC_TRANSPOSED_TOKENS &&
+           job->kernels.all->dot_transposed != NULL;
 }
 
 static void lay_item(void *context, size_t item, int thread)
@@ -78,8 +79,8 @@ static void lay_item(void *context, size_t item, int thread)
     (void)thread;
     for (uint32_t t = 0; t < job->n_tok; t++)
         x[t] = floats_of(job, item) + (size_t)t * COLUMNS;
-    job->kernels.all->lay_tokens(x, job->n_tok, COLUMNS,
-                                 floats_of(job, item) + X_FLOATS + Y_FLOATS + ROOM_FLOATS);
+    job->kernels.all->transpose_tokens(x, job->n_tok, COLUMNS,
+                                       floats_of(job, item) + X_FLOATS + Y_FLOATS + ROOM_FLOATS);
 }
 
 static void dot_rows(const struct job *job, const struct moec_matrix *matrix, uint32_t row, float *floats)
@@ -90,8 +91,8 @@ static void dot_rows(const struct job *job, const struct moec_matrix *matrix, ui
     for (uint32_t t = 0; t < MOEC_LANES; t++)
         x[t] = job->spans + (size_t)t * SPANS;
     if (lays(job))
-        job->kernels.all->dot_laid(matrix, row, MOEC_SUM_CHUNK, y + Y_FLOATS + ROOM_FLOATS, job->n_tok,
-                                   y + Y_FLOATS, y, MOEC_SUM_CHUNK);
+        job->kernels.all->dot_transposed(matrix, row, MOEC_SUM_CHUNK, y + Y_FLOATS + ROOM_FLOATS, job->n_tok,
+                                         y + Y_FLOATS, y, MOEC_SUM_CHUNK);
     else if (int8 == NULL)
         job->kernels.all->dot_tokens(matrix, row, MOEC_SUM_CHUNK, floats, COLUMNS, job->n_tok, y + Y_FLOATS,
                                      y, MOEC_SUM_CHUNK);

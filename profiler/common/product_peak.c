@@ -6,12 +6,12 @@
 
 #include <stdlib.h>
 
-#define TOKENS       64u
-#define ROWS         64u
-#define LAID_TOKENS  128u /* as many share a decoding of rows in the engine's largest products */
-#define MOST_COLUMNS 2048u
-#define TURNS        7
-#define TURN_NS      2000000u
+#define TOKENS            64u
+#define ROWS              64u
+#define TRANSPOSED_TOKENS 128u /* as many share a decoding of rows in the engine's largest products */
+#define MOST_COLUMNS      2048u
+#define TURNS             7
+#define TURN_NS           2000000u
 
 static const uint32_t columns[] = {256, 512, 1024, MOST_COLUMNS};
 #define N_SHAPE (sizeof columns / sizeof *columns)
@@ -28,12 +28,13 @@ struct job {
     float *floats;            /* (n_threads, start[N_PART]) */
     size_t start[N_PART + 1]; /* of each part */
     uint32_t k, n_times;
-    bool laid;
+    bool transposed;
 };
 
 static double work_of(const struct job *job)
 {
-    return job->laid ? (double)LAID_TOKENS * MOEC_LAID_ROWS * job->k : (double)TOKENS * ROWS * job->k;
+    return job->transposed ? (double)TRANSPOSED_TOKENS * MOEC_TRANSPOSED_ROWS * job->k
+                           : (double)TOKENS * ROWS * job->k;
 }
 
 static void item(void *context, size_t i, int thread)
@@ -43,14 +44,14 @@ static void item(void *context, size_t i, int thread)
     float *x = own + job->start[X], *w = own + job->start[W], *y = own + job->start[Y];
     const struct moec_matrix matrix = {.data = (const uint8_t *)w,
                                        .stride_bytes = STRIDE(job->k) * sizeof(float),
-                                       .rows = MOEC_LAID_ROWS,
+                                       .rows = MOEC_TRANSPOSED_ROWS,
                                        .columns = job->k,
                                        .codec = {.dtype = MOEC_DTYPE_F32}};
     (void)i;
     for (uint32_t t = 0; t < job->n_times; t++)
-        if (job->laid)
-            job->kernels->dot_laid(&matrix, 0, MOEC_LAID_ROWS, x, LAID_TOKENS, own + job->start[ROOM], y,
-                                   STRIDE(MOEC_LAID_ROWS));
+        if (job->transposed)
+            job->kernels->dot_transposed(&matrix, 0, MOEC_TRANSPOSED_ROWS, x, TRANSPOSED_TOKENS,
+                                         own + job->start[ROOM], y, STRIDE(MOEC_TRANSPOSED_ROWS));
         else
             job->kernels->dot(x, STRIDE(job->k), TOKENS, w, STRIDE(job->k), ROWS, job->k, y, STRIDE(ROWS));
 }
@@ -82,19 +83,20 @@ enum moec_status moec_product_peak(const struct moec_kernels *kernels, int n_thr
 {
     const struct moec_pool pool = moec_pool_make(n_threads);
     struct job job = {.kernels = kernels};
-    job.start[W] = LAID_TOKENS * MOST_FLOAT;
+    job.start[W] = TRANSPOSED_TOKENS * MOST_FLOAT;
     job.start[ROOM] = job.start[W] + ROWS * MOST_FLOAT;
-    job.start[Y] = job.start[ROOM] + moec_lanes_padded(moec_laid_room_floats(MOEC_LAID_ROWS, MOST_COLUMNS));
-    job.start[N_PART] = job.start[Y] + LAID_TOKENS * STRIDE(ROWS);
+    job.start[Y] =
+        job.start[ROOM] + moec_lanes_padded(moec_transposed_room_floats(MOEC_TRANSPOSED_ROWS, MOST_COLUMNS));
+    job.start[N_PART] = job.start[Y] + TRANSPOSED_TOKENS * STRIDE(ROWS);
     const size_t n = (size_t)pool.n_threads * job.start[N_PART];
     MOEC_TRY(moec_alloc_aligned((void **)&job.floats, n, sizeof(float), "floats to multiply", err));
     for (size_t i = 0; i < n; i++)
         job.floats[i] = (float)(i % 31) * 0.125f - 2;
     *peak = 0;
     for (size_t s = 0; s < N_SHAPE; s++)
-        for (int laid = 0; laid <= (kernels->dot_laid != NULL); laid++) {
+        for (int transposed = 0; transposed <= (kernels->dot_transposed != NULL); transposed++) {
             job.k = columns[s];
-            job.laid = laid != 0;
+            job.transposed = transposed != 0;
             const double rate = best_rate(&pool, &job);
             *peak = rate > *peak ? rate : *peak;
         }

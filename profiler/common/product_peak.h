@@ -1,7 +1,7 @@
 /* The rate that the canonical product reaches on this machine: what shares of a peak are shares of.
  *
  * The runtime's own products of tokens with rows of floats, of tokens as they lie (dot of
- * runtime/kernels/kernels.h) and, where the set has it, of tokens that are laid (dot_laid, with the decoding
+ * runtime/kernels/kernels.h) and, where the set has it, of tokens that are laid (dot_transposed, with the decoding
  * of rows that belongs to it), in buffers that the nearest caches hold, on all threads at once: the best of
  * these, some shapes and turns, so that work with exactly the fastest of them alone would have a share of 1.
  * A loop of multiply-adds on registers would be faster: canonical sums have an order, and inputs to load.

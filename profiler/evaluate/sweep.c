@@ -52,14 +52,14 @@ static enum moec_status list_rows(const struct moec_sweep *sweep, enum moec_stac
 }
 
 /* Sources and the decoder's rows never are at work together. */
-static enum moec_status create_foreseen(struct moec_sweep *sweep, struct moec_error *err)
+static enum moec_status create_predicted(struct moec_sweep *sweep, struct moec_error *err)
 {
     const uint32_t n = sweep->windows->n_window;
     const uint64_t n_source = moec_sweep_source_rows(sweep, 0, n), n_row = moec_sweep_rows(sweep, 0, n);
-    return moec_alloc((void **)&sweep->foreseen,
+    return moec_alloc((void **)&sweep->predicted,
                       (n_source > n_row ? n_source : n_row) *
-                          moec_precision_foreseen_words(&sweep->forward->model->config),
-                      sizeof *sweep->foreseen, "experts that layers foresee", err);
+                          moec_precision_predicted_words(&sweep->forward->model->config),
+                      sizeof *sweep->predicted, "experts that layers foresee", err);
 }
 
 enum moec_status moec_sweep_create(const struct moec_forward *forward, const struct moec_windows *windows,
@@ -83,7 +83,7 @@ enum moec_status moec_sweep_create(const struct moec_forward *forward, const str
                                           "keys and values of sources", &sweep->source_kv, err));
     }
     if (route != NULL && route->precision.kind == MOEC_PRECISION_FATE)
-        MOEC_TRY_OUT(create_foreseen(sweep, err));
+        MOEC_TRY_OUT(create_predicted(sweep, err));
 out:
     if (status != MOEC_OK)
         moec_sweep_release(sweep);
@@ -98,7 +98,7 @@ void moec_sweep_release(struct moec_sweep *sweep)
     moec_kv_state_release(&sweep->source_kv);
     free(sweep->spans);
     moec_batch_sequences_release(&sweep->sequences);
-    free(sweep->foreseen);
+    free(sweep->predicted);
     *sweep = (struct moec_sweep){0};
 }
 
@@ -218,9 +218,9 @@ static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct mo
                                              .forgets_own = forgets_own};
         moec_batch_sequences_add(&sweep->sequences, tokens_of(sweep, stack, batch->first + i), n,
                                  stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
-        if (sweep->foreseen != NULL)
-            sweep->sequences.spans[i].foreseen =
-                sweep->foreseen + starts[batch->first + i] * moec_precision_foreseen_words(config);
+        if (sweep->predicted != NULL)
+            sweep->sequences.spans[i].predicted =
+                sweep->predicted + starts[batch->first + i] * moec_precision_predicted_words(config);
         row += n;
     }
 }

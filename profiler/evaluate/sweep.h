@@ -31,7 +31,7 @@ struct moec_sweep {
     struct moec_batch_sequences sequences;
     /* (rows of all windows in the larger stack, words), owned: of struct moec_sequence_rows; NULL where the
      * forward has no precision that asks */
-    uint64_t *foreseen;
+    uint64_t *predicted;
 };
 
 /* Rows of windows first .. first + n - 1: of their sources, and of the others. */

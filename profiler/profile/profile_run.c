@@ -640,9 +640,9 @@ static void fill_phases(const struct moec_profile_job *job, struct moec_profile_
 }
 
 /* 0 where memory has no limit, and so no plan. */
-static enum moec_status foresee_memory(const struct moec_profile_job *job,
-                                       const struct moec_profile_options *options,
-                                       struct moec_profile_forecast *forecast, struct moec_error *err)
+static enum moec_status estimate_memory(const struct moec_profile_job *job,
+                                        const struct moec_profile_options *options,
+                                        struct moec_profile_forecast *forecast, struct moec_error *err)
 {
     const struct moec_profile *profile = job->profile;
     const struct moec_work_request request = work_request(job, options);
@@ -658,8 +658,8 @@ static enum moec_status foresee_memory(const struct moec_profile_job *job,
     return moec_work_plan_peak(&request, &job->plan, &load, &forecast->memory_bytes, err);
 }
 
-static enum moec_status foresee(struct moec_profile_job *job, struct moec_profile_options *options,
-                                struct moec_profile_forecast *forecast, struct moec_error *err)
+static enum moec_status fill_forecast(struct moec_profile_job *job, struct moec_profile_options *options,
+                                      struct moec_profile_forecast *forecast, struct moec_error *err)
 {
     struct moec_profile_cost cost;
     MOEC_TRY(check_options(job, err));
@@ -673,15 +673,15 @@ static enum moec_status foresee(struct moec_profile_job *job, struct moec_profil
     forecast->n_window = job->profile->n_drawn;
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast->n_part[part] = moec_profile_part_count(job->profile, (enum moec_part)part);
-    MOEC_TRY(foresee_memory(job, options, forecast, err));
+    MOEC_TRY(estimate_memory(job, options, forecast, err));
     forecast->profile_bytes = result_bytes(job) + moec_weight_studies_bytes(job->profile, options);
     forecast->spill_bytes = spilled_bytes(job);
     return MOEC_OK;
 }
 
-enum moec_status moec_profile_foresee(struct moec_checkpoint *checkpoint,
-                                      const struct moec_profile_options *options,
-                                      struct moec_profile_forecast *forecast, struct moec_error *err)
+enum moec_status moec_profile_estimate(struct moec_checkpoint *checkpoint,
+                                       const struct moec_profile_options *options,
+                                       struct moec_profile_forecast *forecast, struct moec_error *err)
 {
     struct moec_profile profile = {0};
     struct moec_profile_options own_options = *options;
@@ -690,7 +690,7 @@ enum moec_status moec_profile_foresee(struct moec_checkpoint *checkpoint,
                                    .options = &own_options,
                                    .profile = &profile};
     *forecast = (struct moec_profile_forecast){0};
-    const enum moec_status status = foresee(&job, &own_options, forecast, err);
+    const enum moec_status status = fill_forecast(&job, &own_options, forecast, err);
     release_job(&job);
     moec_profile_release(&profile);
     return status;

@@ -41,10 +41,10 @@ struct moec_profile_forecast {
 
 /* Reads the data, plans the memory and times the original on a few windows; nothing is measured or written.
  * Errors: those of moec_profile_run that are known by then. */
-MOEC_WARN_UNUSED enum moec_status moec_profile_foresee(struct moec_checkpoint *checkpoint,
-                                                       const struct moec_profile_options *options,
-                                                       struct moec_profile_forecast *forecast,
-                                                       struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_profile_estimate(struct moec_checkpoint *checkpoint,
+                                                        const struct moec_profile_options *options,
+                                                        struct moec_profile_forecast *forecast,
+                                                        struct moec_error *err);
 
 /* The windows that a run with these options is going to draw, by part: reads the data. Errors: those of
  * moec_profile_run that are known by then. */

@@ -97,12 +97,12 @@ static void multiply_tile(void *context, size_t item, int thread)
 }
 
 static void count_token(struct studying *studying, uint32_t layer, uint32_t window, size_t row,
-                        const double *real, const double *guessed)
+                        const double *real, const double *prefetched)
 {
     const uint32_t n_ff = studying->config->n_ff_expert;
     struct counts *of[] = {&studying->by_layer[layer], &studying->by_window[window]};
     for (uint32_t threshold = 0; threshold < MOEC_NEURON_THRESHOLDS; threshold++) {
-        const double *limits = threshold == MOEC_NEURON_SAME ? real : guessed;
+        const double *limits = threshold == MOEC_NEURON_SAME ? real : prefetched;
         for (uint32_t l = 0; l < N_LEVEL; l++) {
             uint32_t n_active = 0, n_predicted = 0, n_both = 0;
             for (size_t i = row * n_ff; i < (row + 1) * n_ff; i++) {

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/routing/layer_pairs.h"
-#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/context/learned_predictor.h"
 #include "runtime/forward/moe/router.h"
 #include "runtime/policy/predict/scored.h"
 
@@ -23,7 +23,7 @@ static const struct moec_predict_ops *const studied[N_PREDICTOR] = {
  * and those of them that were chosen. */
 struct counts {
     double n_chosen;
-    double n_guess[N_COUNT], n_hit[N_COUNT];
+    double n_prefetch[N_COUNT], n_hit[N_COUNT];
 };
 
 struct studying {
@@ -33,7 +33,7 @@ struct studying {
     struct moec_predictor_study *study;
     struct moec_windows windows; /* that were run */
     struct moec_predict *predictors[N_PREDICTOR];
-    struct moec_guesser *guesser;
+    struct moec_learned_predictor *learned_predictor;
     struct moec_scored_expert *gate, *ranking; /* (E) */
     float *probabilities;                      /* (padded choices of a router) */
     bool *is_chosen;                           /* (E) */
@@ -47,12 +47,12 @@ static void count(struct studying *studying, uint32_t predictor, const struct mo
 {
     for (uint32_t c = 0; c < N_WIDTH; c++) {
         const uint32_t width = studying->study->widths[c], at = predictor * N_WIDTH + c;
-        const uint32_t n_guess = n < width ? n : width;
+        const uint32_t n_prefetch = n < width ? n : width;
         uint32_t n_hit = 0;
-        for (uint32_t i = 0; i < n_guess; i++)
+        for (uint32_t i = 0; i < n_prefetch; i++)
             n_hit += studying->is_chosen[ranking[i].expert];
-        layer->n_guess[at] += n_guess;
-        window->n_guess[at] += n_guess;
+        layer->n_prefetch[at] += n_prefetch;
+        window->n_prefetch[at] += n_prefetch;
         layer->n_hit[at] += n_hit;
         window->n_hit[at] += n_hit;
     }
@@ -96,10 +96,10 @@ static enum moec_status answer_of(struct studying *studying, const struct moec_l
     moec_scored_order(studying->gate, config->n_expert, n);
     answer->next_gate = studying->gate;
     answer->n_next_gate = n;
-    if (studying->guesser != NULL &&
-        moec_guesser_batch(studying->guesser, studying->job->kernels, from->ordinal, 1, input, pair->stride,
-                           answer->experts, config->top_k, n)) {
-        answer->next_learned = studying->guesser->list;
+    if (studying->learned_predictor != NULL &&
+        moec_learned_predictor_batch(studying->learned_predictor, studying->job->kernels, from->ordinal, 1,
+                                     input, pair->stride, answer->experts, config->top_k, n)) {
+        answer->next_learned = studying->learned_predictor->list;
         answer->n_next_learned = n;
     }
     return MOEC_OK;
@@ -188,7 +188,7 @@ static enum moec_status find_share(struct studying *studying, const struct moec_
     for (uint32_t w = 0; w < windows->n_window; w++) {
         const struct counts *counts = &studying->by_window[w];
         parts[w] = counts->n_hit[at];
-        wholes[w] = is_precision ? counts->n_guess[at] : counts->n_chosen;
+        wholes[w] = is_precision ? counts->n_prefetch[at] : counts->n_chosen;
     }
     return moec_study_share_make(windows, parts, wholes, out, err);
 }
@@ -201,7 +201,7 @@ static void find_layers(struct studying *studying, uint32_t p)
         for (uint32_t c = 0; c < N_WIDTH; c++) {
             const uint32_t at = p * N_WIDTH + c;
             predictor->layer_recall[s * N_WIDTH + c] = counts->n_hit[at] / counts->n_chosen; /* NaN of none */
-            predictor->layer_precision[s * N_WIDTH + c] = counts->n_hit[at] / counts->n_guess[at];
+            predictor->layer_precision[s * N_WIDTH + c] = counts->n_hit[at] / counts->n_prefetch[at];
         }
     }
 }
@@ -281,7 +281,7 @@ static enum moec_status create_predictors(struct studying *studying, struct moec
                             "precision of layers", err));
     }
     return studying->job->predictor->n_layer > 0
-               ? moec_guesser_create(studying->job->predictor, &studying->guesser, err)
+               ? moec_learned_predictor_create(studying->job->predictor, &studying->learned_predictor, err)
                : MOEC_OK;
 }
 
@@ -330,7 +330,7 @@ out:
     for (uint32_t p = 0; p < N_PREDICTOR; p++)
         if (studying.predictors[p] != NULL)
             studied[p]->destroy(studying.predictors[p]);
-    free(studying.guesser);
+    free(studying.learned_predictor);
     free(studying.gate);
     free(studying.ranking);
     free(studying.is_chosen);

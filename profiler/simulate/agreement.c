@@ -141,7 +141,7 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                                          .predictor = &moec_predict_none,
                                          .preload_count = (uint32_t)row->preload_count,
                                          .preload_ahead = (uint32_t)row->preload_ahead,
-                                         .precision = scene->setup->guesses};
+                                         .precision = scene->setup->prefetches};
     const struct moec_mode *mode = moec_modes;
     while (mode->name != NULL && strcmp(mode->name, row->mode) != 0)
         mode++;
@@ -208,7 +208,7 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
                          row->copy, setup->bundle->file.path);
     MOEC_TRY_OUT(moec_simulated_model_of_bundle(setup->bundle, (uint32_t)row->copy, setup->low,
                                                 setup->recording, &scene->model, err));
-    moec_simulated_model_pool(&scene->model, &setup->guesses);
+    moec_simulated_model_pool(&scene->model, &setup->prefetches);
     MOEC_TRY_OUT(moec_simulated_device_make(setup->device, storage, setup->recording, &scene->model,
                                             scene->assignment, &scene->clock, err));
     MOEC_TRY_OUT(run_row(scene, row, &result, err));

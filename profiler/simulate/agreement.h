@@ -62,7 +62,7 @@ struct moec_agreement_setup {
     /* What the recording decided, by which words; NULL where it did not. */
     const struct moec_simulated_decisions *decided;
     const char *route, *precision;
-    struct moec_precision guesses; /* of struct moec_simulated_setup */
+    struct moec_precision prefetches; /* of struct moec_simulated_setup */
 };
 
 /* Where the recording is a trace of a bench like that of `path`, of as many samples and tokens, what it did

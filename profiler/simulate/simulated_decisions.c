@@ -60,9 +60,9 @@ struct work {
     struct moec_forward forward;
     struct moec_decider decider;
     struct moec_route_state state;
-    uint32_t *counts;   /* (S, E), owned: tokens that experts took, where they take no more than so many */
-    uint64_t *foreseen; /* (words), owned: of the token at work; NULL where no precision asks */
-    bool *is_active;    /* (F x E), owned: clear between answers */
+    uint32_t *counts;    /* (S, E), owned: tokens that experts took, where they take no more than so many */
+    uint64_t *predicted; /* (words), owned: of the token at work; NULL where no precision asks */
+    bool *is_active;     /* (F x E), owned: clear between answers */
     uint64_t n_active;
     uint64_t later_ns;               /* than recorded, modulo 2^64: what was computed took longer */
     struct moec_logical_cache *held; /* owned: what the state's pools hold */
@@ -108,8 +108,8 @@ static enum moec_status allocate(struct work *work, uint64_t n, struct moec_erro
         MOEC_TRY(moec_alloc((void **)&work->counts, (uint64_t)to->n_layer * to->n_expert,
                             sizeof *work->counts, "decided answers", err));
     if (work->setup->route->precision.kind == MOEC_PRECISION_FATE)
-        return moec_alloc((void **)&work->foreseen, moec_precision_foreseen_words(config),
-                          sizeof *work->foreseen, "experts that layers foresee", err);
+        return moec_alloc((void **)&work->predicted, moec_precision_predicted_words(config),
+                          sizeof *work->predicted, "experts that layers foresee", err);
     return MOEC_OK;
 }
 
@@ -172,7 +172,7 @@ static void release(struct work *work)
     moec_logical_cache_free(work->held);
     free(work->was_held);
     free(work->counts);
-    free(work->foreseen);
+    free(work->predicted);
     free(work->is_active);
 }
 
@@ -197,8 +197,8 @@ static enum moec_status check_prompts(const struct moec_simulated_decisions_setu
 }
 
 /* A trace sums what a gate says over the tokens of a chunk, and names of one token's experts 2k. */
-static enum moec_status check_foreseen(const struct moec_simulated_decisions_setup *setup,
-                                       struct moec_error *err)
+static enum moec_status check_predicted(const struct moec_simulated_decisions_setup *setup,
+                                        struct moec_error *err)
 {
     const struct moec_replay *replay = setup->replay;
     const struct moec_precision *precision = &setup->route->precision;
@@ -224,18 +224,18 @@ static enum moec_status check_foreseen(const struct moec_simulated_decisions_set
 }
 
 /* The experts that the answer before named for this one. */
-static const uint64_t *foresee(const struct work *work, const struct moec_replay_answer *answer,
-                               uint32_t ordinal)
+static const uint64_t *hint(const struct work *work, const struct moec_replay_answer *answer,
+                            uint32_t ordinal)
 {
     const struct moec_config *config = &work->setup->model->config;
     const uint32_t width = moec_precision_width(&work->setup->route->precision, config);
-    if (work->foreseen == NULL || ordinal == 0)
-        return work->foreseen;
+    if (work->predicted == NULL || ordinal == 0)
+        return work->predicted;
     const struct moec_scored_expert *best = work->setup->replay->scored + answer[-1].next_gate;
-    memset(work->foreseen, 0, moec_precision_foreseen_words(config) * sizeof *work->foreseen);
+    memset(work->predicted, 0, moec_precision_predicted_words(config) * sizeof *work->predicted);
     for (uint32_t i = 0; i < width && i < answer[-1].n_next_gate; i++)
-        work->foreseen[best[i].expert / 64] |= (uint64_t)1 << best[i].expert % 64;
-    return work->foreseen;
+        work->predicted[best[i].expert / 64] |= (uint64_t)1 << best[i].expert % 64;
+    return work->predicted;
 }
 
 /* ---- answers ---- */
@@ -326,7 +326,7 @@ static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, ui
         .route = &work->state,
         .route_layer = ordinal,
         .n_prompt = setup->recording->steps[step].is_prefill ? n_tok : 0,
-        .foreseen = (uint64_t *)foresee(work, from, ordinal)};
+        .predicted = (uint64_t *)hint(work, from, ordinal)};
     const struct moec_sequences sequences = {.spans = &rows, .n_spans = 1};
     const struct moec_routing routing = {.experts = to->experts + answer->choices,
                                          .weights = to->weights + answer->choices};
@@ -442,7 +442,7 @@ enum moec_status moec_simulated_decisions_make(const struct moec_simulated_decis
     uint32_t max_tokens = 0;
     const uint64_t n = n_choices(setup, &max_tokens);
     *decided = (struct moec_simulated_decisions){0};
-    MOEC_TRY_OUT(check_foreseen(setup, err));
+    MOEC_TRY_OUT(check_predicted(setup, err));
     MOEC_TRY_OUT(check_prompts(setup, err));
     MOEC_TRY_OUT(allocate(&work, n, err));
     MOEC_TRY_OUT(allocate_scored(&work, err));

@@ -13,8 +13,8 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/simulate/simulated_stream.h"
 #include "runtime/experts/arena.h"
-#include "runtime/policy/schedule/passage.h"
 #include "runtime/policy/schedule/preload.h"
+#include "runtime/policy/schedule/prompt_prefetch.h"
 #include "runtime/policy/schedule/read_order.h"
 #include "runtime/policy/schedule/residency.h"
 
@@ -31,7 +31,7 @@ struct record {
     double ready_ns;          /* and checked; INFINITY until the computing thread has done it */
     uint64_t since_token;     /* when it became present */
     uint8_t place;
-    bool is_guess;      /* came for a guess, not asked for yet */
+    bool is_prefetch;   /* came for a guess, not asked for yet */
     bool is_alone;      /* nothing else was on its way when it was asked for */
     bool is_measurable; /* its time tells of the device (rule 6 of runtime/policy/schedule/read_order.h) */
 };
@@ -56,11 +56,11 @@ struct run {
     double expert_ns;            /* of the answer's, as recorded */
     uint64_t recorded_ns;        /* when the layer before was done, as recorded */
     double answer_ns;            /* guesses are not made before */
-    double guess_ready_ns[2];    /* of the last guess and of the one before it */
-    uint32_t last_guess;         /* its key */
-    bool is_guessing;            /* time-bounded: the loader has not been told yet that nothing is worth it */
-    struct moec_passage passage; /* of a prompt */
-    uint32_t *passed;            /* (E), owned: what was read for it, in the order of issue */
+    double prefetch_ready_ns[2]; /* of the last guess and of the one before it */
+    uint32_t last_prefetch;      /* its key */
+    bool is_prefetching;         /* time-bounded: the loader has not been told yet that nothing is worth it */
+    struct moec_prompt_prefetch prompt_prefetch; /* of a prompt */
+    uint32_t *passed;                            /* (E), owned: what was read for it, in the order of issue */
     uint32_t n_passed;
     uint32_t *queue; /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
     uint32_t queue_first, queue_end;
@@ -185,13 +185,13 @@ static void evicted(void *context, uint32_t key)
     struct record *record = &run->records[key];
     const uint32_t ordinal = key / run->model->n_layer_key;
     COUNT(run, ordinal, evictions, 1);
-    COUNT(run, ordinal, wasted, record->is_guess);
+    COUNT(run, ordinal, wasted, record->is_prefetch);
     run->lifetime_tokens += (double)(run->step->first_token - record->since_token);
     run->n_lifetime++;
     if (record->place == QUEUED)
         record->ready_ns = 0;
     record->place = NOWHERE;
-    record->is_guess = false;
+    record->is_prefetch = false;
     unplace(run, key);
 }
 
@@ -200,7 +200,7 @@ static void evicted(void *context, uint32_t key)
 static bool view_is_present(void *context, uint32_t key)
 {
     const struct run *run = context;
-    return moec_residency_foresee(run->residency, key);
+    return moec_residency_hint(run->residency, key);
 }
 
 static uint64_t view_n_bytes_of(void *context, uint32_t key)
@@ -210,7 +210,7 @@ static uint64_t view_n_bytes_of(void *context, uint32_t key)
 }
 
 /* By the loader's thread, which waits for it and checks it. */
-static void read_guess(struct run *run, uint32_t key, double at_ns)
+static void read_prefetch(struct run *run, uint32_t key, double at_ns)
 {
     struct record *record = &run->records[key];
     (void)place(run, key);
@@ -225,39 +225,39 @@ static void read_guess(struct run *run, uint32_t key, double at_ns)
     run->loader_ns = fmax(run->loader_ns, record->ready_ns);
 }
 
-static bool make_guess(struct run *run, uint32_t key)
+static bool make_prefetch(struct run *run, uint32_t key)
 {
     struct record *record = &run->records[key];
-    if (!moec_residency_guess(run->residency, key))
+    if (!moec_residency_prefetch(run->residency, key))
         return false;
-    record->is_guess = true;
+    record->is_prefetch = true;
     record->since_token = run->step->first_token;
     COUNT(run, key / run->model->n_layer_key, preloads, 1);
     return true;
 }
 
 /* Makes the next guess at a time, behind what is on its way then; false when nothing is worth it. */
-static bool guess_at(struct run *run, double at_ns)
+static bool prefetch_at(struct run *run, double at_ns)
 {
     uint32_t n_ahead = run->n_flying - run->n_collected;
     for (size_t i = 0; i < 2; i++)
-        n_ahead += run->guess_ready_ns[i] > at_ns;
+        n_ahead += run->prefetch_ready_ns[i] > at_ns;
     const uint32_t key = moec_preload_next_behind(run->preload, whole_ns(at_ns), n_ahead);
     if (key == MOEC_EVICT_NONE)
         return false;
-    if (make_guess(run, key)) {
-        read_guess(run, key, at_ns);
-        run->guess_ready_ns[1] = run->guess_ready_ns[0];
-        run->guess_ready_ns[0] = run->records[key].ready_ns;
-        run->last_guess = key;
+    if (make_prefetch(run, key)) {
+        read_prefetch(run, key, at_ns);
+        run->prefetch_ready_ns[1] = run->prefetch_ready_ns[0];
+        run->prefetch_ready_ns[0] = run->records[key].ready_ns;
+        run->last_prefetch = key;
     }
     return true;
 }
 
 /* When the next guess may be made. */
-static double guess_time(const struct run *run)
+static double prefetch_time(const struct run *run)
 {
-    return fmax(run->guess_ready_ns[moec_read_most_guesses(&run->rules) - 1], run->answer_ns);
+    return fmax(run->prefetch_ready_ns[moec_read_most_prefetches(&run->rules) - 1], run->answer_ns);
 }
 
 /* Reads what the loader begins to read up to a time. */
@@ -266,17 +266,17 @@ static void load_until(struct run *run, double until_ns)
     const uint32_t n_queue = run->model->n_layer * run->model->n_layer_key + 1;
     while (run->n_collected == run->n_flying) {
         const bool is_queued = run->queue_first != run->queue_end;
-        const double at_ns = is_queued ? fmax(run->loader_ns, run->answer_ns) : guess_time(run);
-        if (at_ns > until_ns || (!is_queued && !run->is_guessing))
+        const double at_ns = is_queued ? fmax(run->loader_ns, run->answer_ns) : prefetch_time(run);
+        if (at_ns > until_ns || (!is_queued && !run->is_prefetching))
             return;
         if (!is_queued) {
-            run->is_guessing = guess_at(run, at_ns);
+            run->is_prefetching = prefetch_at(run, at_ns);
             continue;
         }
         const uint32_t key = run->queue[run->queue_first];
         run->queue_first = (run->queue_first + 1) % n_queue;
         if (run->records[key].place == QUEUED)
-            read_guess(run, key, at_ns);
+            read_prefetch(run, key, at_ns);
     }
 }
 
@@ -296,22 +296,22 @@ static void take_back(struct run *run, uint32_t key)
     moec_residency_drop(run->residency, key);
     unplace(run, key);
     record->place = NOWHERE;
-    record->is_guess = false;
+    record->is_prefetch = false;
     record->ready_ns = 0;
 }
 
 /* The last guess is taken back if storage has not begun it and the router did not ask for it. */
-static void cancel_guess(struct run *run, const struct moec_router_answer *answer)
+static void cancel_prefetch(struct run *run, const struct moec_router_answer *answer)
 {
-    struct record *record = &run->records[run->last_guess];
-    if (run->preload == NULL || moec_read_most_guesses(&run->rules) < 2 || !record->is_guess ||
+    struct record *record = &run->records[run->last_prefetch];
+    if (run->preload == NULL || moec_read_most_prefetches(&run->rules) < 2 || !record->is_prefetch ||
         record->place != ASKED || record->begun_ns <= run->now_ns || record->ready_ns <= run->now_ns)
         return;
-    if (is_asked(run, answer, run->last_guess))
+    if (is_asked(run, answer, run->last_prefetch))
         return;
     run->storage_ns = run->last_done_ns = record->begun_ns;
-    run->guess_ready_ns[0] = run->guess_ready_ns[1];
-    take_back(run, run->last_guess);
+    run->prefetch_ready_ns[0] = run->prefetch_ready_ns[1];
+    take_back(run, run->last_prefetch);
 }
 
 /* ---- prompts ---- */
@@ -319,11 +319,11 @@ static void cancel_guess(struct run *run, const struct moec_router_answer *answe
 /* What the next layer will ask for, as far as there is room. */
 static void read_on(struct run *run)
 {
-    for (uint32_t key; (key = moec_passage_next(&run->passage)) != MOEC_EVICT_NONE;) {
-        if (!make_guess(run, key))
+    for (uint32_t key; (key = moec_prompt_prefetch_next(&run->prompt_prefetch)) != MOEC_EVICT_NONE;) {
+        if (!make_prefetch(run, key))
             return;
         moec_arena_make_hole(arena_of(run, key), run->residency, key);
-        read_guess(run, key, run->now_ns);
+        read_prefetch(run, key, run->now_ns);
         run->passed[run->n_passed++] = key;
     }
 }
@@ -332,12 +332,12 @@ static void come_to_next(struct run *run, const struct moec_router_answer *answe
 {
     run->n_passed = 0;
     if (run->setup->reads_on)
-        moec_passage_answered(&run->passage, run->ordinal, answer);
+        moec_prompt_prefetch_answered(&run->prompt_prefetch, run->ordinal, answer);
     read_on(run);
 }
 
 /* A step's tokens come to the first layer of a decoder's. */
-static void come(struct run *run)
+static void begin_prompt(struct run *run)
 {
     run->ordinal = run->step->layers.first;
     run->n_passed = 0;
@@ -346,7 +346,7 @@ static void come(struct run *run)
     const bool *is_low = moec_recording_low(recording, a);
     const bool is_known = recording->forms == NULL || is_low != NULL || !run->step->is_prefill;
     if (run->setup->reads_on && run->step->n_tok > 1 && run->ordinal == run->model->n_encoder && is_known)
-        moec_passage_come(&run->passage, run->ordinal, run->step->n_tok, is_low);
+        moec_prompt_prefetch_begin(&run->prompt_prefetch, run->ordinal, run->step->n_tok, is_low);
     read_on(run);
 }
 
@@ -357,7 +357,7 @@ static void take_back_passed(struct run *run, const struct moec_router_answer *a
     for (uint32_t i = 0; run->rules.begins_in_turn && i < run->n_passed; i++) {
         const uint32_t key = run->passed[i];
         struct record *record = &run->records[key];
-        if (!record->is_guess || record->place != ASKED || record->begun_ns <= run->now_ns)
+        if (!record->is_prefetch || record->place != ASKED || record->begun_ns <= run->now_ns)
             continue;
         if (has_begun)
             run->storage_ns = record->begun_ns;
@@ -374,7 +374,7 @@ static void take_back_passed(struct run *run, const struct moec_router_answer *a
 }
 
 /* The preloader learns the answer; what is bounded by number is queued at once. */
-static void guess(struct run *run, const struct moec_router_answer *answer)
+static void prefetch(struct run *run, const struct moec_router_answer *answer)
 {
     const uint32_t n_queue = run->model->n_layer * run->model->n_layer_key + 1;
     if (run->preload == NULL)
@@ -383,15 +383,15 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
     moec_preload_answer(run->preload, answer, run->ordinal, whole_ns(run->now_ns));
     for (uint32_t ahead = 1; moec_preload_wants_rank(run->preload, ahead); ahead++) {
         moec_preload_rank(run->preload, answer, ahead);
-        run->is_guessing = run->setup->preload_count == 0;
-        while (run->is_guessing && guess_time(run) <= run->now_ns)
-            run->is_guessing = guess_at(run, run->now_ns);
+        run->is_prefetching = run->setup->preload_count == 0;
+        while (run->is_prefetching && prefetch_time(run) <= run->now_ns)
+            run->is_prefetching = prefetch_at(run, run->now_ns);
     }
     if (run->setup->preload_count == 0)
         return;
     for (uint32_t key = moec_preload_next(run->preload, whole_ns(run->now_ns)); key != MOEC_EVICT_NONE;
          key = moec_preload_next(run->preload, whole_ns(run->now_ns))) {
-        if (!make_guess(run, key))
+        if (!make_prefetch(run, key))
             continue;
         run->records[key].place = QUEUED;
         run->queue[run->queue_end] = key;
@@ -410,8 +410,8 @@ static bool judge(struct run *run, uint32_t key)
         COUNT(run, run->ordinal, hits, 1);
     else
         COUNT(run, run->ordinal, late, 1);
-    COUNT(run, run->ordinal, useful, record->is_guess);
-    record->is_guess = false;
+    COUNT(run, run->ordinal, useful, record->is_prefetch);
+    record->is_prefetch = false;
     return is_there;
 }
 
@@ -554,12 +554,12 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     /* Every token found its expert full: the source of experts hears nothing. */
     if (answer->n_active == 0)
         return;
-    run->is_guessing = false;
-    cancel_guess(run, answer);
+    run->is_prefetching = false;
+    cancel_prefetch(run, answer);
     take_back_passed(run, answer);
     ask(run, answer);
     come_to_next(run, answer);
-    guess(run, answer);
+    prefetch(run, answer);
     compute(run, answer);
 }
 
@@ -652,13 +652,14 @@ static enum moec_status create(struct run *run, struct moec_error *err)
         moec_alloc((void **)&run->flying, model->n_layer_key, sizeof *run->flying, "simulated buffer", err));
     MOEC_TRY(
         moec_alloc((void **)&run->passed, model->n_expert, sizeof *run->passed, "simulated buffer", err));
-    run->passage = (struct moec_passage){.setup = {.n_layer = model->n_layer,
-                                                   .n_encoder = model->n_encoder,
-                                                   .n_expert = model->n_expert,
-                                                   .n_form = model->n_form,
-                                                   .top_k = model->top_k,
-                                                   .paths = model->paths},
-                                         .view = {.is_present = view_is_present, .context = run}};
+    run->prompt_prefetch =
+        (struct moec_prompt_prefetch){.setup = {.n_layer = model->n_layer,
+                                                .n_encoder = model->n_encoder,
+                                                .n_expert = model->n_expert,
+                                                .n_form = model->n_form,
+                                                .top_k = model->top_k,
+                                                .paths = model->paths},
+                                      .view = {.is_present = view_is_present, .context = run}};
     MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
     MOEC_TRY(moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, setup.capacity_bytes,
                                      &run->arenas[0], err));
@@ -731,7 +732,7 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
         if (run.step->begins)
             moec_residency_begin(run.residency);
         run.counts = run.step->is_prefill ? &result->prefill : &result->decode;
-        come(&run);
+        begin_prompt(&run);
         for (run.ordinal = run.step->layers.first; run.ordinal < run.step->layers.end; run.ordinal++) {
             const struct moec_router_answer answer = moec_recording_answer(recording, step, run.ordinal);
             run_layer(&run, &answer);

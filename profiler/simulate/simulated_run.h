@@ -26,7 +26,8 @@ struct moec_simulated_setup {
     uint32_t preload_count;          /* 0: bounded by time */
     uint32_t preload_ahead;          /* layers that are predicted, at most; 0 = 1 */
     struct moec_precision precision; /* by which a guess is of the high copy or of the low one */
-    bool reads_on;      /* for prompts (runtime/policy/schedule/passage.h), as modes that take any policy */
+    bool
+        reads_on; /* for prompts (runtime/policy/schedule/prompt_prefetch.h), as modes that take any policy */
     bool keeps_nothing; /* a record goes when it has been computed with (--mode io-exp) */
     bool is_cold;       /* the buffer is empty at first */
 };

@@ -54,7 +54,7 @@ enum moec_status moec_tiers_mode_find(const char *name, enum moec_tiers_mode *mo
 struct record {
     double landed_ns; /* its copy, once it has begun; INFINITY for a guess that waits */
     double ready_ns;  /* its bytes are in pinned memory, and checked */
-    bool is_guess;    /* copied for one, and not asked for yet */
+    bool is_prefetch; /* copied for one, and not asked for yet */
     bool on_cpu;      /* of the answer at work: the processor computes it */
 };
 
@@ -68,9 +68,9 @@ struct run {
 
     double now_ns; /* the device */
     double storage_ns, bus_ns, cpu_ns;
-    uint32_t *guesses; /* (S, E), owned: keys that wait for the bus, in order */
-    uint32_t n_guesses, n_begun;
-    double guessed_ns; /* when they were made */
+    uint32_t *prefetches; /* (S, E), owned: keys that wait for the bus, in order */
+    uint32_t n_prefetches, n_begun;
+    double prefetched_ns; /* when they were made */
 
     const struct moec_recorded_step *step;
     struct moec_tiers_counts *counts; /* of the phase */
@@ -107,28 +107,28 @@ static void begin_copy(struct run *run, uint32_t key, double from_ns)
 }
 
 /* Begins the guesses for which the bus is free before a time. They wait for what storage still reads. */
-static void copy_guesses(struct run *run, double until_ns)
+static void copy_prefetches(struct run *run, double until_ns)
 {
-    for (; run->n_begun < run->n_guesses; run->n_begun++) {
-        const uint32_t key = run->guesses[run->n_begun];
+    for (; run->n_begun < run->n_prefetches; run->n_begun++) {
+        const uint32_t key = run->prefetches[run->n_begun];
         if (fmax(run->bus_ns, run->records[key].ready_ns) >= until_ns)
             return;
-        run->counts->guesses++;
-        begin_copy(run, key, run->guessed_ns);
+        run->counts->prefetches++;
+        begin_copy(run, key, run->prefetched_ns);
     }
 }
 
 /* What has not begun when the router answers is taken back, but for what it asks for, which is demanded. */
-static void take_guesses_back(struct run *run)
+static void take_prefetches_back(struct run *run)
 {
-    for (uint32_t i = run->n_begun; i < run->n_guesses; i++) {
-        const uint32_t key = run->guesses[i];
+    for (uint32_t i = run->n_begun; i < run->n_prefetches; i++) {
+        const uint32_t key = run->prefetches[i];
         if (!is_in_pool(run, key) || run->records[key].landed_ns != INFINITY)
             continue;
         moec_residency_drop(run->pool, key);
-        run->records[key].is_guess = false;
+        run->records[key].is_prefetch = false;
     }
-    run->n_guesses = run->n_begun = 0;
+    run->n_prefetches = run->n_begun = 0;
 }
 
 /* The buffer's part of a demand that it was told of, or of a guess: makes the record come, and lets it go. */
@@ -139,7 +139,7 @@ static void take_behind(struct run *run, uint32_t key, bool is_asked)
             moec_residency_release(run->buffer, key);
         return;
     }
-    if (is_asked ? moec_residency_admit(run->buffer, key) : moec_residency_guess(run->buffer, key)) {
+    if (is_asked ? moec_residency_admit(run->buffer, key) : moec_residency_prefetch(run->buffer, key)) {
         read_record(run, key);
         if (is_asked)
             moec_residency_release(run->buffer, key);
@@ -151,7 +151,7 @@ static void take_behind(struct run *run, uint32_t key, bool is_asked)
 static bool view_is_present(void *context, uint32_t key)
 {
     const struct run *run = context;
-    return moec_residency_foresee(run->pool, key);
+    return moec_residency_hint(run->pool, key);
 }
 
 static uint64_t view_n_bytes_of(void *context, uint32_t key)
@@ -160,31 +160,31 @@ static uint64_t view_n_bytes_of(void *context, uint32_t key)
     return run->model->record_bytes[key];
 }
 
-static void make_guess(struct run *run, uint32_t key)
+static void make_prefetch(struct run *run, uint32_t key)
 {
     struct record *record = &run->records[key];
-    if (!moec_residency_guess(run->pool, key))
+    if (!moec_residency_prefetch(run->pool, key))
         return;
     take_behind(run, key, false);
     if (!moec_residency_is_present(run->buffer, key)) {
         moec_residency_drop(run->pool, key);
         return;
     }
-    record->is_guess = true;
+    record->is_prefetch = true;
     record->landed_ns = INFINITY;
-    run->guesses[run->n_guesses++] = key;
+    run->prefetches[run->n_prefetches++] = key;
 }
 
 /* Behind the last layer comes the first one of the next token. */
-static void guess(struct run *run, const struct moec_router_answer *answer)
+static void prefetch(struct run *run, const struct moec_router_answer *answer)
 {
     const uint32_t n_expert = run->model->n_expert;
     const uint32_t next = run->ordinal + 1 < run->step->layers.end ? run->ordinal + 1 : run->model->n_encoder;
-    run->guessed_ns = run->now_ns;
+    run->prefetched_ns = run->now_ns;
     if (run->setup->mode == MOEC_TIERS_LAYER_WISE) {
         for (uint32_t e = 0; e < n_expert; e++)
-            if (!moec_residency_foresee(run->pool, next * n_expert + e))
-                make_guess(run, next * n_expert + e);
+            if (!moec_residency_hint(run->pool, next * n_expert + e))
+                make_prefetch(run, next * n_expert + e);
     }
     if (run->preload == NULL)
         return;
@@ -193,7 +193,7 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
         moec_preload_rank(run->preload, answer, ahead);
     for (uint32_t key = moec_preload_next(run->preload, 0); key != MOEC_EVICT_NONE;
          key = moec_preload_next(run->preload, 0))
-        make_guess(run, key);
+        make_prefetch(run, key);
 }
 
 /* ---- a layer ---- */
@@ -228,7 +228,7 @@ static void admit(struct run *run, uint32_t n_active)
         run->n_admitted++;
         if (record->on_cpu)
             continue;
-        copy_guesses(run, run->now_ns);
+        copy_prefetches(run, run->now_ns);
         begin_copy(run, key, run->now_ns);
     }
 }
@@ -275,14 +275,14 @@ static void ask(struct run *run, const struct moec_router_answer *answer)
         if (!run->is_present[i])
             continue;
         if (record->landed_ns == INFINITY) { /* a guess that has not begun, and is right */
-            run->counts->guesses++;
+            run->counts->prefetches++;
             begin_copy(run, base + answer->active[i], run->now_ns);
         }
         run->is_there[i] = record->landed_ns <= run->now_ns;
         run->counts->hits += run->is_there[i];
         run->counts->late += !run->is_there[i];
-        run->counts->useful += record->is_guess;
-        record->is_guess = false;
+        run->counts->useful += record->is_prefetch;
+        record->is_prefetch = false;
         run->n_present++;
     }
     run->counts->misses += answer->n_active - run->n_present;
@@ -328,7 +328,7 @@ static void clear_layer(struct run *run)
     for (uint32_t key = base; run->keeps_nothing && key < base + run->model->n_expert; key++)
         if (is_in_pool(run, key)) {
             moec_residency_drop(run->pool, key);
-            run->records[key].is_guess = false;
+            run->records[key].is_prefetch = false;
         }
 }
 
@@ -347,18 +347,18 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     pass_time(run, false);
     if (answer->n_active == 0)
         return;
-    copy_guesses(run, run->now_ns);
+    copy_prefetches(run, run->now_ns);
     run->uses = (double)answer->n_tok * run->model->top_k / answer->n_active;
     /* Those among the guesses that it asks for are no guesses any more. */
-    for (uint32_t i = run->n_begun; i < run->n_guesses; i++) {
-        const uint32_t key = run->guesses[i];
+    for (uint32_t i = run->n_begun; i < run->n_prefetches; i++) {
+        const uint32_t key = run->prefetches[i];
         for (uint32_t a = 0; a < answer->n_active; a++)
             if (key == run->ordinal * run->model->n_expert + answer->active[a])
-                run->guesses[i] = run->guesses[run->n_begun++];
+                run->prefetches[i] = run->prefetches[run->n_begun++];
     }
-    take_guesses_back(run);
+    take_prefetches_back(run);
     ask(run, answer);
-    guess(run, answer);
+    prefetch(run, answer);
     compute(run, answer);
     clear_layer(run);
 }
@@ -405,7 +405,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
         void **at;
         size_t n, size;
     } arrays[] = {{(void **)&run->records, n_key, sizeof *run->records},
-                  {(void **)&run->guesses, n_key, sizeof *run->guesses},
+                  {(void **)&run->prefetches, n_key, sizeof *run->prefetches},
                   {(void **)&run->keys, n_key, sizeof *run->keys},
                   {(void **)&run->turns, model->n_expert, sizeof *run->turns},
                   {(void **)&run->order, model->n_expert, sizeof *run->order},
@@ -438,7 +438,7 @@ static void release(struct run *run)
     moec_residency_free(run->buffer);
     moec_preload_free(run->preload);
     free(run->records);
-    free(run->guesses);
+    free(run->prefetches);
     free(run->keys);
     free(run->turns);
     free(run->order);

@@ -72,7 +72,7 @@ struct moec_tiers_counts {
     uint64_t hits, late, misses; /* of the pool */
     uint64_t buffer_hits;        /* of the misses: in pinned memory, or on their way there */
     uint64_t computed_there;     /* of the misses: by the processor */
-    uint64_t guesses, useful;    /* that were copied or begun, and those of them that were asked for */
+    uint64_t prefetches, useful; /* that were copied or begun, and those of them that were asked for */
     uint64_t copied_bytes, read_bytes;
     double stall_ns;   /* the device waited */
     double compute_ns; /* of the device */

@@ -284,7 +284,7 @@ static void copies_release(struct moec_experts *self, struct moec_expert_request
     copy->held -= copy->held > 0;
 }
 
-static void copies_forgo(struct moec_experts *self, struct moec_expert_request request)
+static void copies_cancel(struct moec_experts *self, struct moec_expert_request request)
 {
     struct source *source = of(self);
     struct moec_gpu_expert_copy *copy = copy_of(source, request);
@@ -292,8 +292,8 @@ static void copies_forgo(struct moec_experts *self, struct moec_expert_request r
         copy->expected--;
     } else if (copy->asked > 0) {
         copy->asked--;
-        if (source->behind->ops->forgo != NULL)
-            source->behind->ops->forgo(source->behind, request);
+        if (source->behind->ops->cancel != NULL)
+            source->behind->ops->cancel(source->behind, request);
     }
 }
 
@@ -323,7 +323,7 @@ static const struct moec_experts_ops copies_ops = {.acquire = copies_acquire,
                                                    .release = copies_release,
                                                    .expect = copies_expect,
                                                    .begin = copies_begin,
-                                                   .forgo = copies_forgo,
+                                                   .cancel = copies_cancel,
                                                    .ready = copies_ready};
 
 /* ---- creation ---- */

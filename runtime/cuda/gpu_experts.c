@@ -14,7 +14,7 @@ static struct moec_gpu_experts *of(struct moec_experts *self)
 /* Whether all of a present key's record has come. */
 static bool is_there(const struct moec_gpu_experts *experts, uint32_t key)
 {
-    return key != experts->guessed && experts->entries[key].copy <= experts->n_landed;
+    return key != experts->prefetched && experts->entries[key].copy <= experts->n_landed;
 }
 
 /* ---- places in the pool ---- */
@@ -137,7 +137,7 @@ static enum moec_status give_copy(struct moec_gpu_experts *experts, uint32_t key
         experts->n_waited = experts->freed;
     }
     if (experts->has_left) {
-        MOEC_TRY(moec_gpu_guesses_wait(experts->guesses, experts->stream, err));
+        MOEC_TRY(moec_gpu_prefetches_wait(experts->prefetches, experts->stream, err));
         experts->has_left = false;
     }
     MOEC_TRY(ops->copy(gpu, experts->stream, MOEC_GPU_TO_DEVICE, experts->pool + entry->offset, record,
@@ -165,11 +165,11 @@ bool moec_gpu_is_ready_behind(const struct moec_gpu_experts *experts, struct moe
 }
 
 /* The source behind has been asked for an expert once more than it will be. */
-static void forgo_behind(struct moec_gpu_experts *experts, struct moec_expert_request request)
+static void cancel_behind(struct moec_gpu_experts *experts, struct moec_expert_request request)
 {
     struct moec_experts *behind = experts->setup.behind;
-    if (behind->ops->forgo != NULL)
-        behind->ops->forgo(behind, request);
+    if (behind->ops->cancel != NULL)
+        behind->ops->cancel(behind, request);
 }
 
 /* Records behind that copies may hold together; those that the processor holds leave less. */
@@ -206,7 +206,7 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
     enum moec_status status = land(experts, moec_gpu_is_ready_behind(experts, request) ? most - 1 : 0, err);
     if (status != MOEC_OK && !is_early && entry->asked > 0) {
         entry->asked--;
-        forgo_behind(experts, request);
+        cancel_behind(experts, request);
     }
     if (status == MOEC_OK)
         status = hold_behind(experts, request, is_early, &mlp, err);
@@ -224,7 +224,7 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
         return status;
     }
     for (; entry->asked > 0; entry->asked--) /* what is present needs no asking */
-        forgo_behind(experts, request);
+        cancel_behind(experts, request);
     return MOEC_OK;
 }
 
@@ -350,40 +350,40 @@ static void gpu_expect(struct moec_experts *self, const struct moec_router_answe
     (void)pthread_mutex_unlock(&experts->lock);
 }
 
-static bool guesses_behind(const struct moec_gpu_experts *experts, uint32_t ahead)
+static bool prefetches_behind(const struct moec_gpu_experts *experts, uint32_t ahead)
 {
     struct moec_experts *behind = experts->setup.behind;
-    return experts->was_told && behind->ops->guess != NULL && behind->ops->wants_guess(behind, ahead);
+    return experts->was_told && behind->ops->prefetch != NULL && behind->ops->wants_prefetch(behind, ahead);
 }
 
-static bool gpu_wants_guess(struct moec_experts *self, uint32_t ahead)
+static bool gpu_wants_prefetch(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_gpu_experts *experts = of(self);
     (void)pthread_mutex_lock(&experts->lock);
-    const bool wants = moec_gpu_preload_wants_rank(experts, ahead) || guesses_behind(experts, ahead);
+    const bool wants = moec_gpu_preload_wants_rank(experts, ahead) || prefetches_behind(experts, ahead);
     (void)pthread_mutex_unlock(&experts->lock);
     return wants;
 }
 
 /* The cache behind begins to read what it guesses; what is there, or comes, is copied from it. */
-static void gpu_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
+static void gpu_prefetch(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct moec_gpu_experts *experts = of(self);
     struct moec_experts *behind = experts->setup.behind;
     (void)pthread_mutex_lock(&experts->lock);
-    if (guesses_behind(experts, ahead))
-        behind->ops->guess(behind, answer, ahead);
+    if (prefetches_behind(experts, ahead))
+        behind->ops->prefetch(behind, answer, ahead);
     if (moec_gpu_preload_wants_rank(experts, ahead))
         moec_gpu_preload_rank(experts, answer, ahead);
     (void)pthread_mutex_unlock(&experts->lock);
 }
 
-static void gpu_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *list, uint32_t n)
+static void gpu_hint(struct moec_experts *self, uint32_t layer, const uint32_t *list, uint32_t n)
 {
     struct moec_gpu_experts *experts = of(self);
     struct moec_experts *behind = experts->setup.behind;
-    if (behind->ops->foresee != NULL)
-        behind->ops->foresee(behind, layer, list, n);
+    if (behind->ops->hint != NULL)
+        behind->ops->hint(behind, layer, list, n);
     (void)pthread_mutex_lock(&experts->lock);
     moec_gpu_preload_know(experts, layer, list, n);
     (void)pthread_mutex_unlock(&experts->lock);
@@ -424,7 +424,7 @@ static void end_wish(struct moec_gpu_experts *experts, struct moec_expert_reques
     } else if (entry->asked > 0) {
         entry->asked--;
         entry->is_here = false;
-        forgo_behind(experts, request);
+        cancel_behind(experts, request);
     }
 }
 
@@ -473,8 +473,8 @@ static enum moec_status bring_again(struct moec_gpu_experts *experts, struct moe
     struct moec_experts *behind = experts->setup.behind;
     const uint32_t key = moec_gpu_key(experts, request);
     struct moec_mlp mlp;
-    experts->guessed = MOEC_EVICT_NONE;
-    MOEC_TRY(moec_gpu_guesses_wait(experts->guesses, experts->stream, err));
+    experts->prefetched = MOEC_EVICT_NONE;
+    MOEC_TRY(moec_gpu_prefetches_wait(experts->prefetches, experts->stream, err));
     MOEC_TRY(land(experts, 0, err));
     MOEC_TRY(behind->ops->acquire(behind, request, &mlp, err));
     const enum moec_status status = give_copy(experts, key, mlp.up.data, err);
@@ -494,8 +494,8 @@ static enum moec_status take(struct moec_gpu_experts *experts, struct moec_exper
     MOEC_TRY(demand(experts, request, err));
     enum moec_status status = MOEC_OK;
     bool comes = true;
-    if (key == experts->guessed)
-        status = moec_gpu_guesses_finish(experts->guesses, key, experts->setup.compute, &comes, err);
+    if (key == experts->prefetched)
+        status = moec_gpu_prefetches_finish(experts->prefetches, key, experts->setup.compute, &comes, err);
     if (status == MOEC_OK && !comes)
         status = bring_again(experts, request, err);
     if (status == MOEC_OK && entry->copy > experts->n_landed)
@@ -526,7 +526,7 @@ static enum moec_status take_here(struct moec_gpu_experts *experts, struct moec_
     entry->asked--;
     entry->is_here = false;
     if (status != MOEC_OK) {
-        forgo_behind(experts, request);
+        cancel_behind(experts, request);
         return status;
     }
     MOEC_TRY(behind->ops->acquire(behind, request, mlp, err));
@@ -591,7 +591,7 @@ static void gpu_release(struct moec_experts *self, struct moec_expert_request re
     (void)pthread_mutex_unlock(&experts->lock);
 }
 
-static void gpu_forgo(struct moec_experts *self, struct moec_expert_request request)
+static void gpu_cancel(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_gpu_experts *experts = of(self);
     if (check_request(experts, request, NULL) != MOEC_OK)
@@ -628,10 +628,10 @@ static bool gpu_is_here(struct moec_experts *self, struct moec_expert_request re
 const struct moec_experts_ops moec_gpu_experts_ops = {.acquire = gpu_acquire,
                                                       .release = gpu_release,
                                                       .expect = gpu_expect,
-                                                      .wants_guess = gpu_wants_guess,
-                                                      .guess = gpu_guess,
-                                                      .foresee = gpu_foresee,
+                                                      .wants_prefetch = gpu_wants_prefetch,
+                                                      .prefetch = gpu_prefetch,
+                                                      .hint = gpu_hint,
                                                       .begin = gpu_begin,
-                                                      .forgo = gpu_forgo,
+                                                      .cancel = gpu_cancel,
                                                       .is_here = gpu_is_here,
                                                       .ready = gpu_ready};

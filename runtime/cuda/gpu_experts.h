@@ -9,7 +9,7 @@
  *     absent --room--> copying --landed--> ready <--> held      (evicted: absent)
  *
  * What a predictor names for the next layer is copied too, from what the cache behind has, on a third stream
- * and piece by piece (runtime/cuda/gpu_guesses.h): it takes room as guesses do in that cache, and is given up
+ * and piece by piece (runtime/cuda/gpu_prefetches.h): it takes room as guesses do in that cache, and is given up
  * when the router asks for others (runtime/policy/schedule/preload.h, runtime/policy/schedule/read_order.h).
  *
  * The streams run on without the process. Work on an expert waits for its copy by an event; a copy into room

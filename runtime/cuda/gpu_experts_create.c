@@ -157,7 +157,7 @@ enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *se
     MOEC_TRY(moec_alloc((void **)&experts, 1, sizeof *experts, "experts on a device", err));
     experts->setup = *setup;
     experts->ops = setup->gpu->ops;
-    experts->guessed = MOEC_EVICT_NONE;
+    experts->prefetched = MOEC_EVICT_NONE;
     experts->n_layer = moec_config_moe_count(&setup->bundle->config);
     experts->n_expert = setup->bundle->config.n_expert;
     experts->n_form = setup->n_form > 1 ? setup->n_form : 1;

@@ -5,7 +5,7 @@
 #define MOEC_RUNTIME_GPU_EXPERTS_INTERNAL_H
 
 #include "runtime/cuda/gpu_experts.h"
-#include "runtime/cuda/gpu_guesses.h"
+#include "runtime/cuda/gpu_prefetches.h"
 #include "runtime/policy/schedule/preload.h"
 #include "runtime/policy/schedule/residency.h"
 
@@ -24,7 +24,7 @@ struct moec_gpu_entry {
     uint32_t held;
     bool is_here; /* this answer's is computed by the processor: */
     bool is_held_here;
-    bool is_guess; /* brought, or being brought, by a guess that nobody has asked for yet */
+    bool is_prefetch; /* brought, or being brought, by a guess that nobody has asked for yet */
 };
 
 /* A record in pinned memory that a copy under way reads. */
@@ -65,12 +65,12 @@ struct moec_gpu_experts {
 
     /* Guesses: NULL without a predictor, or where every record has room. */
     struct moec_preload *preload;
-    struct moec_gpu_guesses *guesses;
+    struct moec_gpu_prefetches *prefetches;
     uint32_t *pending; /* (n_layer x n_expert) keys that were guessed and are not in memory yet, owned */
     uint32_t n_pending;
-    uint32_t guessed; /* the key whose guess is on its way, or MOEC_EVICT_NONE */
-    bool has_left;    /* a guess that was on its way lost its room: what comes there waits for its pieces */
-    bool is_guessed_out; /* nothing more is worth a guess until the next answer */
+    uint32_t prefetched; /* the key whose guess is on its way, or MOEC_EVICT_NONE */
+    bool has_left; /* a guess that was on its way lost its room: what comes there waits for its pieces */
+    bool is_prefetched_out; /* nothing more is worth a guess until the next answer */
 
     /* Experts that the processor computes: held ones, their bytes times tokens, and since when. */
     uint32_t n_here, n_here_tok;

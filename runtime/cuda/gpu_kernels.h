@@ -17,7 +17,7 @@ struct moec_gpu_kernels {
     void (*attention)(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
     void (*convolution)(struct moec_gpu_stream *stream, const struct moec_cuda_convolution *convolution);
     void (*rates)(struct moec_gpu_stream *stream, const struct moec_cuda_rates *rates);
-    void (*passage)(struct moec_gpu_stream *stream, const struct moec_cuda_passage *passage);
+    void (*recurrence)(struct moec_gpu_stream *stream, const struct moec_cuda_recurrence *recurrence);
     void (*gating)(struct moec_gpu_stream *stream, const struct moec_cuda_gating *gating);
     void (*mlp)(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp);
     void (*marking)(struct moec_gpu_stream *stream, const struct moec_cuda_marking *marking);
@@ -31,7 +31,7 @@ struct moec_gpu_kernels {
     {                                                                                                        \
         moec_cuda_product_run, moec_cuda_sum_run, moec_cuda_lookup_run, moec_cuda_norm_run,                  \
             moec_cuda_addition_run, moec_cuda_scaling_run, moec_cuda_rotation_run, moec_cuda_attention_run,  \
-            moec_cuda_convolution_run, moec_cuda_rates_run, moec_cuda_passage_run, moec_cuda_gating_run,     \
+            moec_cuda_convolution_run, moec_cuda_rates_run, moec_cuda_recurrence_run, moec_cuda_gating_run,  \
             moec_cuda_mlp_run, moec_cuda_marking_run, moec_cuda_scatter_run, moec_cuda_combination_run,      \
             moec_cuda_draw_run                                                                               \
     }

@@ -101,10 +101,10 @@ void moec_gpu_neurons_settle(struct moec_gpu_neurons *n)
             end_flight(n);
 }
 
-static void forgo_behind(struct moec_gpu_neurons *n, uint32_t key)
+static void cancel_behind(struct moec_gpu_neurons *n, uint32_t key)
 {
-    if (n->entries[key].is_asked && n->behind->ops->forgo != NULL)
-        n->behind->ops->forgo(n->behind, request_of(n, key));
+    if (n->entries[key].is_asked && n->behind->ops->cancel != NULL)
+        n->behind->ops->cancel(n->behind, request_of(n, key));
     n->entries[key].is_asked = false;
 }
 
@@ -127,7 +127,7 @@ static enum moec_status take_record(struct moec_gpu_neurons *n, uint32_t key, st
     struct moec_mlp mlp;
     const enum moec_status status = land(n, most_flying, err);
     if (status != MOEC_OK) {
-        forgo_behind(n, key);
+        cancel_behind(n, key);
         return status;
     }
     n->entries[key].is_asked = false;
@@ -151,7 +151,7 @@ static enum moec_status take_record_again(struct moec_gpu_neurons *n, uint32_t k
         return MOEC_OK;
     }
     for (uint32_t other = 0; other < n->n_key; other++) {
-        forgo_behind(n, other);
+        cancel_behind(n, other);
         let_go(n, other);
     }
     MOEC_TRY(land(n, 0, err));
@@ -404,28 +404,30 @@ static struct moec_experts *whole_of(struct moec_gpu_neurons *n)
     return whole;
 }
 
-static bool neurons_wants_guess(struct moec_experts *self, uint32_t ahead)
+static bool neurons_wants_prefetch(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_gpu_neurons *n = of(self);
     struct moec_experts *whole = whole_of(n);
     if (whole != NULL)
-        return whole->ops->wants_guess(whole, ahead);
-    return n->was_told && n->behind->ops->guess != NULL && n->behind->ops->wants_guess(n->behind, ahead);
+        return whole->ops->wants_prefetch(whole, ahead);
+    return n->was_told && n->behind->ops->prefetch != NULL &&
+           n->behind->ops->wants_prefetch(n->behind, ahead);
 }
 
 /* The cache behind reads what it guesses. */
-static void neurons_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
+static void neurons_prefetch(struct moec_experts *self, const struct moec_router_answer *answer,
+                             uint32_t ahead)
 {
     struct moec_gpu_neurons *n = of(self);
     struct moec_experts *whole = whole_of(n), *next = whole != NULL ? whole : n->behind;
-    next->ops->guess(next, answer, ahead);
+    next->ops->prefetch(next, answer, ahead);
 }
 
-static void neurons_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *list, uint32_t n_list)
+static void neurons_hint(struct moec_experts *self, uint32_t layer, const uint32_t *list, uint32_t n_list)
 {
     struct moec_gpu_neurons *n = of(self);
-    if (n->behind->ops->foresee != NULL)
-        n->behind->ops->foresee(n->behind, layer, list, n_list);
+    if (n->behind->ops->hint != NULL)
+        n->behind->ops->hint(n->behind, layer, list, n_list);
 }
 
 static void neurons_begin(struct moec_experts *self)
@@ -449,13 +451,13 @@ static enum moec_status demand(struct moec_gpu_neurons *n, uint32_t key, struct 
         return MOEC_OK;
     }
     if (moec_residency_is_present(n->residency, key)) {
-        forgo_behind(n, key);
+        cancel_behind(n, key);
         moec_residency_hold(n->residency, key);
         return MOEC_OK;
     }
     enum moec_status status = admit(n, key, err);
     if (status != MOEC_OK) {
-        forgo_behind(n, key);
+        cancel_behind(n, key);
         return status;
     }
     status = take_record(n, key, err);
@@ -594,12 +596,12 @@ static void neurons_release(struct moec_experts *self, struct moec_expert_reques
     (void)pthread_mutex_unlock(&n->lock);
 }
 
-static void neurons_forgo(struct moec_experts *self, struct moec_expert_request request)
+static void neurons_cancel(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_gpu_neurons *n = of(self);
     struct moec_experts *whole = whole_of(n);
     if (whole != NULL) {
-        whole->ops->forgo(whole, request);
+        whole->ops->cancel(whole, request);
         return;
     }
     if (check_request(n, request, NULL) != MOEC_OK)
@@ -610,7 +612,7 @@ static void neurons_forgo(struct moec_experts *self, struct moec_expert_request 
         n->entries[key].expected--;
         moec_residency_release(n->residency, key);
     }
-    forgo_behind(n, key);
+    cancel_behind(n, key);
     (void)pthread_mutex_unlock(&n->lock);
 }
 
@@ -632,11 +634,11 @@ static bool neurons_ready(struct moec_experts *self, struct moec_expert_request 
 const struct moec_experts_ops moec_gpu_neurons_ops = {.acquire = neurons_acquire,
                                                       .release = neurons_release,
                                                       .expect = neurons_expect,
-                                                      .wants_guess = neurons_wants_guess,
-                                                      .guess = neurons_guess,
-                                                      .foresee = neurons_foresee,
+                                                      .wants_prefetch = neurons_wants_prefetch,
+                                                      .prefetch = neurons_prefetch,
+                                                      .hint = neurons_hint,
                                                       .begin = neurons_begin,
-                                                      .forgo = neurons_forgo,
+                                                      .cancel = neurons_cancel,
                                                       .ready = neurons_ready,
                                                       .need = neurons_need,
                                                       .await = neurons_await};

@@ -1,4 +1,4 @@
-/* Guesses into a GPU's memory: which records of those that are in the process's memory are copied before a
+/* Prefetches into a GPU's memory: which records of those that are in the process's memory are copied before a
  * router asks for them. What is worth it is runtime/policy/schedule/preload.h's to say, with the times of copies. */
 #include "runtime/cuda/gpu_experts_internal.h"
 
@@ -20,7 +20,7 @@ static struct moec_preload_setup setup_of(const struct moec_bundle *bundle,
                                        .is_tried = true};
 }
 
-static bool guesses(const struct moec_predict_ops *predictor)
+static bool prefetches(const struct moec_predict_ops *predictor)
 {
     return predictor != NULL && predictor != &moec_predict_none;
 }
@@ -30,13 +30,13 @@ uint64_t moec_gpu_preload_bytes(const struct moec_bundle *bundle, const struct m
 {
     const struct moec_preload_setup setup = setup_of(bundle, predictor, ahead);
     const uint64_t n = (uint64_t)setup.model.n_layer * setup.model.n_expert;
-    return guesses(predictor) ? moec_preload_state_bytes(&setup) + n * sizeof(uint32_t) : 0;
+    return prefetches(predictor) ? moec_preload_state_bytes(&setup) + n * sizeof(uint32_t) : 0;
 }
 
 static bool view_is_present(void *context, uint32_t key)
 {
     const struct moec_gpu_experts *experts = context;
-    return moec_residency_foresee(experts->residency, key);
+    return moec_residency_hint(experts->residency, key);
 }
 
 static uint64_t view_n_bytes_of(void *context, uint32_t key)
@@ -54,10 +54,10 @@ static struct moec_expert_request request_of(const struct moec_gpu_experts *expe
                                   key % experts->n_expert);
 }
 
-/* What used the guess's room is done before its first piece. */
+/* What used the prefetch's room is done before its first piece. */
 static enum moec_status wait_for_room(struct moec_gpu_experts *experts)
 {
-    struct moec_gpu_stream *stream = moec_gpu_guesses_stream(experts->guesses);
+    struct moec_gpu_stream *stream = moec_gpu_prefetches_stream(experts->prefetches);
     if (experts->freed > 0)
         MOEC_TRY(experts->ops->wait(experts->setup.gpu, stream,
                                     experts->marks[experts->freed % MOEC_GPU_MARKS], NULL));
@@ -73,7 +73,7 @@ static bool begin(struct moec_gpu_experts *experts, uint32_t key)
     struct moec_experts *behind = experts->setup.behind;
     const struct moec_expert_request request = request_of(experts, key);
     struct moec_mlp mlp;
-    if (!moec_residency_guess(experts->residency, key))
+    if (!moec_residency_prefetch(experts->residency, key))
         return false;
     if (!moec_gpu_place(experts, key)) { /* what is free lies apart */
         moec_residency_drop(experts->residency, key);
@@ -87,19 +87,19 @@ static bool begin(struct moec_gpu_experts *experts, uint32_t key)
         moec_residency_drop(experts->residency, key);
         return false;
     }
-    const struct moec_gpu_guess guess = {.request = request,
-                                         .key = key,
-                                         .from = mlp.up.data,
-                                         .to = experts->pool + experts->entries[key].offset,
-                                         .n_bytes = moec_gpu_layout(experts, key)->n_bytes};
+    const struct moec_gpu_prefetch prefetch = {.request = request,
+                                               .key = key,
+                                               .from = mlp.up.data,
+                                               .to = experts->pool + experts->entries[key].offset,
+                                               .n_bytes = moec_gpu_layout(experts, key)->n_bytes};
     experts->entries[key].copy = 0;
-    experts->entries[key].is_guess = true;
-    experts->guessed = key;
-    moec_gpu_guesses_begin(experts->guesses, &guess);
+    experts->entries[key].is_prefetch = true;
+    experts->prefetched = key;
+    moec_gpu_prefetches_begin(experts->prefetches, &prefetch);
     return true;
 }
 
-/* A guess that was made before its record was in memory, and now is. */
+/* A prefetch that was made before its record was in memory, and now is. */
 static uint32_t take_pending(struct moec_gpu_experts *experts)
 {
     for (uint32_t i = 0; i < experts->n_pending; i++) {
@@ -117,24 +117,25 @@ static uint32_t take_pending(struct moec_gpu_experts *experts)
 static uint32_t next_key(struct moec_gpu_experts *experts)
 {
     const uint32_t key = take_pending(experts), n_ahead = (uint32_t)(experts->n_copy - experts->n_landed);
-    if (key != MOEC_EVICT_NONE || experts->is_guessed_out)
+    if (key != MOEC_EVICT_NONE || experts->is_prefetched_out)
         return key;
     for (;;) {
-        const uint32_t guessed = moec_preload_next_behind(experts->preload, moec_now_ns(), n_ahead);
-        if (guessed == MOEC_EVICT_NONE || moec_gpu_is_ready_behind(experts, request_of(experts, guessed)))
-            return guessed;
+        const uint32_t prefetched = moec_preload_next_behind(experts->preload, moec_now_ns(), n_ahead);
+        if (prefetched == MOEC_EVICT_NONE ||
+            moec_gpu_is_ready_behind(experts, request_of(experts, prefetched)))
+            return prefetched;
         if (experts->n_pending < experts->n_layer * experts->n_expert)
-            experts->pending[experts->n_pending++] = guessed;
+            experts->pending[experts->n_pending++] = prefetched;
     }
 }
 
-/* Of moec_gpu_guesses. */
+/* Of moec_gpu_prefetches. */
 static bool next(void *context)
 {
     struct moec_gpu_experts *experts = context;
     bool has_begun = false;
     (void)pthread_mutex_lock(&experts->lock);
-    while (experts->guesses != NULL && experts->guessed == MOEC_EVICT_NONE && !has_begun) {
+    while (experts->prefetches != NULL && experts->prefetched == MOEC_EVICT_NONE && !has_begun) {
         const uint32_t key = next_key(experts);
         if (key == MOEC_EVICT_NONE)
             break;
@@ -144,22 +145,22 @@ static bool next(void *context)
     return has_begun;
 }
 
-/* Likewise. A guess that was given up and is asked for all the same stays to be copied once more. */
-static void ended(void *context, const struct moec_gpu_guess *guess, bool is_whole, uint64_t copy_ns)
+/* Likewise. A prefetch that was given up and is asked for all the same stays to be copied once more. */
+static void ended(void *context, const struct moec_gpu_prefetch *prefetch, bool is_whole, uint64_t copy_ns)
 {
     struct moec_gpu_experts *experts = context;
-    const struct moec_gpu_entry *entry = &experts->entries[guess->key];
+    const struct moec_gpu_entry *entry = &experts->entries[prefetch->key];
     (void)pthread_mutex_lock(&experts->lock);
     if (is_whole) {
-        experts->counters.copied_bytes += guess->n_bytes;
-        experts->counters.guessed_bytes += guess->n_bytes;
+        experts->counters.copied_bytes += prefetch->n_bytes;
+        experts->counters.guessed_bytes += prefetch->n_bytes;
     }
-    moec_preload_timed(experts->preload, guess->n_bytes, copy_ns, true);
-    if (experts->guessed == guess->key && is_whole) {
-        experts->guessed = MOEC_EVICT_NONE;
-    } else if (experts->guessed == guess->key && entry->expected == 0 && entry->held == 0) {
-        moec_gpu_leave(experts, guess->key);
-        moec_residency_drop(experts->residency, guess->key);
+    moec_preload_timed(experts->preload, prefetch->n_bytes, copy_ns, true);
+    if (experts->prefetched == prefetch->key && is_whole) {
+        experts->prefetched = MOEC_EVICT_NONE;
+    } else if (experts->prefetched == prefetch->key && entry->expected == 0 && entry->held == 0) {
+        moec_gpu_leave(experts, prefetch->key);
+        moec_residency_drop(experts->residency, prefetch->key);
     }
     (void)pthread_mutex_unlock(&experts->lock);
 }
@@ -169,59 +170,60 @@ static void ended(void *context, const struct moec_gpu_guess *guess, bool is_who
 void moec_gpu_preload_judge(struct moec_gpu_experts *experts, uint32_t key, bool is_right)
 {
     struct moec_gpu_entry *entry = &experts->entries[key];
-    if (entry->is_guess && is_right)
+    if (entry->is_prefetch && is_right)
         experts->counters.useful_guesses++;
-    else if (entry->is_guess)
+    else if (entry->is_prefetch)
         experts->counters.wasted_guesses++;
-    entry->is_guess = false;
-    if (is_right || key != experts->guessed)
+    entry->is_prefetch = false;
+    if (is_right || key != experts->prefetched)
         return;
-    (void)moec_gpu_guesses_cancel(experts->guesses, key);
+    (void)moec_gpu_prefetches_cancel(experts->prefetches, key);
     experts->has_left = true;
-    experts->guessed = MOEC_EVICT_NONE;
+    experts->prefetched = MOEC_EVICT_NONE;
 }
 
 void moec_gpu_preload_wake(struct moec_gpu_experts *experts)
 {
-    if (experts->guesses != NULL && experts->guessed == MOEC_EVICT_NONE &&
-        (experts->n_pending > 0 || !experts->is_guessed_out))
-        moec_gpu_guesses_wake(experts->guesses);
+    if (experts->prefetches != NULL && experts->prefetched == MOEC_EVICT_NONE &&
+        (experts->n_pending > 0 || !experts->is_prefetched_out))
+        moec_gpu_prefetches_wake(experts->prefetches);
 }
 
 void moec_gpu_preload_answer(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
 {
-    if (experts->guesses == NULL)
+    if (experts->prefetches == NULL)
         return;
     const struct moec_read_rules rules = {.preload_count = experts->setup.preload_count,
                                           .are_known = experts->setup.predictor->knows_tokens};
-    const uint32_t key = experts->guessed;
+    const uint32_t key = experts->prefetched;
     moec_preload_answer(experts->preload, answer, (uint32_t)experts->ordinals[answer->layer], moec_now_ns());
-    experts->is_guessed_out = !moec_preload_knows(experts->preload);
+    experts->is_prefetched_out = !moec_preload_knows(experts->preload);
     experts->n_pending = 0;
-    if (moec_read_takes_guesses_back(&rules) && key != MOEC_EVICT_NONE && experts->entries[key].expected == 0)
-        (void)moec_gpu_guesses_cancel(experts->guesses, key);
+    if (moec_read_takes_prefetches_back(&rules) && key != MOEC_EVICT_NONE &&
+        experts->entries[key].expected == 0)
+        (void)moec_gpu_prefetches_cancel(experts->prefetches, key);
     moec_gpu_preload_wake(experts);
 }
 
 bool moec_gpu_preload_wants_rank(const struct moec_gpu_experts *experts, uint32_t ahead)
 {
-    return experts->guesses != NULL && moec_preload_wants_rank(experts->preload, ahead);
+    return experts->prefetches != NULL && moec_preload_wants_rank(experts->preload, ahead);
 }
 
 void moec_gpu_preload_rank(struct moec_gpu_experts *experts, const struct moec_router_answer *answer,
                            uint32_t ahead)
 {
     moec_preload_rank(experts->preload, answer, ahead);
-    experts->is_guessed_out = false;
+    experts->is_prefetched_out = false;
     moec_gpu_preload_wake(experts);
 }
 
 void moec_gpu_preload_know(struct moec_gpu_experts *experts, uint32_t layer, const uint32_t *list, uint32_t n)
 {
-    if (experts->guesses == NULL || !experts->setup.predictor->knows_tokens)
+    if (experts->prefetches == NULL || !experts->setup.predictor->knows_tokens)
         return;
     moec_preload_know(experts->preload, (uint32_t)experts->ordinals[layer], list, n);
-    experts->is_guessed_out = false;
+    experts->is_prefetched_out = false;
     moec_gpu_preload_wake(experts);
 }
 
@@ -233,11 +235,12 @@ enum moec_status moec_gpu_preload_create(struct moec_gpu_experts *experts, struc
     uint64_t all_bytes = 0;
     for (uint32_t key = 0; key < experts->n_key; key++)
         all_bytes += experts->slot_bytes[key];
-    if (!guesses(setup->predictor) || setup->behind->ops->borrow == NULL || experts->pool_bytes >= all_bytes)
+    if (!prefetches(setup->predictor) || setup->behind->ops->borrow == NULL ||
+        experts->pool_bytes >= all_bytes)
         return MOEC_OK;
     struct moec_preload_setup preload = setup_of(setup->bundle, setup->predictor, setup->preload_ahead);
     preload.count = setup->preload_count;
-    preload.n_form = experts->n_form; /* of which only the high copy is guessed: the other is small */
+    preload.n_form = experts->n_form; /* of which only the high copy is prefetched: the other is small */
     preload.view = (struct moec_preload_view){
         .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = experts};
     MOEC_TRY(moec_alloc((void **)&experts->pending, (uint64_t)experts->n_layer * experts->n_expert,
@@ -245,22 +248,22 @@ enum moec_status moec_gpu_preload_create(struct moec_gpu_experts *experts, struc
     MOEC_TRY(moec_preload_create(&preload, &experts->preload, err));
     experts->experts.wants_choices = true;
     experts->experts.wants_next_gate |= setup->predictor->needs_next_gate;
-    experts->is_guessed_out = true;
-    const struct moec_gpu_guesses_setup thread = {.gpu = setup->gpu,
-                                                  .behind = setup->behind,
-                                                  .piece_bytes = setup->piece_bytes,
-                                                  .next = next,
-                                                  .ended = ended,
-                                                  .context = experts};
-    (void)pthread_mutex_lock(&experts->lock); /* the thread asks for guesses when it has its pointer */
-    const enum moec_status status = moec_gpu_guesses_create(&thread, &experts->guesses, err);
+    experts->is_prefetched_out = true;
+    const struct moec_gpu_prefetches_setup thread = {.gpu = setup->gpu,
+                                                     .behind = setup->behind,
+                                                     .piece_bytes = setup->piece_bytes,
+                                                     .next = next,
+                                                     .ended = ended,
+                                                     .context = experts};
+    (void)pthread_mutex_lock(&experts->lock); /* the thread asks for prefetches when it has its pointer */
+    const enum moec_status status = moec_gpu_prefetches_create(&thread, &experts->prefetches, err);
     (void)pthread_mutex_unlock(&experts->lock);
     return status;
 }
 
 void moec_gpu_preload_free(struct moec_gpu_experts *experts)
 {
-    moec_gpu_guesses_free(experts->guesses);
+    moec_gpu_prefetches_free(experts->prefetches);
     moec_preload_free(experts->preload);
     free(experts->pending);
 }

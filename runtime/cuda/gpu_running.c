@@ -122,23 +122,23 @@ static void prepare(const struct running *r)
 static void pass(const struct running *r)
 {
     const struct moec_layer_kind *kind = r->kind;
-    const struct moec_cuda_passage step = {.states = r->states,
-                                           .n_state = r->n_spans,
-                                           .n_head = kind->n_head,
-                                           .n_key_head = kind->n_kv_head,
-                                           .key_dim = kind->head_dim,
-                                           .value_dim = moec_layer_value_dim(kind),
-                                           .n_decay = moec_layer_decays(kind) / kind->n_head,
-                                           .state_offset = moec_running_tail_floats(kind),
-                                           .queries = r->row.queries,
-                                           .keys = r->row.keys,
-                                           .values = r->row.values,
-                                           .rates = r->row.rate,
-                                           .decays = r->row.decay,
-                                           .skip = r->weights->skip,
-                                           .x = r->b->room.mixer,
-                                           .stride = r->b->mixer_stride};
-    r->b->kernels->passage(r->b->stream, &step);
+    const struct moec_cuda_recurrence step = {.states = r->states,
+                                              .n_state = r->n_spans,
+                                              .n_head = kind->n_head,
+                                              .n_key_head = kind->n_kv_head,
+                                              .key_dim = kind->head_dim,
+                                              .value_dim = moec_layer_value_dim(kind),
+                                              .n_decay = moec_layer_decays(kind) / kind->n_head,
+                                              .state_offset = moec_running_tail_floats(kind),
+                                              .queries = r->row.queries,
+                                              .keys = r->row.keys,
+                                              .values = r->row.values,
+                                              .rates = r->row.rate,
+                                              .decays = r->row.decay,
+                                              .skip = r->weights->skip,
+                                              .x = r->b->room.mixer,
+                                              .stride = r->b->mixer_stride};
+    r->b->kernels->recurrence(r->b->stream, &step);
 }
 
 /* Outputs normed and gated; of a state space the other way round, each group of heads with its part of the

@@ -2,7 +2,7 @@
 
 #include "runtime/cuda/gpu_transfer.h"
 #include "runtime/engine/engine_book.h"
-#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/context/learned_predictor.h"
 #include "runtime/forward/pass/session.h"
 #include "runtime/generate/draft_pace.h"
 #include "runtime/generate/generate.h"
@@ -101,8 +101,8 @@ static uint64_t request_pools(const struct moert_engine *engine, struct moec_mem
 /* The most tokens that pass through the layers together, where what will be generated is known. */
 static uint32_t n_together(const struct moert_engine *engine)
 {
-    const uint32_t n_guess = engine->drafts ? MOEC_DRAFT_MOST + 1 : 1;
-    const uint32_t n_step = engine->n_beams * n_guess;
+    const uint32_t n_prefetch = engine->drafts ? MOEC_DRAFT_MOST + 1 : 1;
+    const uint32_t n_step = engine->n_beams * n_prefetch;
     if (engine->n_prompt == 0)
         return 0;
     return engine->n_prompt > n_step ? engine->n_prompt : n_step;
@@ -163,7 +163,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
     if (engine->predictor.n_layer > 0)
         request.table_bytes +=
             moec_expert_predictor_bytes(&engine->predictor) +
-            (engine->one_thread ? 1 : engine->n_sessions) * moec_guesser_bytes(&engine->predictor);
+            (engine->one_thread ? 1 : engine->n_sessions) * moec_learned_predictor_bytes(&engine->predictor);
     if (options->trace != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         request.table_bytes += moec_trace_bytes(&trace);

@@ -11,7 +11,7 @@
 #include "runtime/engine/engine_plan.h"
 #include "runtime/engine/moert_internal.h"
 #include "runtime/forward/attention/kv_state.h"
-#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/context/learned_predictor.h"
 #include "runtime/forward/pass/session.h"
 #include "runtime/generate/generate.h"
 

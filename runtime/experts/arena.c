@@ -263,7 +263,7 @@ bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_by
 void moec_arena_make_hole(const struct moec_arena *arena, struct moec_residency *residency, uint32_t key)
 {
     while (!moec_arena_has(arena, key) && !moec_arena_has_hole(arena, key) &&
-           moec_residency_shrink_for_guess(residency, key))
+           moec_residency_shrink_for_prefetch(residency, key))
         continue;
 }
 

@@ -46,7 +46,7 @@ uint8_t *moec_arena_bytes(const struct moec_arena *arena);
 bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_bytes);
 /* Whether an absent key finds a place with nothing moved. */
 bool moec_arena_has_hole(const struct moec_arena *arena, uint32_t key);
-/* For a guess: gives up what is neither demanded nor foreseen until an absent key finds a place with nothing
+/* For a prefetch: gives up what is neither demanded nor hinted until an absent key finds a place with nothing
  * moved, or nothing more can be given up. Of a prompt, whose layers come round, what is given up in the order
  * of its last use lay side by side, so a hole opens sooner than slots are moved. */
 void moec_arena_make_hole(const struct moec_arena *arena, struct moec_residency *residency, uint32_t key);

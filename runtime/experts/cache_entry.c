@@ -60,11 +60,11 @@ static void unpin(struct moec_expert_cache *cache, uint32_t key)
     cache->is_blocked = false;
 }
 
-static void count_wasted_guess(struct moec_expert_cache *cache, uint32_t key)
+static void count_wasted_prefetch(struct moec_expert_cache *cache, uint32_t key)
 {
     struct moec_cache_entry *entry = &cache->entries[key];
-    moec_cache_counters_of(cache, key)->wasted_preloads += entry->is_guessed;
-    entry->is_guessed = false;
+    moec_cache_counters_of(cache, key)->wasted_preloads += entry->is_prefetched;
+    entry->is_prefetched = false;
 }
 
 /* ---- coming and going ---- */
@@ -84,7 +84,7 @@ void moec_cache_entry_bring(struct moec_expert_cache *cache, uint32_t key, enum 
     struct moec_cache_entry *entry = &cache->entries[key];
     delist(cache, key);
     entry->tries = 0;
-    entry->is_guessed = list == MOEC_CACHE_GUESSED;
+    entry->is_prefetched = list == MOEC_CACHE_PREFETCHED;
     if (entry->state == MOEC_CACHE_READING)
         entry->is_doomed = false;
     else
@@ -94,9 +94,9 @@ void moec_cache_entry_bring(struct moec_expert_cache *cache, uint32_t key, enum 
 void moec_cache_entry_ask(struct moec_expert_cache *cache, uint32_t key)
 {
     struct moec_cache_entry *entry = &cache->entries[key];
-    moec_cache_counters_of(cache, key)->useful_preloads += entry->is_guessed;
-    entry->is_guessed = false;
-    if (entry->list == MOEC_CACHE_GUESSED || entry->list == MOEC_CACHE_WARMING) {
+    moec_cache_counters_of(cache, key)->useful_preloads += entry->is_prefetched;
+    entry->is_prefetched = false;
+    if (entry->list == MOEC_CACHE_PREFETCHED || entry->list == MOEC_CACHE_WARMING) {
         delist(cache, key);
         enlist(cache, key, MOEC_CACHE_DEMANDED);
     }
@@ -105,7 +105,7 @@ void moec_cache_entry_ask(struct moec_expert_cache *cache, uint32_t key)
 void moec_cache_entry_leave(struct moec_expert_cache *cache, uint32_t key)
 {
     struct moec_cache_entry *entry = &cache->entries[key];
-    count_wasted_guess(cache, key);
+    count_wasted_prefetch(cache, key);
     delist(cache, key);
     if (entry->state == MOEC_CACHE_READING) {
         entry->is_doomed = true;
@@ -130,7 +130,7 @@ void moec_cache_entry_begin(struct moec_expert_cache *cache, uint32_t key)
 static void become_absent(struct moec_expert_cache *cache, uint32_t key)
 {
     struct moec_cache_entry *entry = &cache->entries[key];
-    count_wasted_guess(cache, key);
+    count_wasted_prefetch(cache, key);
     free_slot(cache, key);
     entry->state = MOEC_CACHE_ABSENT;
     entry->is_doomed = false;

@@ -17,7 +17,7 @@
  *  5. FAILED: no slot, in no queue; somebody wishes for it.
  *  6. The residency has it as present exactly when it is QUEUED, READING and not doomed, READY or FAILED.
  *     Code that admits a key there calls bring here, and code that drops it calls leave, under one lock.
- *  7. is_guessed: it is present, came for a guess, and nobody has asked for it since.
+ *  7. is_prefetched: it is present, came for a prefetch, and nobody has asked for it since.
  *
  * No other file writes an entry's state, queue, flags, tries or problem. */
 #ifndef MOEC_RUNTIME_CACHE_ENTRY_H
@@ -42,7 +42,7 @@ enum moec_cache_state {
 enum moec_cache_list {
     MOEC_CACHE_WAITING, /* asked for, and absent: what is demanded leaves no room */
     MOEC_CACHE_DEMANDED,
-    MOEC_CACHE_GUESSED,
+    MOEC_CACHE_PREFETCHED,
     MOEC_CACHE_WARMING,
     MOEC_CACHE_N_LIST,
     MOEC_CACHE_NO_LIST = MOEC_CACHE_N_LIST
@@ -60,7 +60,7 @@ struct moec_cache_entry {
     uint8_t kind;  /* enum moec_cache_list that the read was begun from */
     uint8_t tries; /* that failed */
     bool is_doomed;
-    bool is_guessed;
+    bool is_prefetched;
 };
 
 /* Sessions that want it, now or later in the same answer. */
@@ -95,10 +95,10 @@ void moec_cache_entry_stop_waiting(struct moec_expert_cache *cache, uint32_t key
  */
 void moec_cache_entry_bring(struct moec_expert_cache *cache, uint32_t key, enum moec_cache_list list);
 
-/* A session asks for a present key: one that is queued moves to DEMANDED. Counts a useful guess. */
+/* A session asks for a present key: one that is queued moves to DEMANDED. Counts a useful prefetch. */
 void moec_cache_entry_ask(struct moec_expert_cache *cache, uint32_t key);
 
-/* A key is no longer present: its slot is free, now or at the end of its read. Counts a wasted guess. */
+/* A key is no longer present: its slot is free, now or at the end of its read. Counts a wasted prefetch. */
 void moec_cache_entry_leave(struct moec_expert_cache *cache, uint32_t key);
 
 /* QUEUED with a slot: the loader makes a request for it. */

@@ -43,30 +43,32 @@ static void clocked_expect(struct moec_experts *self, const struct moec_router_a
         clocked->inner->ops->expect(clocked->inner, answer);
 }
 
-static bool clocked_wants_guess(struct moec_experts *self, uint32_t ahead)
+static bool clocked_wants_prefetch(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    return inner->ops->guess != NULL && inner->ops->wants_guess(inner, ahead);
+    return inner->ops->prefetch != NULL && inner->ops->wants_prefetch(inner, ahead);
 }
 
-static void clocked_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
+static void clocked_prefetch(struct moec_experts *self, const struct moec_router_answer *answer,
+                             uint32_t ahead)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    inner->ops->guess(inner, answer, ahead);
+    inner->ops->prefetch(inner, answer, ahead);
 }
 
-static void clocked_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)
+static void clocked_hint(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    if (inner->ops->foresee != NULL)
-        inner->ops->foresee(inner, layer, experts, n);
+    if (inner->ops->hint != NULL)
+        inner->ops->hint(inner, layer, experts, n);
 }
 
-static void clocked_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
+static void clocked_begin_prompt(struct moec_experts *self, uint32_t layer, uint32_t n_tok,
+                                 const bool *is_low)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    if (inner->ops->come != NULL)
-        inner->ops->come(inner, layer, n_tok, is_low);
+    if (inner->ops->begin_prompt != NULL)
+        inner->ops->begin_prompt(inner, layer, n_tok, is_low);
 }
 
 static void clocked_begin(struct moec_experts *self)
@@ -76,11 +78,11 @@ static void clocked_begin(struct moec_experts *self)
         inner->ops->begin(inner);
 }
 
-static void clocked_forgo(struct moec_experts *self, struct moec_expert_request request)
+static void clocked_cancel(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    if (inner->ops->forgo != NULL)
-        inner->ops->forgo(inner, request);
+    if (inner->ops->cancel != NULL)
+        inner->ops->cancel(inner, request);
 }
 
 static bool clocked_ready(struct moec_experts *self, struct moec_expert_request request)
@@ -116,12 +118,12 @@ static enum moec_status clocked_await(struct moec_experts *self, struct moec_exp
 static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .release = clocked_release,
                                                     .expect = clocked_expect,
-                                                    .wants_guess = clocked_wants_guess,
-                                                    .guess = clocked_guess,
-                                                    .foresee = clocked_foresee,
-                                                    .come = clocked_come,
+                                                    .wants_prefetch = clocked_wants_prefetch,
+                                                    .prefetch = clocked_prefetch,
+                                                    .hint = clocked_hint,
+                                                    .begin_prompt = clocked_begin_prompt,
                                                     .begin = clocked_begin,
-                                                    .forgo = clocked_forgo,
+                                                    .cancel = clocked_cancel,
                                                     .is_here = clocked_is_here,
                                                     .ready = clocked_ready,
                                                     .need = clocked_need,

@@ -18,11 +18,11 @@ void moec_cache_evicted(void *context, uint32_t key)
     moec_cache_entry_leave(cache, key);
 }
 
-bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key)
+bool moec_cache_prefetch(struct moec_expert_cache *cache, uint32_t key)
 {
-    if (cache->entries[key].list == MOEC_CACHE_WAITING || !moec_residency_guess(cache->residency, key))
+    if (cache->entries[key].list == MOEC_CACHE_WAITING || !moec_residency_prefetch(cache->residency, key))
         return false;
-    moec_cache_entry_bring(cache, key, MOEC_CACHE_GUESSED);
+    moec_cache_entry_bring(cache, key, MOEC_CACHE_PREFETCHED);
     return true;
 }
 
@@ -84,8 +84,8 @@ static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_dem
 /* Of a prompt: what the next layer will ask for is present as far as there is room. */
 static void read_on(struct moec_expert_cache *cache)
 {
-    for (uint32_t key; (key = moec_passage_next(&cache->passage)) != MOEC_EVICT_NONE;)
-        if (!moec_cache_guess(cache, key))
+    for (uint32_t key; (key = moec_prompt_prefetch_next(&cache->prompt_prefetch)) != MOEC_EVICT_NONE;)
+        if (!moec_cache_prefetch(cache, key))
             return;
 }
 
@@ -139,13 +139,13 @@ static void put_in_order(struct moec_expert_cache *cache, uint32_t ordinal,
         answer->order[i] = answer->active[answer->order[i]];
 }
 
-/* Guesses that nothing has been asked of the device for are taken back when the router has answered. */
-static void cancel_guesses(struct moec_expert_cache *cache)
+/* Prefetches that nothing has been asked of the device for are taken back when the router has answered. */
+static void cancel_prefetches(struct moec_expert_cache *cache)
 {
-    const struct moec_key_list *guessed = &cache->lists[MOEC_CACHE_GUESSED];
+    const struct moec_key_list *prefetched = &cache->lists[MOEC_CACHE_PREFETCHED];
     const struct moec_read_rules rules = moec_cache_read_rules(cache);
-    while (moec_read_takes_guesses_back(&rules) && guessed->n > 0) {
-        const uint32_t key = guessed->oldest;
+    while (moec_read_takes_prefetches_back(&rules) && prefetched->n > 0) {
+        const uint32_t key = prefetched->oldest;
         moec_residency_drop(cache->residency, key);
         moec_cache_entry_leave(cache, key);
     }
@@ -162,23 +162,23 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
     moec_loader_take(cache);
     ask(cache, ordinal, answer->form, answer->active, answer->n_active, answer->n_takers);
-    cancel_guesses(cache);
+    cancel_prefetches(cache);
     if (answer->order != NULL)
         put_in_order(cache, ordinal, answer);
-    cache->is_guessed_out = true;
+    cache->is_prefetched_out = true;
     if (cache->preload != NULL) {
         moec_preload_answer(cache->preload, answer, ordinal, now_ns);
-        cache->is_guessed_out = !moec_preload_knows(cache->preload);
+        cache->is_prefetched_out = !moec_preload_knows(cache->preload);
     }
     if (cache->options.reads_on)
-        moec_passage_answered(&cache->passage, ordinal, answer);
+        moec_prompt_prefetch_answered(&cache->prompt_prefetch, ordinal, answer);
     read_on(cache);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static bool cache_wants_guess(struct moec_experts *self, uint32_t ahead)
+static bool cache_wants_prefetch(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     if (cache->preload == NULL)
@@ -189,42 +189,42 @@ static bool cache_wants_guess(struct moec_experts *self, uint32_t ahead)
     return wants;
 }
 
-/* The preloader guesses behind what the answer asks for: that has found room, or waits for it. */
-static void cache_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
+/* The preloader prefetches behind what the answer asks for: that has found room, or waits for it. */
+static void cache_prefetch(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     (void)pthread_mutex_lock(&cache->lock);
     moec_preload_rank(cache->preload, answer, ahead);
-    cache->is_guessed_out = cache->options.preload_count > 0;
-    if (cache->is_guessed_out)
+    cache->is_prefetched_out = cache->options.preload_count > 0;
+    if (cache->is_prefetched_out)
         for (uint32_t key; (key = moec_preload_next(cache->preload, moec_now_ns())) != MOEC_EVICT_NONE;)
-            (void)moec_cache_guess(cache, key);
+            (void)moec_cache_prefetch(cache, key);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
 /* The layer's answer long before it comes: its experts are read behind what is demanded. */
-static void cache_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)
+static void cache_hint(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     if (cache->preload == NULL || !cache->options.predictor->knows_tokens)
         return;
     (void)pthread_mutex_lock(&cache->lock);
     moec_preload_know(cache->preload, (uint32_t)cache->ordinals[layer], experts, n);
-    cache->is_guessed_out = false;
+    cache->is_prefetched_out = false;
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static void cache_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
+static void cache_begin_prompt(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     if (!cache->options.reads_on)
         return;
     (void)pthread_mutex_lock(&cache->lock);
-    moec_passage_come(&cache->passage, (uint32_t)cache->ordinals[layer], n_tok, is_low);
+    moec_prompt_prefetch_begin(&cache->prompt_prefetch, (uint32_t)cache->ordinals[layer], n_tok, is_low);
     read_on(cache);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
@@ -416,7 +416,7 @@ static void cache_release(struct moec_experts *self, struct moec_expert_request 
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static void cache_forgo(struct moec_experts *self, struct moec_expert_request request)
+static void cache_cancel(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     uint32_t key = 0;
@@ -515,12 +515,12 @@ static void cache_bytes(struct moec_experts *self, struct moec_expert_request re
 const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .release = cache_release,
                                                 .expect = cache_expect,
-                                                .wants_guess = cache_wants_guess,
-                                                .guess = cache_guess,
-                                                .foresee = cache_foresee,
-                                                .come = cache_come,
+                                                .wants_prefetch = cache_wants_prefetch,
+                                                .prefetch = cache_prefetch,
+                                                .hint = cache_hint,
+                                                .begin_prompt = cache_begin_prompt,
                                                 .begin = cache_begin,
-                                                .forgo = cache_forgo,
+                                                .cancel = cache_cancel,
                                                 .borrow = cache_borrow,
                                                 .bytes = cache_bytes,
                                                 .ready = cache_ready,

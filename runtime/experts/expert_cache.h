@@ -5,18 +5,18 @@
  * arena's business (runtime/experts/arena.h), which may have to wait for neighbours at work; when they are
  * read is the loader's (runtime/experts/loader.c):
  *
- *     absent --router's answer, guess--> queued --placed--> reading --checked--> ready <--> held
+ *     absent --router's answer, prefetch--> queued --placed--> reading --checked--> ready <--> held
  *        ^                                  |                 |  | read failed     |
  *        +----------evicted-----------------+---(at its end)--+  +--> failed       |
  *        +-----------------------------------evicted-------------------------------+
  *
  * When a router has answered (expect), all its records are asked for together: what is missing begins to be
  * read at once, up to 32 at a time, and what is there is computed meanwhile. A session that needs a record
- * waits for the device itself; a thread of the cache reads what nobody asked for yet: guesses
+ * waits for the device itself; a thread of the cache reads what nobody asked for yet: prefetches
  * (runtime/policy/schedule/preload.h) and the warm start, one at a time and only while nothing demanded is missing. A
  * key that is evicted while its read is in flight frees its bytes when the read ends. Every read is
  * checked before a record is used; one that fails is tried again, up to three times, and then reported with
- * layer and expert. A guess that fails is forgotten.
+ * layer and expert. A prefetch that fails is forgotten.
  *
  * Several sessions may hold records at once, and no session waits forever. A session waits in acquire (1) for
  * a record that is being read, which ends; or (2) for room, in the order in which all sessions asked. One
@@ -53,7 +53,7 @@ struct moec_cache_form {
     const uint32_t *part_crc32c; /* of a part: struct moec_storage_setup; borrowed until the cache is freed */
 };
 
-/* Zero is a plain cache: least recently used first, no guesses, empty at first. */
+/* Zero is a plain cache: least recently used first, no prefetches, empty at first. */
 struct moec_expert_cache_options {
     uint64_t buffer_bytes; /* of the arena; more than all records need is not allocated */
     uint64_t least_bytes;  /* that it may be shrunk to; 0 = it is not */
@@ -76,10 +76,10 @@ struct moec_expert_cache_options {
     bool is_warm;     /* the buffer is filled at creation, by the frequencies of the bundle's path table, and
                        * the records (form 0) are read in the background */
     bool is_resident; /* the buffer holds every record, and all are read before creation returns */
-    const struct moec_predict_ops *predictor; /* NULL = nothing is guessed */
-    uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
+    const struct moec_predict_ops *predictor; /* NULL = nothing is prefetched */
+    uint32_t preload_count;                   /* prefetches after each answer; 0 = bounded by time */
     uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
-    bool reads_on; /* for prompts, whatever is predicted: runtime/policy/schedule/passage.h */
+    bool reads_on; /* for prompts, whatever is predicted: runtime/policy/schedule/prompt_prefetch.h */
     struct moec_precision preload_precision; /* with a low copy in form 1: by which experts will ask for it */
     /* Of sequences that decide by logical caches, in as many forms: kept while the buffer has room for all of
      * it (runtime/policy/schedule/residency.h); borrowed until freed, or NULL. */
@@ -160,13 +160,13 @@ struct moec_cache_counters {
     uint64_t hits;
     uint64_t late;
     uint64_t misses;
-    uint64_t useful_preloads; /* guessed, and asked for before they left */
-    uint64_t wasted_preloads; /* guessed, and evicted or still present without having been asked for */
+    uint64_t useful_preloads; /* prefetched, and asked for before they left */
+    uint64_t wasted_preloads; /* prefetched, and evicted or still present without having been asked for */
     uint64_t evictions;
     uint64_t n_reads;       /* requests that were answered */
     uint64_t read_bytes;    /* of all reads */
     uint64_t unit_bytes;    /* of these, for pairs of neurons alone */
-    uint64_t preload_bytes; /* of these, for guesses */
+    uint64_t preload_bytes; /* of these, for prefetches */
     uint64_t read_ns;       /* from asking the device until its answer was taken, summed over reads */
     uint64_t stall_ns;      /* sessions waited for records */
     uint64_t busy_ns;       /* of read_ns, while no read was under way that was counted before */

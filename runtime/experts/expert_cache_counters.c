@@ -8,7 +8,7 @@ static struct moec_cache_counters counters_of(const struct moec_expert_cache *ca
     const struct moec_cache_entry *entries = &cache->entries[moec_cache_key(cache, ordinal, form, 0)];
     struct moec_cache_counters counters = cache->counters[ordinal * cache->n_form + form];
     for (uint32_t expert = 0; expert < cache->n_expert; expert++)
-        counters.wasted_preloads += entries[expert].is_guessed;
+        counters.wasted_preloads += entries[expert].is_prefetched;
     return counters;
 }
 

@@ -76,7 +76,7 @@ static struct moec_preload_setup preload_setup(const struct moec_bundle *bundle,
                                        .precision = options->preload_precision};
 }
 
-static bool guesses(const struct moec_expert_cache_options *options)
+static bool prefetches(const struct moec_expert_cache_options *options)
 {
     return options->predictor != NULL && options->predictor != &moec_predict_none;
 }
@@ -95,7 +95,7 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
                 ? policy_of(options)->state_bytes(n_key) + moec_arena_table_bytes(n_key) + MOEC_PAGE_BYTES
                 : 0) +
            n_form * moec_storage_bytes(bundle) + moec_reader_bytes(depth_of(options)) + MOEC_LOADER_BYTES +
-           (guesses(options) ? moec_preload_state_bytes(&setup) : 0) +
+           (prefetches(options) ? moec_preload_state_bytes(&setup) : 0) +
            moec_units_table_bytes(bundle, options);
 }
 
@@ -212,7 +212,7 @@ out:
 static bool view_is_present(void *context, uint32_t key)
 {
     const struct moec_expert_cache *cache = context;
-    return moec_residency_foresee(cache->residency, key);
+    return moec_residency_hint(cache->residency, key);
 }
 
 static uint64_t view_n_bytes_of(void *context, uint32_t key)
@@ -230,7 +230,7 @@ static uint64_t least_bytes_of(const struct moec_expert_cache *cache)
     return least > 0 && least < cache->buffer_bytes ? least : cache->buffer_bytes;
 }
 
-/* Nothing is guessed where everything stays anyway. */
+/* Nothing is prefetched where everything stays anyway. */
 static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t all_bytes,
                                        struct moec_error *err)
 {
@@ -238,14 +238,15 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
     setup.view = (struct moec_preload_view){
         .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = cache};
     cache->options.reads_on = cache->options.reads_on && least_bytes_of(cache) < all_bytes;
-    cache->passage = (struct moec_passage){.setup = {.n_layer = setup.model.n_layer,
-                                                     .n_encoder = setup.model.n_encoder,
-                                                     .n_expert = setup.model.n_expert,
-                                                     .n_form = setup.n_form,
-                                                     .top_k = setup.model.top_k,
-                                                     .paths = setup.model.paths},
-                                           .view = {.is_present = view_is_present, .context = cache}};
-    if (guesses(&cache->options) && least_bytes_of(cache) < all_bytes) {
+    cache->prompt_prefetch =
+        (struct moec_prompt_prefetch){.setup = {.n_layer = setup.model.n_layer,
+                                                .n_encoder = setup.model.n_encoder,
+                                                .n_expert = setup.model.n_expert,
+                                                .n_form = setup.n_form,
+                                                .top_k = setup.model.top_k,
+                                                .paths = setup.model.paths},
+                                      .view = {.is_present = view_is_present, .context = cache}};
+    if (prefetches(&cache->options) && least_bytes_of(cache) < all_bytes) {
         MOEC_TRY(moec_preload_create(&setup, &cache->preload, err));
         cache->experts.wants_choices = true;
         cache->experts.wants_next_gate = cache->options.predictor->needs_next_gate;
@@ -306,7 +307,7 @@ static enum moec_status fill(struct moec_expert_cache *cache, struct moec_error 
         n = moec_residency_warm(cache->residency, keys);
     for (uint32_t key = 0; key < cache->n_key && cache->options.is_resident; key++)
         if (moec_cache_form(cache, key) == 0 && !moec_residency_is_present(cache->residency, key) &&
-            moec_residency_guess(cache->residency, key))
+            moec_residency_prefetch(cache->residency, key))
             keys[n++] = key;
     for (uint32_t i = 0; i < n; i++)
         moec_cache_entry_bring(cache, keys[i], MOEC_CACHE_WARMING);
@@ -432,7 +433,7 @@ enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
     cache->n_form = 1 + options->n_beside;
     cache->n_layer = moec_config_moe_count(&bundle->config);
     cache->n_key = cache->n_layer * cache->n_form * cache->n_expert;
-    cache->is_guessed_out = true;
+    cache->is_prefetched_out = true;
     const enum moec_status status = create_parts(cache, err);
     if (status != MOEC_OK) {
         moec_expert_cache_free(cache);

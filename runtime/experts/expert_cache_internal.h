@@ -14,8 +14,8 @@
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_units.h"
 #include "runtime/policy/evict/key_list.h"
-#include "runtime/policy/schedule/passage.h"
 #include "runtime/policy/schedule/preload.h"
+#include "runtime/policy/schedule/prompt_prefetch.h"
 #include "runtime/policy/schedule/read_order.h"
 #include "runtime/policy/schedule/residency.h"
 #include "runtime/storage/storage.h"
@@ -61,10 +61,10 @@ struct moec_expert_cache {
     struct moec_residency *residency;
     struct moec_arena *arenas[2]; /* of the high and the low copies where these have pools, else the first */
     uint8_t *pool_memory;         /* that both are in, owned; NULL = the first has its own */
-    struct moec_preload *preload; /* NULL = nothing is guessed */
-    struct moec_passage passage;  /* of a prompt; never open without options.reads_on */
-    struct moec_expert_units *units; /* NULL = experts come whole; owned */
-    struct moec_error failure;       /* words for the last record whose bytes were wrong */
+    struct moec_preload *preload; /* NULL = nothing is prefetched */
+    struct moec_prompt_prefetch prompt_prefetch; /* of a prompt; never open without options.reads_on */
+    struct moec_expert_units *units;             /* NULL = experts come whole; owned */
+    struct moec_error failure;                   /* words for the last record whose bytes were wrong */
     uint32_t failure_key;
 
     struct moec_reader *reader;
@@ -83,7 +83,7 @@ struct moec_expert_cache {
     bool is_driven;
     bool is_blocked; /* the next slot finds no place until one is freed or unpinned */
     uint32_t blocked_key;
-    bool is_guessed_out; /* nothing more is worth a guess until the next answer */
+    bool is_prefetched_out; /* nothing more is worth a prefetch until the next answer */
     bool loader_sleeps;
     uint32_t n_waiting;  /* sessions that wait for a read: they begin what is wanted themselves */
     uint32_t n_sleeping; /* sessions that wait for `changed` */
@@ -105,7 +105,7 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
 static inline struct moec_read_rules moec_cache_read_rules(const struct moec_expert_cache *cache)
 {
     return (struct moec_read_rules){.preload_count = cache->options.preload_count,
-                                    .reads_on = moec_passage_is_open(&cache->passage),
+                                    .reads_on = moec_prompt_prefetch_is_open(&cache->prompt_prefetch),
                                     .begins_in_turn = cache->reader->begins_in_turn,
                                     .are_known =
                                         cache->preload != NULL && cache->options.predictor->knows_tokens};
@@ -154,7 +154,7 @@ extern const struct moec_experts_ops moec_cache_ops;
 /* Of a residency (its context is the cache): a key was given up. */
 void moec_cache_evicted(void *context, uint32_t key);
 /* Makes room for what the preloader names and puts it into the queue. */
-bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key);
+bool moec_cache_prefetch(struct moec_expert_cache *cache, uint32_t key);
 
 /* ---- runtime/experts/loader.c ---- */
 
@@ -165,7 +165,7 @@ void moec_loader_stop(struct moec_expert_cache *cache);
 
 /* With the lock held, which they may release meanwhile. */
 
-/* Takes back guesses that the reader has not begun, unless another thread has the reader. */
+/* Takes back prefetches that the reader has not begun, unless another thread has the reader. */
 void moec_loader_cancel(struct moec_expert_cache *cache);
 /* Begins the demanded reads that have been queued, now, in this thread or in the one that has the reader. */
 void moec_loader_begin(struct moec_expert_cache *cache);

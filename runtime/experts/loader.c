@@ -2,9 +2,9 @@
  * runtime/policy/schedule/read_order.h's to say.
  *
  * A computing thread that needs a record waits for the device itself, as with a plain read: a wake-up between
- * device and computation would cost as much as a fast device takes. It hands over the first guesses too,
+ * device and computation would cost as much as a fast device takes. It hands over the first prefetches too,
  * behind what it demands, so that no time passes between. The loader's thread has the reader only when nobody
- * asks for anything: it waits for guesses, makes more, and reads the warm start, one at a time. When a router
+ * asks for anything: it waits for prefetches, makes more, and reads the warm start, one at a time. When a router
  * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. What a
  * prompt will ask of the next layer the session hands over itself, all at once, and takes when it comes
  * there: all processors are computing, and a thread that was woken for each record would take their time. */
@@ -48,9 +48,10 @@ static bool has_work(const struct moec_expert_cache *cache)
     if (demand_is_flying(cache))
         return false;
     if (n_flying(cache) > 0)
-        return !moec_passage_is_open(&cache->passage) || cache->n_free == 0 || cache->reader->holds_back;
+        return !moec_prompt_prefetch_is_open(&cache->prompt_prefetch) || cache->n_free == 0 ||
+               cache->reader->holds_back;
     return !cache->is_blocked &&
-           (!cache->is_guessed_out || lists[MOEC_CACHE_GUESSED].n + lists[MOEC_CACHE_WARMING].n > 0);
+           (!cache->is_prefetched_out || lists[MOEC_CACHE_PREFETCHED].n + lists[MOEC_CACHE_WARMING].n > 0);
 }
 
 void moec_loader_notify(struct moec_expert_cache *cache)
@@ -86,7 +87,7 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
         cache->units == NULL || (list == MOEC_CACHE_WARMING && cache->units->frames == NULL);
     const struct moec_record_place from = (is_whole ? moec_storage_place_of : moec_storage_up_place_of)(
         moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
-    if (list == MOEC_CACHE_GUESSED && moec_passage_is_open(&cache->passage))
+    if (list == MOEC_CACHE_PREFETCHED && moec_prompt_prefetch_is_open(&cache->prompt_prefetch))
         moec_arena_make_hole(moec_cache_arena(cache, key), cache->residency, key);
     if (!place(cache, key))
         return false;
@@ -118,13 +119,13 @@ static void place_demanded(struct moec_expert_cache *cache)
 void moec_loader_cancel(struct moec_expert_cache *cache)
 {
     const struct moec_read_rules rules = moec_cache_read_rules(cache);
-    if (cache->is_driven || !moec_read_takes_guesses_back(&rules))
+    if (cache->is_driven || !moec_read_takes_prefetches_back(&rules))
         return;
     for (uint32_t i = 0; i < cache->depth; i++) {
         struct moec_cache_read *read = &cache->reads[i];
         const uint32_t key = (uint32_t)read->read.tag;
         const struct moec_cache_entry *entry = &cache->entries[key];
-        if (!read->is_flying || entry->kind != MOEC_CACHE_GUESSED || moec_cache_is_demanded(entry) ||
+        if (!read->is_flying || entry->kind != MOEC_CACHE_PREFETCHED || moec_cache_is_demanded(entry) ||
             !cache->reader->ops->cancel(cache->reader, &read->read))
             continue;
         read->is_flying = false;
@@ -150,55 +151,55 @@ static void choose_demanded(struct moec_expert_cache *cache, struct batch *batch
 }
 
 /* Whatever the preloader finds worth reading now, as far as there is room for it. */
-static void guess_next(struct moec_expert_cache *cache)
+static void prefetch_next(struct moec_expert_cache *cache)
 {
-    while (cache->lists[MOEC_CACHE_GUESSED].n == 0 && !cache->is_guessed_out) {
+    while (cache->lists[MOEC_CACHE_PREFETCHED].n == 0 && !cache->is_prefetched_out) {
         const uint32_t key = moec_preload_next_behind(cache->preload, moec_now_ns(), n_flying(cache));
-        cache->is_guessed_out = key == MOEC_EVICT_NONE;
+        cache->is_prefetched_out = key == MOEC_EVICT_NONE;
         if (key != MOEC_EVICT_NONE)
-            (void)moec_cache_guess(cache, key);
+            (void)moec_cache_prefetch(cache, key);
     }
 }
 
-static uint32_t n_guesses_flying(const struct moec_expert_cache *cache)
+static uint32_t n_prefetches_flying(const struct moec_expert_cache *cache)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < cache->depth; i++) {
         const struct moec_cache_read *read = &cache->reads[i];
         const struct moec_cache_entry *entry = &cache->entries[read->read.tag];
-        n += read->is_flying && entry->kind == MOEC_CACHE_GUESSED && !moec_cache_is_demanded(entry);
+        n += read->is_flying && entry->kind == MOEC_CACHE_PREFETCHED && !moec_cache_is_demanded(entry);
     }
     return n;
 }
 
-/* One guess, where there is one worth it. */
-static bool take_guess(struct moec_expert_cache *cache, struct batch *batch)
+/* One prefetch, where there is one worth it. */
+static bool take_prefetch(struct moec_expert_cache *cache, struct batch *batch)
 {
-    guess_next(cache);
-    if (cache->lists[MOEC_CACHE_GUESSED].n == 0 || !take(cache, MOEC_CACHE_GUESSED, batch))
+    prefetch_next(cache);
+    if (cache->lists[MOEC_CACHE_PREFETCHED].n == 0 || !take(cache, MOEC_CACHE_PREFETCHED, batch))
         return false;
     struct moec_cache_read *read = batch->reads[batch->n - 1];
     read->is_measurable = read->is_alone; /* or part of its latency may have passed while it waited */
     return true;
 }
 
-/* Chooses guesses and the warm start, behind the demanded reads. */
+/* Chooses prefetches and the warm start, behind the demanded reads. */
 static void choose_others(struct moec_expert_cache *cache, bool is_idle, struct batch *batch)
 {
     const struct moec_read_rules rules = moec_cache_read_rules(cache);
     const struct moec_key_list *lists = cache->lists;
     struct moec_read_moment moment = {.n_demanded = lists[MOEC_CACHE_DEMANDED].n,
-                                      .n_guess_flying = n_guesses_flying(cache),
-                                      .has_guess = true,
+                                      .n_prefetch_flying = n_prefetches_flying(cache),
+                                      .has_prefetch = true,
                                       .is_idle = is_idle,
                                       .is_hurried = cache->n_hurried > 0};
     while (cache->n_free > 0 && !cache->is_blocked) {
         moment.n_flying = n_flying(cache);
         moment.n_warming = lists[MOEC_CACHE_WARMING].n;
         switch (moec_read_next(&rules, &moment)) {
-        case MOEC_READ_GUESS:
-            moment.has_guess = take_guess(cache, batch);
-            moment.n_guess_flying += moment.has_guess;
+        case MOEC_READ_PREFETCH:
+            moment.has_prefetch = take_prefetch(cache, batch);
+            moment.n_prefetch_flying += moment.has_prefetch;
             break;
         case MOEC_READ_WARMING:
             (void)take(cache, MOEC_CACHE_WARMING, batch);
@@ -235,7 +236,7 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
     const uint32_t key = (uint32_t)read->read.tag;
     const struct moec_cache_entry *entry = &cache->entries[key];
     struct moec_cache_counters *counters = moec_cache_counters_of(cache, key);
-    const bool is_preload = !read->is_units && entry->kind == MOEC_CACHE_GUESSED;
+    const bool is_preload = !read->is_units && entry->kind == MOEC_CACHE_PREFETCHED;
     const bool is_demand = read->is_units || entry->kind == MOEC_CACHE_DEMANDED;
     const uint64_t begun_ns = read->read.begun_ns, done_ns = read->read.done_ns;
     counters->read_ns += done_ns > begun_ns ? done_ns - begun_ns : 0;
@@ -253,7 +254,7 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
                      key, read->read.n_bytes, begun_ns, done_ns);
 }
 
-/* A guess that fails is forgotten. */
+/* A prefetch that fails is forgotten. */
 static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read, enum moec_status check,
                    const struct moec_error *words)
 {
@@ -373,7 +374,7 @@ static void drive(struct moec_expert_cache *cache, const struct batch *batch, en
     struct arrivals arrivals = {.n = 0};
     cache->is_driven = true;
     reader->n_needed = then != GO_ON ? needed_count(cache) : 0;
-    reader->stays_awake = then == WAIT_AWAKE;
+    reader->spins = then == WAIT_AWAKE;
     (void)pthread_mutex_unlock(&cache->lock);
     for (uint32_t i = 0; i < batch->n; i++) {
         reader->has_more = i + 1 < batch->n;
@@ -440,7 +441,7 @@ void moec_loader_wait(struct moec_expert_cache *cache)
         if (cache->is_blocked && moec_residency_shrink(cache->residency, cache->blocked_key))
             return;
     } else if (cache->keeps_expected && demand_is_flying(cache)) {
-        /* The loader waits asleep, for what was a guess when it began: it leaves the reader to this thread.
+        /* The loader waits asleep, for what was a prefetch when it began: it leaves the reader to this thread.
          */
         cache->reader->ops->wake(cache->reader);
     }

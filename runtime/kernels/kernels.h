@@ -26,15 +26,15 @@
 #include "formats/base/elementary.h"
 #include "formats/model/dense.h"
 
-#define MOEC_LANES       16       /* partial sums of a dot product */
-#define MOEC_SUM_CHUNK   64       /* neurons or positions in a chunk of a weighted sum */
-#define MOEC_FEW_TOKENS  3        /* the most whose weights need never be written decoded */
-#define MOEC_LAID_TOKENS 48       /* the fewest tokens that are laid */
-#define MOEC_LAID_ROWS   32       /* rows that these are multiplied with at once */
-#define MOEC_LAID_MANY   256      /* as many leave the second-level cache: they pass for twice the rows */
-#define MOEC_LAID_PAD    48       /* floats behind each of their 16 slices: other places of caches */
-#define MOEC_F16_MOST    65504.0f /* the largest F16 */
-#define MOEC_INT8_MOST   (127 * MOEC_F16_MOST) /* what a code of 127 stands for at most */
+#define MOEC_LANES             16  /* partial sums of a dot product */
+#define MOEC_SUM_CHUNK         64  /* neurons or positions in a chunk of a weighted sum */
+#define MOEC_FEW_TOKENS        3   /* the most whose weights need never be written decoded */
+#define MOEC_TRANSPOSED_TOKENS 48  /* the fewest tokens that are laid */
+#define MOEC_TRANSPOSED_ROWS   32  /* rows that these are multiplied with at once */
+#define MOEC_TRANSPOSED_MANY   256 /* as many leave the second-level cache: they pass for twice the rows */
+#define MOEC_TRANSPOSED_PAD    48  /* floats behind each of their 16 slices: other places of caches */
+#define MOEC_F16_MOST          65504.0f              /* the largest F16 */
+#define MOEC_INT8_MOST         (127 * MOEC_F16_MOST) /* what a code of 127 stands for at most */
 
 /* Rows of keys or values: those of n_heads heads side by side, each a row of `dim` numbers, a multiple of 32,
  * by itself. */
@@ -70,14 +70,14 @@ struct moec_kernels {
     void (*dot_tokens)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
                        size_t x_stride, uint32_t n_tok, float *room, float *y, size_t y_stride);
 
-    /* Many tokens, MOEC_LAID_TOKENS at least, laid once as this set's dot_laid takes them: n_tok *
-     * moec_lanes_padded(k) floats, from rows that are zero from k to there. NULL, and dot_laid too, in sets
+    /* Many tokens, MOEC_TRANSPOSED_TOKENS at least, laid once as this set's dot_transposed takes them: n_tok *
+     * moec_lanes_padded(k) floats, from rows that are zero from k to there. NULL, and dot_transposed too, in sets
      * with too few registers for it: dot_tokens is then best for all. */
-    void (*lay_tokens)(const float *const *rows, uint32_t n_tok, uint32_t k, float *laid);
+    void (*transpose_tokens)(const float *const *rows, uint32_t n_tok, uint32_t k, float *transposed);
     /* dot_tokens of tokens that are laid, where moec_kernels_decode_parts; `room` is for
-     * moec_laid_room_floats of n_rows rows, or of moec_laid_rows where these are fewer. */
-    void (*dot_laid)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *laid,
-                     uint32_t n_tok, float *room, float *y, size_t y_stride);
+     * moec_transposed_room_floats of n_rows rows, or of moec_transposed_rows where these are fewer. */
+    void (*dot_transposed)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                           const float *transposed, uint32_t n_tok, float *room, float *y, size_t y_stride);
 
     /* One chunk of a weighted sum: y[t][c] = sum over n < n_rows of h[t][n] * w[n][c], n_rows <=
      * MOEC_SUM_CHUNK, for c < columns (columns need not be a multiple of anything; w rows are readable to the
@@ -166,17 +166,17 @@ static inline size_t moec_lanes_padded(size_t n)
     return (n + MOEC_LANES - 1) / MOEC_LANES * MOEC_LANES;
 }
 
-/* The most rows that dot_laid decodes at once. */
-static inline uint32_t moec_laid_rows(uint32_t n_tok)
+/* The most rows that dot_transposed decodes at once. */
+static inline uint32_t moec_transposed_rows(uint32_t n_tok)
 {
-    return n_tok < MOEC_LAID_MANY ? MOEC_LAID_ROWS : 2 * MOEC_LAID_ROWS;
+    return n_tok < MOEC_TRANSPOSED_MANY ? MOEC_TRANSPOSED_ROWS : 2 * MOEC_TRANSPOSED_ROWS;
 }
 
-/* Floats of room that dot_laid needs for as many rows of K weights. */
-static inline size_t moec_laid_room_floats(uint32_t n_rows, size_t k)
+/* Floats of room that dot_transposed needs for as many rows of K weights. */
+static inline size_t moec_transposed_room_floats(uint32_t n_rows, size_t k)
 {
-    return (n_rows + MOEC_LAID_ROWS - 1) / MOEC_LAID_ROWS *
-           (MOEC_LAID_ROWS * moec_lanes_padded(k) + MOEC_LANES * MOEC_LAID_PAD);
+    return (n_rows + MOEC_TRANSPOSED_ROWS - 1) / MOEC_TRANSPOSED_ROWS *
+           (MOEC_TRANSPOSED_ROWS * moec_lanes_padded(k) + MOEC_LANES * MOEC_TRANSPOSED_PAD);
 }
 
 /* Canonical F32 functions, as in the kernels (runtime/kernels/kernels_exp.c). */

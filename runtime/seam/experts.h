@@ -126,28 +126,28 @@ struct moec_experts_ops {
     void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
 
     /* Optional (NULL, both): whether the source would now predict what the MoE layer so many ahead needs,
-     * asked after expect for the next one (1), and after each guess for the one behind it; and if so the same
+     * asked after expect for the next one (1), and after each prefetch for the one behind it; and if so the same
      * answer with the gates up to that layer and next_learned, where the source wants them. */
-    bool (*wants_guess)(struct moec_experts *self, uint32_t ahead);
-    void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead);
+    bool (*wants_prefetch)(struct moec_experts *self, uint32_t ahead);
+    void (*prefetch)(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead);
 
     /* Optional (NULL): the tokens that are about to pass the layers will ask for these experts of a layer
      * that routes by token (increasing, n of them, in form 0). Called before the first layer, in the order of
-     * the layers; takes the place of what was foreseen for the layer before. A streaming source may read them
+     * the layers; takes the place of what was hinted for the layer before. A streaming source may read them
      * ahead. */
-    void (*foresee)(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n);
+    void (*hint)(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n);
 
     /* Optional (NULL): so many tokens begin to pass the layers, and come to this MoE layer first. `is_low`
      * (n_expert) names experts that they will take in form 1, NULL: none; it stays as it is until the layer's
      * answer. */
-    void (*come)(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low);
+    void (*begin_prompt)(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low);
 
     /* Optional (NULL): a sequence begins, or another input of an encoder. */
     void (*begin)(struct moec_experts *self);
 
     /* Optional (NULL): an expert that was expected will not be acquired after all, because another one could
      * not be. (The one whose acquire failed is not expected any more.) */
-    void (*forgo)(struct moec_experts *self, struct moec_expert_request request);
+    void (*cancel)(struct moec_experts *self, struct moec_expert_request request);
 
     /* Optional (NULL: none) of a source whose weights are in a backend's memory: whether those of a held
      * expert are in the process's all the same, to be computed with there. */
@@ -185,7 +185,7 @@ struct moec_experts {
     uint32_t max_held;
     uint32_t n_form;         /* forms that may be asked for; 0 and 1 mean form 0 alone */
     bool wants_choices;      /* answers carry experts, weights, last_experts and last_weights */
-    bool wants_next_gate;    /* answers that are to be guessed from carry next_gate and later_gates */
+    bool wants_next_gate;    /* answers that are to be prefetched from carry next_gate and later_gates */
     bool wants_next_learned; /* and next_learned */
     bool gives_parts;        /* gate and down rows are there after need and await alone */
 };

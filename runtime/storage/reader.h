@@ -79,7 +79,7 @@ struct moec_reader {
     uint32_t n_needed;
     /* Set by the caller before wait: this thread has nothing else to do, and computes what comes. wait then
      * watches for it awake, up to MOEC_READER_AWAKE_NS, where the reader can. */
-    bool stays_awake;
+    bool spins;
     /* Set by the reader: it will begin requests when somebody submits or waits, not before. */
     bool holds_back;
     bool begins_in_turn;   /* a request begins when the one before it is done, and can be cancelled before */

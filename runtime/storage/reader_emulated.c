@@ -136,7 +136,7 @@ static void sleep_until(struct emulated_reader *self, uint64_t until_ns)
 static void wait_until(struct emulated_reader *self, uint64_t now_ns, uint64_t until_ns)
 {
     const uint64_t wait_ns = until_ns - now_ns;
-    if (self->base.stays_awake && wait_ns < MOEC_READER_AWAKE_NS)
+    if (self->base.spins && wait_ns < MOEC_READER_AWAKE_NS)
         while (!atomic_load(&self->is_woken) && moec_read_watch(until_ns))
             continue;
     else if (wait_ns > self->lead_ns)
@@ -224,7 +224,7 @@ static void wait_for_last(struct emulated_reader *self, uint64_t now_ns)
 static struct moec_read *emulated_wait(struct moec_reader *base)
 {
     struct emulated_reader *self = (struct emulated_reader *)base;
-    self->under->stays_awake = base->stays_awake;
+    self->under->spins = base->spins;
     while (!atomic_exchange(&self->is_woken, false)) {
         uint64_t now_ns = moec_now_ns();
         advance(self, now_ns);

@@ -5,7 +5,7 @@
 #include "formats/base/bytes.h"
 #include "formats/bundle/bundle_predictor.h"
 #include "formats/bundle/section_pieces.h"
-#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/context/learned_predictor.h"
 #include "runtime/kernels/kernels.h"
 
 #include <fcntl.h>
@@ -108,15 +108,16 @@ static void use_predictor(const struct moec_bundle *bundle)
 {
     const uint32_t none = UINT32_MAX;
     struct moec_expert_predictor predictor;
-    struct moec_guesser *guesser = NULL;
+    struct moec_learned_predictor *learned_predictor = NULL;
     float *input = calloc(bundle->config.n_embd, sizeof *input);
     if (moec_bundle_load_predictor(bundle, &predictor, NULL) != MOEC_OK)
         abort(); /* the bundle has opened */
-    if (input != NULL && predictor.n_layer > 0 && moec_guesser_create(&predictor, &guesser, NULL) == MOEC_OK)
+    if (input != NULL && predictor.n_layer > 0 &&
+        moec_learned_predictor_create(&predictor, &learned_predictor, NULL) == MOEC_OK)
         for (uint32_t s = 0; s < predictor.n_layer; s++)
-            (void)moec_guesser_batch(guesser, moec_kernels_best(), s, 1, input, bundle->config.n_embd, &none,
-                                     1, 1);
-    free(guesser);
+            (void)moec_learned_predictor_batch(learned_predictor, moec_kernels_best(), s, 1, input,
+                                               bundle->config.n_embd, &none, 1, 1);
+    free(learned_predictor);
     free(input);
     moec_expert_predictor_release(&predictor);
 }

@@ -63,7 +63,7 @@ static void look_at(const struct moec_expert_cache *cache, uint32_t key, struct 
     if (state == MOEC_CACHE_FAILED)
         hold_true(seen, !has_slot && !is_listed && moec_cache_wishes(entry) > 0, "5: failed", key);
     hold_true(seen, moec_residency_is_present(cache->residency, key) == is_present, "6: present", key);
-    hold_true(seen, is_present || !entry->is_guessed, "7: guessed", key);
+    hold_true(seen, is_present || !entry->is_prefetched, "7: guessed", key);
 }
 
 static void merge(struct seen *seen, const struct seen *more)
@@ -115,15 +115,15 @@ static void run_answer(struct session *session)
     const struct moec_router_answer answer = {
         .layer = layer, .n_tok = 2, .active = active, .n_active = n, .order = order};
     source->ops->expect(source, &answer);
-    if (source->ops->wants_guess(source, 1))
-        source->ops->guess(source, &answer, 1);
+    if (source->ops->wants_prefetch(source, 1))
+        source->ops->prefetch(source, &answer, 1);
     for (uint32_t i = 0; i < n; i++) {
         struct moec_mlp mlp;
         struct moec_error err = {0};
         if (source->ops->acquire(source, moec_expert_request_of(layer, order[i]), &mlp, &err) != MOEC_OK) {
             session->n_failed++;
             for (i++; i < n; i++)
-                source->ops->forgo(source, moec_expert_request_of(layer, order[i]));
+                source->ops->cancel(source, moec_expert_request_of(layer, order[i]));
             return;
         }
         if (random_u32(&session->random) % 4 == 0)

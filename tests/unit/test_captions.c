@@ -404,7 +404,7 @@ static void test_captions__of_margins_and_paths(void **state)
           LIST("Half of the tokens", "fifth"));
 }
 
-static void test_captions__of_what_is_foreseen(void **state)
+static void test_captions__of_what_is_hinted(void **state)
 {
     (void)state;
     const struct moec_study_axis ranks[] = {layer_axis(), study_axis("activation_rank", 4, NULL, NULL)};
@@ -493,7 +493,7 @@ int main(void)
         cmocka_unit_test(test_captions__of_mixed_plans),
         cmocka_unit_test(test_captions__of_layers_of_routers),
         cmocka_unit_test(test_captions__of_margins_and_paths),
-        cmocka_unit_test(test_captions__of_what_is_foreseen),
+        cmocka_unit_test(test_captions__of_what_is_hinted),
         cmocka_unit_test(test_captions__of_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

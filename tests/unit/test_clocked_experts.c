@@ -48,7 +48,7 @@ static void slow_expect(struct moec_experts *self, const struct moec_router_answ
     ((struct slow *)self)->n_expected += answer->n_active;
 }
 
-static void slow_forgo(struct moec_experts *self, struct moec_expert_request request)
+static void slow_cancel(struct moec_experts *self, struct moec_expert_request request)
 {
     ((struct slow *)self)->n_forgone += request.layer + request.expert;
 }
@@ -104,7 +104,7 @@ static void test_clocked_experts__operations_are_passed_on(void **state)
     static const struct moec_experts_ops ops = {.acquire = slow_acquire,
                                                 .release = slow_release,
                                                 .expect = slow_expect,
-                                                .forgo = slow_forgo,
+                                                .cancel = slow_cancel,
                                                 .ready = slow_ready};
     struct slow slow = {.experts = {.ops = &ops, .wants_choices = true}};
     struct moec_clocked_experts clocked;
@@ -115,14 +115,14 @@ static void test_clocked_experts__operations_are_passed_on(void **state)
     moec_clocked_experts_begin(&clocked);
     answer_layer(source, 2);
     source->ops->release(source, moec_expert_request_of(2, 1));
-    source->ops->forgo(source, moec_expert_request_of(0, 3));
+    source->ops->cancel(source, moec_expert_request_of(0, 3));
     assert_int_equal(slow.n_expected, 1);
     assert_int_equal(slow.n_released, 3);
     assert_int_equal(slow.n_forgone, 3);
     assert_false(source->ops->ready(source, moec_expert_request_of(0, 1)));
     slow.is_ready = true;
     assert_true(source->ops->ready(source, moec_expert_request_of(0, 1)));
-    assert_false(source->ops->wants_guess(source, 1)); /* as the source behind it has none */
+    assert_false(source->ops->wants_prefetch(source, 1)); /* as the source behind it has none */
 }
 
 int main(void)

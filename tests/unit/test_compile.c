@@ -431,7 +431,7 @@ static void test_compile__forecasts_fall_with_the_scope(void **state)
     double before = INFINITY;
     uint64_t bytes_before = UINT64_MAX;
     for (options.scope = 0; options.scope < MOEC_COMPILE_SCOPES; options.scope++) {
-        const struct moec_compile_forecast forecast = moec_compile_foresee(&request);
+        const struct moec_compile_forecast forecast = moec_compile_estimate(&request);
         double sum = 0;
         for (uint32_t i = 0; i < forecast.n_phase; i++)
             sum += forecast.phases[i].windows + forecast.phases[i].weights / forecast.window_multiply_adds;
@@ -447,7 +447,7 @@ static void test_compile__forecasts_fall_with_the_scope(void **state)
         config.layer_kind[layer] = config.layer_kind[n_layer - 1];
     config.n_layer = 48;
     config.n_expert = 128;
-    assert_true(384 + moec_compile_foresee(&request).windows <= 2900);
+    assert_true(384 + moec_compile_estimate(&request).windows <= 2900);
 }
 
 int main(void)

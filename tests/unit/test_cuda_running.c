@@ -170,7 +170,7 @@ static void sum_scalar(const float *h, const float *s, uint32_t n, float *out)
 }
 
 /* One token passes one head's matrix by the scalar set. */
-static void pass_scalar(const struct moec_cuda_passage *of, uint32_t head, float *row, float *s)
+static void pass_scalar(const struct moec_cuda_recurrence *of, uint32_t head, float *row, float *s)
 {
     const uint32_t dim = of->key_dim;
     const float *q = row + of->queries + (size_t)(head / 2) * dim,
@@ -199,21 +199,21 @@ static void check_passage(uint32_t key_dim, bool is_space, bool has_channels)
     struct states *states = make_states(n_state);
     for (size_t i = OFFSET; i < n_state; i++)
         states->past[i] = (i - OFFSET) % VALUE_STRIDE >= VALUE_DIM ? 0 : states->past[i];
-    struct moec_cuda_passage passage = {.states = states->device,
-                                        .n_state = SEQUENCES,
-                                        .n_head = HEADS,
-                                        .n_key_head = KEY_HEADS,
-                                        .key_dim = key_dim,
-                                        .value_dim = VALUE_DIM,
-                                        .n_decay = n_decay,
-                                        .state_offset = OFFSET,
-                                        .keys = n_keys,
-                                        .values = 2 * (size_t)n_keys,
-                                        .rates = 2 * (size_t)n_keys + HEADS * VALUE_DIM,
-                                        .decays = 2 * (size_t)n_keys + HEADS * VALUE_DIM + HEADS,
-                                        .skip = is_space ? skip : NULL};
-    passage.stride = passage.decays + HEADS * (size_t)n_decay + 1;
-    const size_t n = states->n_rows * passage.stride;
+    struct moec_cuda_recurrence recurrence = {.states = states->device,
+                                              .n_state = SEQUENCES,
+                                              .n_head = HEADS,
+                                              .n_key_head = KEY_HEADS,
+                                              .key_dim = key_dim,
+                                              .value_dim = VALUE_DIM,
+                                              .n_decay = n_decay,
+                                              .state_offset = OFFSET,
+                                              .keys = n_keys,
+                                              .values = 2 * (size_t)n_keys,
+                                              .rates = 2 * (size_t)n_keys + HEADS * VALUE_DIM,
+                                              .decays = 2 * (size_t)n_keys + HEADS * VALUE_DIM + HEADS,
+                                              .skip = is_space ? skip : NULL};
+    recurrence.stride = recurrence.decays + HEADS * (size_t)n_decay + 1;
+    const size_t n = states->n_rows * recurrence.stride;
     float *want = guarded(n), *got = guarded(n);
     for (size_t i = 0; i < n; i++)
         want[i] = got[i] = random_float(KIND_ORDINARY) * 0.5f;
@@ -227,12 +227,12 @@ static void check_passage(uint32_t key_dim, bool is_space, bool has_channels)
             if (sequence->state_copy != NULL && t == sequence->n_before_copy)
                 memcpy(copied + OFFSET, wanted[s] + OFFSET, (n_state - OFFSET) * sizeof *copied);
             for (uint32_t head = 0; head < HEADS; head++)
-                pass_scalar(&passage, head, want + (sequence->first_row + t) * passage.stride,
+                pass_scalar(&recurrence, head, want + (sequence->first_row + t) * recurrence.stride,
                             wanted[s] + OFFSET + (size_t)head * key_dim * VALUE_STRIDE);
         }
     }
-    passage.x = got;
-    moec_cuda_passage_run(NULL, &passage);
+    recurrence.x = got;
+    moec_cuda_recurrence_run(NULL, &recurrence);
     expect_same(want, got, n, "the GPU", "values");
     expect_same(wanted[0], states->out[0], SEQUENCES * MAX_STATE, "the GPU", "states");
     expect_same(copied, states->copy, MAX_STATE, "the GPU", "a state's copy");

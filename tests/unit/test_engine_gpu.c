@@ -448,7 +448,7 @@ static void both_limits_hold(void **state)
     struct moert_options options = options_of(NULL, 0);
     struct moert_floor least = {0};
     struct moert_error wrong = {0};
-    uint64_t n_guess = 0;
+    uint64_t n_prefetch = 0;
     options.predict = "gate";
     options.preload_count = 2;
     options.device = "cuda";
@@ -470,11 +470,11 @@ static void both_limits_hold(void **state)
         assert_true(info.vram_bytes <= options.vram_bytes && counts.peak_bytes <= info.vram_bytes);
         assert_true(counts.peak_pinned_bytes <= options.memory_bytes - info.base_bytes);
         assert_true(counts.peak_pinned_bytes >= info.expert_buffer_bytes);
-        n_guess += moert_engine_pool_stats(engine).useful_guesses;
+        n_prefetch += moert_engine_pool_stats(engine).useful_guesses;
         moert_session_free(session);
         moert_engine_close(engine);
     }
-    assert_true(n_guess > 0);
+    assert_true(n_prefetch > 0);
     free(logits);
 }
 

@@ -172,14 +172,14 @@ static void test_evict__guesses_do_not_count(void **state)
     (void)state;
     struct moec_evict *policy = make(&moec_evict_lfu, NULL);
     policy->ops->inserted(policy, 0);
-    policy->ops->guessed(policy, 1);
+    policy->ops->prefetched(policy, 1);
     assert_int_equal(victim(policy), 1); /* younger, and used less */
     policy->ops->used(policy, 1);
     assert_int_equal(victim(policy), 0);
     policy->ops->removed(policy, 0);
     policy->ops->removed(policy, 1);
-    policy->ops->guessed(policy, 0);
-    policy->ops->guessed(policy, 1);
+    policy->ops->prefetched(policy, 0);
+    policy->ops->prefetched(policy, 1);
     assert_int_equal(victim(policy), 0); /* one use each is remembered: the older goes */
     policy->ops->destroy(policy);
 }
@@ -189,12 +189,12 @@ static void test_evict__lru_gives_up_wrong_guesses_first(void **state)
 {
     (void)state;
     struct moec_evict *policy = make(&moec_evict_lru, NULL);
-    policy->ops->guessed(policy, 5);
+    policy->ops->prefetched(policy, 5);
     assert_int_equal(victim(policy), 5);
     policy->ops->inserted(policy, 0);
     policy->ops->inserted(policy, 1);
-    policy->ops->guessed(policy, 2);
-    policy->ops->guessed(policy, 3);
+    policy->ops->prefetched(policy, 2);
+    policy->ops->prefetched(policy, 3);
     policy->ops->used(policy, 2);
     assert_int_equal(victim(policy), 3);
     policy->ops->removed(policy, 3);

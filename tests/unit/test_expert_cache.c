@@ -226,7 +226,8 @@ static void test_expert_cache__reads_on_for_a_prompt(void **state)
             const bool is_ahead = reads_on != 0 && n_tok > 1;
             assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
             for (int turn = 0; turn < 3; turn++) {
-                moec_expert_cache_experts(cache)->ops->come(moec_expert_cache_experts(cache), 0, n_tok, NULL);
+                moec_expert_cache_experts(cache)->ops->begin_prompt(moec_expert_cache_experts(cache), 0,
+                                                                    n_tok, NULL);
                 take_layer(f, cache, 0, n_tok);
                 take_layer(f, cache, 1, n_tok);
             }

@@ -343,7 +343,7 @@ static void test_expert_forms__answers_are_for_a_form(void **state)
     source->ops->expect(source, &answer);
     for (uint32_t i = 0; i < 2; i++)
         use(f, cache, 1, N_EXPERT + active[i]);
-    source->ops->forgo(source, request_of(1, N_EXPERT + 9));
+    source->ops->cancel(source, request_of(1, N_EXPERT + 9));
     assert_false(source->ops->ready(source, request_of(0, N_EXPERT + 2)));
     assert_true(source->ops->ready(source, request_of(0, N_EXPERT + 5)));
     assert_true(source->ops->ready(source, request_of(1, N_EXPERT + 2)));

@@ -9,7 +9,7 @@
 #include "formats/bundle/bundle_predictor.h"
 #include "profiler/common/random.h"
 #include "runtime/engine/mode.h"
-#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/context/learned_predictor.h"
 
 #include <math.h>
 
@@ -218,7 +218,7 @@ static void test_expert_predictor__guesses_are_its_probabilities(void **state)
     sample_make(&sample, 3, 8, 4, 1);
     const struct moec_config *config = &sample.config;
     struct moec_expert_predictor predictor = predictor_make(config);
-    struct moec_guesser *guesser = NULL;
+    struct moec_learned_predictor *learned_predictor = NULL;
     float input[256] = {0}, first[64];
     const uint32_t k = config->top_k, n_expert = config->n_expert;
     uint32_t chosen[8];
@@ -226,7 +226,7 @@ static void test_expert_predictor__guesses_are_its_probabilities(void **state)
         input[i] = drawn(&random);
     for (uint32_t i = 0; i < k; i++)
         chosen[i] = i == 0 ? n_expert : i; /* the first is no expert */
-    assert_ok(moec_guesser_create(&predictor, &guesser, &err), err);
+    assert_ok(moec_learned_predictor_create(&predictor, &learned_predictor, &err), err);
     for (uint32_t s = 0; s + 1 < predictor.n_layer; s++) {
         double logits[64];
         float marked[256];
@@ -234,23 +234,24 @@ static void test_expert_predictor__guesses_are_its_probabilities(void **state)
         for (uint32_t i = 1; i < k; i++)
             marked[config->n_embd + chosen[i]] = 1;
         logits_directly(&predictor.layers[s], marked, logits);
-        moec_guesser_token(guesser, &moec_kernels_scalar, s, input, chosen, k);
-        memcpy(first, guesser->scores, n_expert * sizeof *first);
+        moec_learned_predictor_token(learned_predictor, &moec_kernels_scalar, s, input, chosen, k);
+        memcpy(first, learned_predictor->scores, n_expert * sizeof *first);
         for (size_t set = 0; kernel_set(set) != NULL; set++) {
-            moec_guesser_token(guesser, kernel_set(set), s, input, chosen, k);
-            assert_memory_equal(first, guesser->scores, n_expert * sizeof *first);
+            moec_learned_predictor_token(learned_predictor, kernel_set(set), s, input, chosen, k);
+            assert_memory_equal(first, learned_predictor->scores, n_expert * sizeof *first);
         }
         for (uint32_t e = 0; e < n_expert; e++)
             assert_true(fabs((double)first[e] - 1 / (1 + exp(-logits[e]))) < 1e-4);
-        assert_true(moec_guesser_batch(guesser, &moec_kernels_scalar, s, 1, input, 256, chosen, k, n_expert));
+        assert_true(moec_learned_predictor_batch(learned_predictor, &moec_kernels_scalar, s, 1, input, 256,
+                                                 chosen, k, n_expert));
         for (uint32_t e = 0; e < n_expert; e++) {
-            assert_true(guesser->list[e].score == first[guesser->list[e].expert]);
-            assert_true(e == 0 || guesser->list[e].score <= guesser->list[e - 1].score);
+            assert_true(learned_predictor->list[e].score == first[learned_predictor->list[e].expert]);
+            assert_true(e == 0 || learned_predictor->list[e].score <= learned_predictor->list[e - 1].score);
         }
     }
-    assert_false(moec_guesser_batch(guesser, &moec_kernels_scalar, predictor.n_layer - 1, 1, input, 256,
-                                    chosen, k, n_expert));
-    free(guesser);
+    assert_false(moec_learned_predictor_batch(learned_predictor, &moec_kernels_scalar, predictor.n_layer - 1,
+                                              1, input, 256, chosen, k, n_expert));
+    free(learned_predictor);
     moec_expert_predictor_release(&predictor);
     sample_release(&sample);
 }

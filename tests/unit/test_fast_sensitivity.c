@@ -95,29 +95,29 @@ static void test_fast_sensitivity__ranks_experts_like_the_exact_one(void **state
         assert_memory_equal(exact.uniform[u].kl, fast.uniform[u].kl, exact.n_window * sizeof(double));
 
     double *truth = divergences(&exact, 0, MOEC_PART_SEARCH);
-    double *guess = divergences(&fast, 0, MOEC_PART_SEARCH);
-    double rho = 0, worst = 1, sum_truth = 0, sum_guess = 0;
+    double *prefetch = divergences(&fast, 0, MOEC_PART_SEARCH);
+    double rho = 0, worst = 1, sum_truth = 0, sum_prefetch = 0;
     const uint32_t n_expert = exact.n_expert, n = exact.n_moe_layer * n_expert;
     for (uint32_t s = 0; s < exact.n_moe_layer; s++) {
-        MUST(moec_correlation_spearman(truth + s * n_expert, guess + s * n_expert, n_expert, &rho, &err));
+        MUST(moec_correlation_spearman(truth + s * n_expert, prefetch + s * n_expert, n_expert, &rho, &err));
         worst = fmin(worst, rho);
     }
-    MUST(moec_correlation_spearman(truth, guess, n, &rho, &err));
+    MUST(moec_correlation_spearman(truth, prefetch, n, &rho, &err));
     for (uint32_t i = 0; i < n; i++) {
         sum_truth += truth[i];
-        sum_guess += guess[i];
+        sum_prefetch += prefetch[i];
     }
     print_message("rank correlation with exact KL at INT2: %.3f, worst layer %.3f; sum %.3f of the exact\n",
-                  rho, worst, sum_guess / sum_truth);
+                  rho, worst, sum_prefetch / sum_truth);
     assert_true(rho > 0.9);
     assert_true(worst > 0.6);
-    assert_true(sum_guess > 0.4 * sum_truth && sum_guess < 2.5 * sum_truth);
+    assert_true(sum_prefetch > 0.4 * sum_truth && sum_prefetch < 2.5 * sum_truth);
     for (uint32_t s = 0; s < exact.n_moe_layer; s++)
         for (uint32_t e = 0; e < n_expert; e++)
             assert_int_equal(moec_profile_expert_reached(&exact, s, e),
                              moec_profile_expert_reached(&fast, s, e));
     free(truth);
-    free(guess);
+    free(prefetch);
     moec_profile_release(&exact);
     moec_profile_release(&fast);
 }

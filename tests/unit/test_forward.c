@@ -327,7 +327,7 @@ static void check_large_batch(const struct fixture *fixture, bool traced)
     struct moec_scratch *scratch = moec_forward_scratch(&forward);
     scratch->test_hook.attention_block = 250;
     scratch->test_hook.moe_block = 170;
-    scratch->laid_columns = 1;
+    scratch->transposed_columns = 1;
     if (traced) { /* half a tile leaves the room of a second chunk */
         assert_int_equal(scratch->mlp_tile, MOEC_MLP_TILE_MAX);
         scratch->mlp_tile /= 2;

@@ -164,7 +164,7 @@ static enum moec_status run_answer(struct rig *rig, uint32_t ordinal, struct moe
         for (uint32_t i = 0; i < held; i++)
             source->ops->release(source, moec_expert_request_of(layers[ordinal], order[next + i]));
         for (uint32_t i = next + held + 1; status != MOEC_OK && i < n; i++)
-            source->ops->forgo(source, moec_expert_request_of(layers[ordinal], order[i]));
+            source->ops->cancel(source, moec_expert_request_of(layers[ordinal], order[i]));
         if (status != MOEC_OK)
             return status;
     }

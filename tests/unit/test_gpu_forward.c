@@ -107,9 +107,9 @@ static void close_model(struct model *m)
 /* Pool and cache hold so many of the largest records. */
 struct shape {
     uint32_t n_pool, n_cache, max_tokens;
-    uint32_t n_guess;   /* after each answer, by the gate; 0 = none */
-    double cpu_byte_ns; /* against 1 of a copy, where the processor computes experts too; 0 = not */
-    bool is_bf16;       /* in that arithmetic */
+    uint32_t n_prefetch; /* after each answer, by the gate; 0 = none */
+    double cpu_byte_ns;  /* against 1 of a copy, where the processor computes experts too; 0 = not */
+    bool is_bf16;        /* in that arithmetic */
 };
 
 struct rig {
@@ -134,8 +134,8 @@ static enum moec_status make_rig(struct rig *rig, const struct shape *shape, str
         .compute = rig->model->stream,
         .behind = moec_expert_cache_experts(rig->cache),
         .bundle = bundle,
-        .predictor = shape->n_guess > 0 ? &moec_predict_gate : NULL,
-        .preload_count = shape->n_guess,
+        .predictor = shape->n_prefetch > 0 ? &moec_predict_gate : NULL,
+        .preload_count = shape->n_prefetch,
         .piece_bytes = 512,
         .cooperates = shape->cpu_byte_ns > 0,
         .cpu_byte_ns = shape->cpu_byte_ns,
@@ -198,7 +198,7 @@ static void assert_run(const struct model *m, uint64_t seed, const struct shape 
 static void assert_families(const char *const *names, size_t n)
 {
     static const struct shape whole = {.n_pool = 200, .n_cache = 200, .max_tokens = MAX_TOKENS},
-                              small = {.n_pool = 3, .n_cache = 4, .max_tokens = 7, .n_guess = 2},
+                              small = {.n_pool = 3, .n_cache = 4, .max_tokens = 7, .n_prefetch = 2},
                               single = {.n_pool = 1, .n_cache = 1, .max_tokens = 1};
     for (size_t f = 0; f < n; f++) {
         struct model m;
@@ -310,7 +310,7 @@ static void bf16_is_the_same_at_every_chunking(void **state)
     static const char *const names[] = {"olmoe",  "qwen2_moe",   "mixtral-window", "gpt_oss-mxfp4", "gemma4",
                                         "llama4", "deepseek_v3", "qwen3_next",     "nemotron_h",    "switch"};
     static const struct shape whole = {.n_pool = 200, .n_cache = 200, .max_tokens = MAX_TOKENS},
-                              small = {.n_pool = 3, .n_cache = 4, .max_tokens = 7, .n_guess = 2},
+                              small = {.n_pool = 3, .n_cache = 4, .max_tokens = 7, .n_prefetch = 2},
                               single = {.n_pool = 1, .n_cache = 1, .max_tokens = 1};
     for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
         struct model m;
@@ -387,15 +387,17 @@ static void any_order_makes_the_same_bits(void **state)
     struct model m;
     open_model(&m, "olmoe", 4, true, 9);
     for (uint32_t seed = 0; seed < 12; seed++) {
-        const struct shape shape = {
-            .n_pool = 1 + seed % 5, .n_cache = 1 + seed % 3, .max_tokens = 1 + seed % 4, .n_guess = seed % 2};
+        const struct shape shape = {.n_pool = 1 + seed % 5,
+                                    .n_cache = 1 + seed % 3,
+                                    .max_tokens = 1 + seed % 4,
+                                    .n_prefetch = seed % 2};
         assert_run(&m, seed, &shape, 1 + seed % 6);
     }
     close_model(&m);
 }
 
 /* Guesses are copied beside all that, piece by piece: they come in time, or late, or leave on their way. */
-static void guesses_change_nothing(void **state)
+static void prefetches_change_nothing(void **state)
 {
     (void)state;
     struct model m;
@@ -406,7 +408,7 @@ static void guesses_change_nothing(void **state)
         const struct shape shape = {.n_pool = 1 + seed % 6,
                                     .n_cache = 1 + seed % 9,
                                     .max_tokens = 1 + seed % 3,
-                                    .n_guess = 1 + seed % 4};
+                                    .n_prefetch = 1 + seed % 4};
         struct rig rig;
         MUST(open_rig(&rig, &m, seed, &shape, NULL, &err));
         for (uint32_t turn = 0; turn < 3; turn++) {
@@ -440,7 +442,7 @@ static void the_processor_helps_with_the_same_bits(void **state)
             const struct shape shape = {.n_pool = 2 + seed % 3,
                                         .n_cache = 1 + seed,
                                         .max_tokens = 1 + seed % 3,
-                                        .n_guess = seed % 2,
+                                        .n_prefetch = seed % 2,
                                         .cpu_byte_ns = costs[seed % 3]};
             struct rig rig;
             MUST(open_rig(&rig, &m, seed, &shape, NULL, &err));
@@ -462,7 +464,7 @@ static void the_processor_helps_with_the_same_bits(void **state)
 static void sequences_are_copied_on_the_device(void **state)
 {
     (void)state;
-    static const struct shape shape = {.n_pool = 4, .n_cache = 8, .max_tokens = 8, .n_guess = 1};
+    static const struct shape shape = {.n_pool = 4, .n_cache = 8, .max_tokens = 8, .n_prefetch = 1};
     static const char *const families[] = {"qwen2_moe", "deepseek_v3", "qwen3_next", "granitemoehybrid"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         struct model m;
@@ -495,7 +497,7 @@ static void sequences_are_copied_on_the_device(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const struct shape shape = {.n_pool = 2, .n_cache = 2, .max_tokens = 4, .n_guess = 1};
+    static const struct shape shape = {.n_pool = 2, .n_cache = 2, .max_tokens = 4, .n_prefetch = 1};
     struct model m;
     enum moec_status status = MOEC_ERR_MEMORY;
     open_model(&m, "olmoe", 4, true, 4);
@@ -519,7 +521,7 @@ static void every_allocation_may_fail(void **state)
 static void a_step_fails_and_the_session_goes_on(void **state)
 {
     (void)state;
-    static const struct shape shape = {.n_pool = 2, .n_cache = 3, .max_tokens = 4, .n_guess = 1};
+    static const struct shape shape = {.n_pool = 2, .n_cache = 3, .max_tokens = 4, .n_prefetch = 1};
     struct model m;
     uint32_t n_failed = 0;
     open_model(&m, "qwen2_moe", 4, true, 4);
@@ -550,7 +552,7 @@ static void a_step_fails_and_the_session_goes_on(void **state)
 static void a_lost_device_ends_the_session(void **state)
 {
     (void)state;
-    static const struct shape shape = {.n_pool = 2, .n_cache = 3, .max_tokens = 4, .n_guess = 1};
+    static const struct shape shape = {.n_pool = 2, .n_cache = 3, .max_tokens = 4, .n_prefetch = 1};
     struct model m;
     open_model(&m, "qwen2_moe", 4, true, 4);
     float *logits = make_logits(&m);
@@ -584,7 +586,7 @@ int main(void)
         cmocka_unit_test(bf16_is_the_same_at_every_chunking),
         cmocka_unit_test(measuring_in_bf16_is_running_in_it),
         cmocka_unit_test(any_order_makes_the_same_bits),
-        cmocka_unit_test(guesses_change_nothing),
+        cmocka_unit_test(prefetches_change_nothing),
         cmocka_unit_test(the_processor_helps_with_the_same_bits),
         cmocka_unit_test(sequences_are_copied_on_the_device),
         cmocka_unit_test(every_allocation_may_fail),

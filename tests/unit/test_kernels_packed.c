@@ -14,31 +14,32 @@
 #include <cmocka.h>
 
 /* Tokens that are laid have the results of each alone. */
-static void check_laid(struct moec_codec codec, uint32_t columns, uint32_t rows, uint32_t n_tok,
-                       enum scales scales)
+static void check_transposed(struct moec_codec codec, uint32_t columns, uint32_t rows, uint32_t n_tok,
+                             enum scales scales)
 {
     const uint32_t first = random_below(rows), n_rows = rows - first;
     const enum kind kind = (enum kind)random_below(KIND_COUNT);
     const size_t stride = moec_lanes_padded(columns), y_stride = n_rows + random_below(3);
     struct moec_matrix matrix = random_matrix(codec, rows, columns, scales);
     float *x = random_rows(n_tok, columns, stride, kind), *want = guarded(n_tok * y_stride);
-    const size_t n_room =
-        moec_laid_room_floats(n_rows < moec_laid_rows(n_tok) ? n_rows : moec_laid_rows(n_tok), columns);
-    const float *x_rows[2 * MOEC_LAID_MANY];
+    const size_t n_room = moec_transposed_room_floats(
+        n_rows < moec_transposed_rows(n_tok) ? n_rows : moec_transposed_rows(n_tok), columns);
+    const float *x_rows[2 * MOEC_TRANSPOSED_MANY];
     for (uint32_t t = 0; t < n_tok; t++) {
         x_rows[t] = x + random_below(n_tok) * stride;
         moec_kernels_scalar.dot_encoded(&matrix, first, n_rows, x_rows[t], want + t * y_stride);
     }
     for (size_t s = 0; s < n_kernel_sets(); s++) {
         const struct moec_kernels *set = kernel_set(s);
-        assert_true((set->lay_tokens == NULL) == (set->dot_laid == NULL));
-        if (set->dot_laid == NULL)
+        assert_true((set->transpose_tokens == NULL) == (set->dot_transposed == NULL));
+        if (set->dot_transposed == NULL)
             continue;
-        float *laid = guarded(n_tok * stride), *room = guarded(n_room), *got = guarded(n_tok * y_stride);
-        set->lay_tokens(x_rows, n_tok, columns, laid);
-        set->dot_laid(&matrix, first, n_rows, laid, n_tok, room, got, y_stride);
+        float *transposed = guarded(n_tok * stride), *room = guarded(n_room),
+              *got = guarded(n_tok * y_stride);
+        set->transpose_tokens(x_rows, n_tok, columns, transposed);
+        set->dot_transposed(&matrix, first, n_rows, transposed, n_tok, room, got, y_stride);
         expect_same(want, got, n_tok * y_stride, set->name, "dot_laid");
-        release_guarded(laid, n_tok * stride);
+        release_guarded(transposed, n_tok * stride);
         release_guarded(room, n_room);
         release_guarded(got, n_tok * y_stride);
     }
@@ -47,27 +48,27 @@ static void check_laid(struct moec_codec codec, uint32_t columns, uint32_t rows,
     free((void *)(uintptr_t)matrix.data);
 }
 
-static void check_laid_codec(struct moec_codec codec)
+static void check_transposed_codec(struct moec_codec codec)
 {
     static const uint32_t columns[] = {1, 31, 32, 33, 64, 96, 100, 256, 300, 544, 1040};
     if (!moec_kernels_decode_parts(codec))
         return;
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        check_laid(codec, columns[i], 1 + random_below(80), MOEC_LAID_TOKENS + random_below(20),
-                   i % 2 == 0 ? SCALES_ORDINARY : SCALES_STRANGE);
-    check_laid(codec, 64, 100, MOEC_LAID_MANY, SCALES_ORDINARY);
+        check_transposed(codec, columns[i], 1 + random_below(80), MOEC_TRANSPOSED_TOKENS + random_below(20),
+                         i % 2 == 0 ? SCALES_ORDINARY : SCALES_STRANGE);
+    check_transposed(codec, 64, 100, MOEC_TRANSPOSED_MANY, SCALES_ORDINARY);
 }
 
-static void test_kernels__laid_tokens_have_same_bits_in_all_codecs(void **state)
+static void test_kernels__transposed_tokens_have_same_bits_in_all_codecs(void **state)
 {
     (void)state;
-    check_each_codec(check_laid_codec);
-    for (uint32_t n_tok = MOEC_LAID_TOKENS; n_tok < MOEC_LAID_TOKENS + 100; n_tok++)
-        check_laid((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 64, 1 + random_below(40), n_tok,
-                   SCALES_ORDINARY);
+    check_each_codec(check_transposed_codec);
+    for (uint32_t n_tok = MOEC_TRANSPOSED_TOKENS; n_tok < MOEC_TRANSPOSED_TOKENS + 100; n_tok++)
+        check_transposed((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 64, 1 + random_below(40), n_tok,
+                         SCALES_ORDINARY);
     for (uint32_t rows = 1; rows < 140; rows += 1 + random_below(10))
-        check_laid((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 64, rows,
-                   MOEC_LAID_MANY + random_below(MOEC_LAID_MANY), SCALES_ORDINARY);
+        check_transposed((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 64, rows,
+                         MOEC_TRANSPOSED_MANY + random_below(MOEC_TRANSPOSED_MANY), SCALES_ORDINARY);
 }
 
 static void test_kernels__no_rows_sum_to_zero(void **state)
@@ -93,7 +94,7 @@ int main(void)
     for (size_t s = 0; s < n_kernel_sets(); s++)
         print_message("set under test: %s\n", kernel_set(s)->name);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels__laid_tokens_have_same_bits_in_all_codecs),
+        cmocka_unit_test(test_kernels__transposed_tokens_have_same_bits_in_all_codecs),
         cmocka_unit_test(test_kernels__no_rows_sum_to_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,13 +13,13 @@
 static uint32_t decode(struct moec_preload_trial *trial, uint64_t *now_ns, uint32_t n, uint64_t with_ns,
                        uint64_t without_ns)
 {
-    uint32_t n_guessing = 0;
+    uint32_t n_prefetching = 0;
     for (uint32_t i = 0; i < n; i++) {
         moec_preload_trial_token(trial, *now_ns);
-        n_guessing += trial->is_guessing;
-        *now_ns += (trial->is_guessing ? with_ns : without_ns) * (i % 9 == 8 ? 10 : 1);
+        n_prefetching += trial->is_prefetching;
+        *now_ns += (trial->is_prefetching ? with_ns : without_ns) * (i % 9 == 8 ? 10 : 1);
     }
-    return n_guessing;
+    return n_prefetching;
 }
 
 static void test_preload_trial__guesses_where_they_help(void **state)
@@ -28,7 +28,7 @@ static void test_preload_trial__guesses_where_they_help(void **state)
     struct moec_preload_trial trial;
     uint64_t now_ns = 1;
     moec_preload_trial_init(&trial);
-    assert_true(trial.is_guessing);
+    assert_true(trial.is_prefetching);
     (void)decode(&trial, &now_ns, 160, 900, 1000);
     assert_in_range(decode(&trial, &now_ns, 2560, 900, 1000), 2300, 2540);
 }
@@ -62,13 +62,13 @@ static uint32_t decode_short_texts(uint64_t with_ns, uint64_t without_ns)
 {
     struct moec_preload_trial trial;
     uint64_t now_ns = 1;
-    uint32_t n_guessing = 0;
+    uint32_t n_prefetching = 0;
     moec_preload_trial_init(&trial);
     for (uint32_t text = 0; text < 16; text++) {
-        n_guessing += decode(&trial, &now_ns, 20, text == 0 ? 5000 : with_ns, without_ns);
+        n_prefetching += decode(&trial, &now_ns, 20, text == 0 ? 5000 : with_ns, without_ns);
         moec_preload_trial_pause(&trial);
     }
-    return n_guessing;
+    return n_prefetching;
 }
 
 /* What is slow because caches are cold speaks for nothing, in a short run of short texts either. */
@@ -85,14 +85,14 @@ static void test_preload_trial__guesses_learn_first(void **state)
     (void)state;
     struct moec_preload_trial trial;
     uint64_t now_ns = 1;
-    uint32_t n_guessing = 0;
+    uint32_t n_prefetching = 0;
     moec_preload_trial_init(&trial);
     for (uint32_t i = 0; i < 640; i++) {
-        n_guessing += decode(&trial, &now_ns, 1, n_guessing < 20 ? 5000 : 900, 1000);
+        n_prefetching += decode(&trial, &now_ns, 1, n_prefetching < 20 ? 5000 : 900, 1000);
         if (i == 160)
             assert_true(trial.is_preferred);
     }
-    assert_in_range(n_guessing, 480, 600);
+    assert_in_range(n_prefetching, 480, 600);
 }
 
 /* Times that scatter widely say nothing against guesses that change nothing. */
@@ -101,15 +101,15 @@ static void test_preload_trial__noise_is_no_harm(void **state)
     (void)state;
     struct moec_preload_trial trial;
     uint64_t now_ns = 1;
-    uint32_t n_guessing = 0, seed = 1;
+    uint32_t n_prefetching = 0, seed = 1;
     moec_preload_trial_init(&trial);
     for (uint32_t i = 0; i < 20000; i++) {
         moec_preload_trial_token(&trial, now_ns);
-        n_guessing += trial.is_guessing;
+        n_prefetching += trial.is_prefetching;
         seed = seed * 1664525u + 1013904223u;
         now_ns += 600 + (seed >> 16) % 800;
     }
-    assert_in_range(n_guessing, 12000, 19500);
+    assert_in_range(n_prefetching, 12000, 19500);
 }
 
 static void test_preload_trial__pauses_are_not_timed(void **state)

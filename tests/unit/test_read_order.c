@@ -11,27 +11,28 @@ static void test_read_order__demanded_reads_go_first(void **state)
 {
     (void)state;
     const struct moec_read_moment moment = {
-        .n_demanded = 1, .n_warming = 5, .has_guess = true, .is_idle = true, .is_hurried = true};
+        .n_demanded = 1, .n_warming = 5, .has_prefetch = true, .is_idle = true, .is_hurried = true};
     assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_DEMANDED);
 }
 
 static void test_read_order__guesses_stand_behind(void **state)
 {
     (void)state;
-    struct moec_read_moment moment = {.n_flying = 4, .has_guess = true};
-    assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_GUESS);
-    moment.n_guess_flying = 1;
+    struct moec_read_moment moment = {.n_flying = 4, .has_prefetch = true};
+    assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_PREFETCH);
+    moment.n_prefetch_flying = 1;
     assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_NOTHING);
-    assert_int_equal(moec_read_next(&in_turn, &moment), MOEC_READ_GUESS); /* which can be taken back */
+    assert_int_equal(moec_read_next(&in_turn, &moment), MOEC_READ_PREFETCH); /* which can be taken back */
     assert_int_equal(moec_read_next(&counted, &moment), MOEC_READ_NOTHING);
-    moment.n_guess_flying = 2;
+    moment.n_prefetch_flying = 2;
     assert_int_equal(moec_read_next(&in_turn, &moment), MOEC_READ_NOTHING);
-    assert_int_equal(moec_read_next(&on, &moment), MOEC_READ_GUESS); /* of a prompt, nearly all are right */
-    moment.n_guess_flying = MOEC_READ_ON;
+    assert_int_equal(moec_read_next(&on, &moment),
+                     MOEC_READ_PREFETCH); /* of a prompt, nearly all are right */
+    moment.n_prefetch_flying = MOEC_READ_ON;
     assert_int_equal(moec_read_next(&on, &moment), MOEC_READ_NOTHING);
-    assert_true(moec_read_takes_guesses_back(&plain) && moec_read_takes_guesses_back(&in_turn));
-    assert_true(moec_read_takes_guesses_back(&on));
-    assert_false(moec_read_takes_guesses_back(&counted));
+    assert_true(moec_read_takes_prefetches_back(&plain) && moec_read_takes_prefetches_back(&in_turn));
+    assert_true(moec_read_takes_prefetches_back(&on));
+    assert_false(moec_read_takes_prefetches_back(&counted));
 }
 
 static void test_read_order__the_warm_start_fills_pauses(void **state)
@@ -42,12 +43,12 @@ static void test_read_order__the_warm_start_fills_pauses(void **state)
     moment.n_flying = 1;
     assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_NOTHING);
     moment.is_hurried = true; /* many at once, and before guesses */
-    moment.has_guess = true;
+    moment.has_prefetch = true;
     assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_WARMING);
     moment.is_hurried = false;
     moment.n_flying = 0;
-    assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_GUESS);
-    moment.is_idle = moment.has_guess = false;
+    assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_PREFETCH);
+    moment.is_idle = moment.has_prefetch = false;
     assert_int_equal(moec_read_next(&plain, &moment), MOEC_READ_NOTHING);
 }
 

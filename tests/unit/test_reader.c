@@ -59,7 +59,7 @@ static void test_reader__cancel_takes_back_what_has_not_begun(void **state)
             if (reader == NULL)
                 break;
             struct moec_read reads[6];
-            uint32_t expected = 0, come = 0;
+            uint32_t expected = 0, begin_prompt = 0;
             for (uint32_t i = 0; i < 6; i++) {
                 expected |= 1u << i;
                 reads[i] = (struct moec_read){
@@ -77,8 +77,8 @@ static void test_reader__cancel_takes_back_what_has_not_begun(void **state)
                     expected &= ~(1u << at);
                 }
             }
-            while (come != expected)
-                come |= 1u << wait_for(reader)->tag;
+            while (begin_prompt != expected)
+                begin_prompt |= 1u << wait_for(reader)->tag;
             struct moec_read last = {.n_bytes = 10, .buffer = place.buffer, .tag = 9};
             reader->ops->submit(reader, &last);
             assert_ptr_equal(wait_for(reader), &last); /* nothing that was taken back comes behind it */
@@ -94,7 +94,7 @@ static void check_together(const struct place *place, struct moec_reader *reader
     enum { N = 24 };
     struct moec_read reads[N];
     for (int round = 0; round < 3; round++) {
-        uint32_t come = 0;
+        uint32_t begin_prompt = 0;
         assert_null(reader->ops->take(reader));
         for (uint32_t i = 0; i < N; i++) {
             reads[i] = (struct moec_read){
@@ -108,10 +108,10 @@ static void check_together(const struct place *place, struct moec_reader *reader
                  read = reader->ops->take(reader), n++) {
                 assert_int_equal(read->error, 0);
                 assert_memory_equal(read->buffer, place->content + read->offset, BLOCK);
-                come |= 1u << read->tag;
+                begin_prompt |= 1u << read->tag;
             }
         }
-        assert_int_equal(come, (1u << N) - 1);
+        assert_int_equal(begin_prompt, (1u << N) - 1);
     }
     reader->ops->destroy(reader);
 }
@@ -159,7 +159,7 @@ static void check_waking(const struct place *place, struct moec_reader *reader)
     for (int round = 0; round < 5; round++) {
         struct waker waker = {.reader = reader};
         pthread_t thread;
-        reader->stays_awake = (round & 1) != 0;
+        reader->spins = (round & 1) != 0;
         assert_int_equal(pthread_create(&thread, NULL, wake_later, &waker), 0);
         assert_null(reader->ops->wait(reader));
         assert_true(atomic_load(&waker.is_over));
@@ -339,7 +339,7 @@ static void test_reader__no_request_is_lost_among_wakes(void **state)
         assert_int_equal(pthread_create(&thread, NULL, wake_all_the_time, &storm), 0);
         for (int round = 0; round < 100; round++) {
             struct moec_read reads[16];
-            storm.reader->stays_awake = (round & 1) != 0;
+            storm.reader->spins = (round & 1) != 0;
             for (uint32_t i = 0; i < 16; i++) {
                 reads[i] = (struct moec_read){
                     .offset = i, .n_bytes = BLOCK, .buffer = place.buffer + (size_t)i * BLOCK, .tag = i};

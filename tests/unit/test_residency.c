@@ -17,7 +17,7 @@ struct model {
     uint32_t order[N_KEY]; /* present keys, least recently used first */
     uint32_t n;
     uint32_t demands[N_KEY];
-    bool foreseen[N_KEY];
+    bool hinted[N_KEY];
     bool starved;
 };
 
@@ -39,7 +39,7 @@ static void model_remove(struct model *m, uint32_t key)
     const uint32_t at = model_find(m, key);
     memmove(m->order + at, m->order + at + 1, (m->n - at - 1) * sizeof *m->order);
     m->n--;
-    m->foreseen[key] = false;
+    m->hinted[key] = false;
 }
 
 static void model_append(struct model *m, uint32_t key)
@@ -59,26 +59,26 @@ static uint64_t model_used(const struct model *m)
 static uint32_t model_victim(const struct model *m, bool is_spared)
 {
     uint32_t i = 0;
-    while (i < m->n && (m->demands[m->order[i]] > 0 || (is_spared && m->foreseen[m->order[i]])))
+    while (i < m->n && (m->demands[m->order[i]] > 0 || (is_spared && m->hinted[m->order[i]])))
         i++;
     return i;
 }
 
 /* Evicts until `key` fits: what is foreseen last, and not at all for a guess, which then is the next to go;
  * false and unchanged when that cannot be. */
-static bool model_insert(struct model *m, uint32_t key, bool is_guess)
+static bool model_insert(struct model *m, uint32_t key, bool is_prefetch)
 {
     struct model after = *m;
     while (model_used(&after) + m->slots[key] > m->capacity) {
         uint32_t i = model_victim(&after, true);
-        if (i == after.n && !is_guess)
+        if (i == after.n && !is_prefetch)
             i = model_victim(&after, false);
         if (i == after.n)
             return false;
         model_remove(&after, after.order[i]);
     }
     model_append(&after, key);
-    if (is_guess) {
+    if (is_prefetch) {
         memmove(after.order + 1, after.order, (after.n - 1) * sizeof *after.order);
         after.order[0] = key;
     }
@@ -158,7 +158,7 @@ static void do_ask(struct run *run)
     for (uint32_t e = 0; e < N_EXPERT; e++) {
         if (random_u32(&run->random) % 3 == 0)
             experts[n++] = e;
-        run->model.foreseen[ordinal * N_EXPERT + e] = false;
+        run->model.hinted[ordinal * N_EXPERT + e] = false;
     }
     run->model.starved = false;
     moec_residency_ask(run->residency, ordinal, 0, experts, n, is_present);
@@ -176,16 +176,16 @@ static void do_ask(struct run *run)
     }
 }
 
-static bool do_insert(struct run *run, uint32_t key, bool is_guess)
+static bool do_insert(struct run *run, uint32_t key, bool is_prefetch)
 {
     struct model *m = &run->model;
-    const bool done =
-        is_guess ? moec_residency_guess(run->residency, key) : moec_residency_admit(run->residency, key);
+    const bool done = is_prefetch ? moec_residency_prefetch(run->residency, key)
+                                  : moec_residency_admit(run->residency, key);
     if (run->follows_model)
-        assert_true(done == (!(is_guess && m->starved) && model_insert(m, key, is_guess)));
-    m->starved = is_guess ? m->starved : !done;
-    m->demands[key] += done && !is_guess;
-    m->foreseen[key] = done && is_guess;
+        assert_true(done == (!(is_prefetch && m->starved) && model_insert(m, key, is_prefetch)));
+    m->starved = is_prefetch ? m->starved : !done;
+    m->demands[key] += done && !is_prefetch;
+    m->hinted[key] = done && is_prefetch;
     note(run, done);
     return done;
 }
@@ -209,8 +209,8 @@ static bool do_something(struct run *run)
         if (run->follows_model)
             model_remove(m, key);
     } else {
-        assert_true(moec_residency_foresee(run->residency, key));
-        m->foreseen[key] = true;
+        assert_true(moec_residency_hint(run->residency, key));
+        m->hinted[key] = true;
     }
     return false;
 }
@@ -271,12 +271,12 @@ static void test_residency__hits_are_held_first(void **state)
     assert_int_equal(run.n_evicted, 1);
     assert_int_equal(run.evicted[0], N_EXPERT);
     assert_false(moec_residency_admit(r, 2)); /* all is demanded */
-    assert_false(moec_residency_guess(r, N_EXPERT));
+    assert_false(moec_residency_prefetch(r, N_EXPERT));
     moec_residency_hold(r, 1);
     moec_residency_release(r, 1);
     assert_false(moec_residency_admit(r, 2)); /* still held once */
     moec_residency_release(r, 1);
-    assert_false(moec_residency_guess(r, N_EXPERT)); /* room, but another one waits for it */
+    assert_false(moec_residency_prefetch(r, N_EXPERT)); /* room, but another one waits for it */
     assert_true(moec_residency_admit(r, 2));
     assert_false(moec_residency_is_present(r, 1));
     moec_residency_free(r);
@@ -373,13 +373,13 @@ static bool do_one(struct moec_residency *r, uint32_t layer, uint32_t form, uint
     if (choice == 0)
         moec_residency_ask(r, layer, form, &expert, 1, &is_present);
     else if (!is_present)
-        return choice < 3 ? moec_residency_guess(r, key) : moec_residency_admit(r, key);
+        return choice < 3 ? moec_residency_prefetch(r, key) : moec_residency_admit(r, key);
     else if (is_demanded)
         moec_residency_release(r, key);
     else if (choice < 3)
         return moec_residency_shrink(r, key);
     else if (choice < 4)
-        return moec_residency_foresee(r, key);
+        return moec_residency_hint(r, key);
     return is_present;
 }
 
@@ -561,8 +561,8 @@ static uint32_t count_lost(const struct moec_evict_ops *policy, uint64_t capacit
                 n_lost += had[i] && !is_present[i];
                 assert_true(is_present[i] || moec_residency_admit(r, layer * N_EXPERT + experts[i]));
             }
-            if (!moec_residency_foresee(r, next))
-                (void)moec_residency_guess(r, next);
+            if (!moec_residency_hint(r, next))
+                (void)moec_residency_prefetch(r, next);
             for (uint32_t i = 0; i < N_TAKE; i++)
                 moec_residency_release(r, layer * N_EXPERT + experts[i]);
         }
@@ -607,7 +607,7 @@ static void test_residency__room_of_a_logical_cache(void **state)
 }
 
 /* An admission gives up what is foreseen, but after everything else that nobody demands. */
-static void test_residency__what_is_foreseen_goes_last(void **state)
+static void test_residency__what_is_hinted_goes_last(void **state)
 {
     (void)state;
     struct run run = {0};
@@ -617,8 +617,8 @@ static void test_residency__what_is_foreseen_goes_last(void **state)
         assert_true(moec_residency_admit(r, key));
         moec_residency_release(r, key);
     }
-    assert_true(moec_residency_foresee(r, 6)); /* the oldest */
-    assert_true(moec_residency_foresee(r, 7));
+    assert_true(moec_residency_hint(r, 6)); /* the oldest */
+    assert_true(moec_residency_hint(r, 7));
     for (uint32_t key = 0; key < 3; key++)
         assert_true(moec_residency_admit(r, key));
     assert_int_equal(run.n_evicted, 3);
@@ -640,11 +640,11 @@ static void test_residency__guesses_spare_each_other(void **state)
     assert_true(moec_residency_admit(r, 6));
     moec_residency_release(r, 6);
     assert_true(moec_residency_admit(r, 0));
-    assert_true(moec_residency_foresee(r, 6));
-    assert_false(moec_residency_foresee(r, 7));
-    assert_true(moec_residency_guess(r, 7));
-    assert_false(moec_residency_guess(r, 8)); /* 0 is demanded, 6 and 7 are foreseen */
-    assert_false(moec_residency_shrink_for_guess(r, 8));
+    assert_true(moec_residency_hint(r, 6));
+    assert_false(moec_residency_hint(r, 7));
+    assert_true(moec_residency_prefetch(r, 7));
+    assert_false(moec_residency_prefetch(r, 8)); /* 0 is demanded, 6 and 7 are foreseen */
+    assert_false(moec_residency_shrink_for_prefetch(r, 8));
     assert_true(moec_residency_admit(r, 1));
     assert_int_equal(run.evicted[0], 7); /* which was never used */
     moec_residency_release(r, 0);
@@ -652,15 +652,15 @@ static void test_residency__guesses_spare_each_other(void **state)
     moec_residency_ask(r, 1, 0, (const uint32_t[]){6 - N_EXPERT}, 1, is_present);
     assert_true(is_present[0]);
     moec_residency_release(r, 6);
-    assert_true(moec_residency_guess(r, 12)); /* 0 went */
-    assert_true(moec_residency_guess(r, 13)); /* 1 went */
-    assert_true(moec_residency_guess(r, 14)); /* 6, whose layer has answered */
+    assert_true(moec_residency_prefetch(r, 12)); /* 0 went */
+    assert_true(moec_residency_prefetch(r, 13)); /* 1 went */
+    assert_true(moec_residency_prefetch(r, 14)); /* 6, whose layer has answered */
     assert_int_equal(run.n_evicted, 4);
     assert_int_equal(run.evicted[3], 6);
     moec_residency_ask(r, 2, 0, (const uint32_t[]){13 - 2 * N_EXPERT}, 1, is_present);
-    assert_true(moec_residency_shrink_for_guess(r, 8)); /* 12, nobody's by now */
-    assert_true(moec_residency_shrink_for_guess(r, 8));
-    assert_false(moec_residency_shrink_for_guess(r, 8)); /* 13 is demanded */
+    assert_true(moec_residency_shrink_for_prefetch(r, 8)); /* 12, nobody's by now */
+    assert_true(moec_residency_shrink_for_prefetch(r, 8));
+    assert_false(moec_residency_shrink_for_prefetch(r, 8)); /* 13 is demanded */
     assert_int_equal(run.n_evicted, 6);
     moec_residency_free(r);
 }
@@ -711,7 +711,7 @@ static void test_residency__smallest_buffer(void **state)
     struct moec_residency *r = run.residency = make(&run, &moec_evict_edgemoe, 4096, NULL);
     const uint32_t experts[] = {0, 2, 5};
     bool is_present[3];
-    assert_true(moec_residency_guess(r, 5));
+    assert_true(moec_residency_prefetch(r, 5));
     moec_residency_ask(r, 0, 0, experts, 3, is_present);
     assert_true(is_present[2] && !is_present[0] && !is_present[1]);
     assert_false(moec_residency_admit(r, 0));
@@ -777,7 +777,7 @@ int main(void)
         cmocka_unit_test(test_residency__fate_keeps_shallow_layers),
         cmocka_unit_test(test_residency__logical_hits_are_real_ones),
         cmocka_unit_test(test_residency__room_of_a_logical_cache),
-        cmocka_unit_test(test_residency__what_is_foreseen_goes_last),
+        cmocka_unit_test(test_residency__what_is_hinted_goes_last),
         cmocka_unit_test(test_residency__warm),
         cmocka_unit_test(test_residency__smallest_buffer),
         cmocka_unit_test(test_residency__limit),

@@ -623,7 +623,7 @@ static void test_route__refuses_widths(void **state)
 }
 
 /* Low is what neither the cache nor the layer before has. */
-static void test_route__precision_of_what_is_not_foreseen(void **state)
+static void test_route__precision_of_what_is_not_hinted(void **state)
 {
     (void)state;
     const struct moec_precision fate = {.kind = MOEC_PRECISION_FATE, .width = 2};
@@ -686,7 +686,7 @@ int main(void)
         cmocka_unit_test(test_route__the_cache_may_begin_with_what_is_frequent),
         cmocka_unit_test(test_route__refuses_precisions),
         cmocka_unit_test(test_route__refuses_widths),
-        cmocka_unit_test(test_route__precision_of_what_is_not_foreseen),
+        cmocka_unit_test(test_route__precision_of_what_is_not_hinted),
         cmocka_unit_test(test_route__refuses_prefills),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@ struct listener {
     struct moec_experts *inner;
     uint32_t n_expert, top_k;
     uint32_t ahead; /* layers that it guesses at */
-    uint32_t n_answers, n_guesses, n_tok, layer, n_next_gate;
+    uint32_t n_answers, n_prefetches, n_tok, layer, n_next_gate;
     uint32_t n_told, n_right; /* experts that the gate before named with a score, and those that came */
     bool has_choices, has_last, has_next_gate;
     bool is_busy;                           /* does not want to guess */
@@ -48,7 +48,7 @@ static void listen_for_low(struct listener *listener, const struct moec_router_a
     listener->low = answer->next_low;
 }
 
-static void come(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
+static void begin_prompt(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
 {
     struct listener *listener = (struct listener *)self;
     assert_true(layer == 0 && n_tok > 1);
@@ -85,18 +85,18 @@ static void listen(struct moec_experts *self, const struct moec_router_answer *a
     }
 }
 
-static bool wants_guess(struct moec_experts *self, uint32_t ahead)
+static bool wants_prefetch(struct moec_experts *self, uint32_t ahead)
 {
     const struct listener *listener = (const struct listener *)self;
     return !listener->is_busy && ahead <= listener->ahead;
 }
 
 /* Keeps the gate of the layer so many ahead, the last one. */
-static void guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
+static void prefetch(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct listener *listener = (struct listener *)self;
     assert_int_equal(answer->layer, listener->layer);
-    listener->n_guesses++;
+    listener->n_prefetches++;
     const struct moec_gate_list gate = ahead == 1
                                            ? (struct moec_gate_list){answer->next_gate, answer->n_next_gate}
                                            : answer->later_gates[ahead - 2];
@@ -109,9 +109,9 @@ static void guess(struct moec_experts *self, const struct moec_router_answer *an
 static const struct moec_experts_ops listener_ops = {.acquire = lend,
                                                      .release = take_back,
                                                      .expect = listen,
-                                                     .wants_guess = wants_guess,
-                                                     .guess = guess,
-                                                     .come = come};
+                                                     .wants_prefetch = wants_prefetch,
+                                                     .prefetch = prefetch,
+                                                     .begin_prompt = begin_prompt};
 
 static struct listener listener_make(const struct fixture *fixture, uint32_t n_tok)
 {
@@ -401,10 +401,10 @@ static void test_router_answer__carries_nothing_unasked(void **state)
         assert_int_equal(listener.n_next_gate, 0);
     }
     assert_int_equal(listener.n_answers, fixture.model->config.n_layer);
-    assert_int_equal(listener.n_guesses, fixture.model->config.n_layer);
+    assert_int_equal(listener.n_prefetches, fixture.model->config.n_layer);
     listener.is_busy = listener.experts.wants_next_gate = true;
     batch_layer(&forward, &batch, 0, false);
-    assert_int_equal(listener.n_guesses, fixture.model->config.n_layer);
+    assert_int_equal(listener.n_prefetches, fixture.model->config.n_layer);
     assert_false(listener.has_next_gate);
     batch_free(&batch);
     moec_forward_release(&forward);

@@ -78,8 +78,8 @@ static void take(struct moec_experts *source, struct moec_router_answer *answer)
     memcpy(order, answer->active, answer->n_active * sizeof *order);
     answer->order = order;
     source->ops->expect(source, answer);
-    for (uint32_t ahead = 1; source->ops->wants_guess(source, ahead); ahead++)
-        source->ops->guess(source, answer, ahead);
+    for (uint32_t ahead = 1; source->ops->wants_prefetch(source, ahead); ahead++)
+        source->ops->prefetch(source, answer, ahead);
     for (uint32_t next = 0; next < answer->n_active;) {
         uint32_t end = next;
         do {
@@ -115,7 +115,7 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
         if (f->recording.steps[step].begins)
             source->ops->begin(source);
         if (f->recording.steps[step].n_tok > 1)
-            source->ops->come(source, 0, f->recording.steps[step].n_tok, NULL);
+            source->ops->begin_prompt(source, 0, f->recording.steps[step].n_tok, NULL);
         for (uint32_t s = 0; s < SAMPLE_MOE; s++) {
             struct moec_router_answer answer = moec_recording_answer(&f->recording, step, s);
             take(source, &answer);

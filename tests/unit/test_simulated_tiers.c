@@ -174,7 +174,7 @@ static void test_simulated_tiers__whole_layers_are_copied_ahead(void **state)
     make(&made, 2);
     const struct moec_tiers_result result = run_with(&made, MOEC_TIERS_LAYER_WISE, 8, 8);
     expect_times(&result, 300, 240);
-    assert_int_equal(result.decode.guesses, 12);
+    assert_int_equal(result.decode.prefetches, 12);
     assert_int_equal(result.decode.useful, 6);
     assert_int_equal(result.decode.hits, 4);
     assert_int_equal(result.decode.late, 2);

@@ -189,7 +189,7 @@ static void test_work_plan__refuses_with_the_items(void **state)
 
 /* A forecast holds what a run fills: never more than the limit, more with single experts than without, and
  * little of a memory that nobody needs. */
-static void test_work_plan__foresees_what_is_filled(void **state)
+static void test_work_plan__hints_what_is_filled(void **state)
 {
     (void)state;
     static const uint32_t bits[] = {2, 4, 16};
@@ -224,7 +224,7 @@ int main(void)
         cmocka_unit_test(test_work_plan__gives_small_models_everything),
         cmocka_unit_test(test_work_plan__default_holds_all_experts),
         cmocka_unit_test(test_work_plan__refuses_with_the_items),
-        cmocka_unit_test(test_work_plan__foresees_what_is_filled),
+        cmocka_unit_test(test_work_plan__hints_what_is_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

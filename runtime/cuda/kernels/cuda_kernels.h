@@ -337,7 +337,7 @@ void moec_cuda_rates_run(struct moec_gpu_stream *stream, const struct moec_cuda_
 
 /* Tokens pass the matrices of value heads, one after the other: S decays, S += k delta^T, values become S^T q
  * (and in a state space skip times the value). Offsets are of floats in a row. */
-struct moec_cuda_passage {
+struct moec_cuda_recurrence {
     const struct moec_cuda_state *states; /* (n_state) in the device's memory */
     uint32_t n_state, n_head, n_key_head, key_dim, value_dim;
     uint32_t n_decay;    /* 1, or key_dim: a decay for each row of S */
@@ -347,7 +347,7 @@ struct moec_cuda_passage {
     float *x;          /* (rows of all states, stride) */
     size_t stride;
 };
-void moec_cuda_passage_run(struct moec_gpu_stream *stream, const struct moec_cuda_passage *passage);
+void moec_cuda_recurrence_run(struct moec_gpu_stream *stream, const struct moec_cuda_recurrence *recurrence);
 
 /* y[t][i] = silu(gate[t][i]) * y[t][i], or y[t][i] * sigmoid(gate[t][i]). */
 struct moec_cuda_gating {

@@ -106,52 +106,53 @@ __device__ static float sum_state(const float *h, const float *s, uint32_t n, si
 }
 
 /* One token passes a column of a head's matrix. */
-__device__ static void pass_token(const struct moec_cuda_passage &passage, uint32_t head, float *row,
+__device__ static void pass_token(const struct moec_cuda_recurrence &recurrence, uint32_t head, float *row,
                                   float *v, float *s, size_t step)
 {
-    const uint32_t dim = passage.key_dim, key_head = head / (passage.n_head / passage.n_key_head);
-    const float *q = row + passage.queries + (size_t)key_head * dim,
-                *k = row + passage.keys + (size_t)key_head * dim;
-    const float *decay = row + passage.decays + (size_t)head * passage.n_decay;
+    const uint32_t dim = recurrence.key_dim, key_head = head / (recurrence.n_head / recurrence.n_key_head);
+    const float *q = row + recurrence.queries + (size_t)key_head * dim,
+                *k = row + recurrence.keys + (size_t)key_head * dim;
+    const float *decay = row + recurrence.decays + (size_t)head * recurrence.n_decay;
     for (uint32_t i = 0; i < dim; i++)
-        s[i * step] = s[i * step] * decay[passage.n_decay > 1 ? i : 0];
-    const float seen = passage.skip == NULL ? sum_state(k, s, dim, step) : 0;
-    const float delta = row[passage.rates + head] * (*v - seen);
+        s[i * step] = s[i * step] * decay[recurrence.n_decay > 1 ? i : 0];
+    const float seen = recurrence.skip == NULL ? sum_state(k, s, dim, step) : 0;
+    const float delta = row[recurrence.rates + head] * (*v - seen);
     for (uint32_t i = 0; i < dim; i++)
         s[i * step] = fmaf(k[i], delta, s[i * step]);
     const float out = sum_state(q, s, dim, step);
-    *v = passage.skip == NULL ? out : out + passage.skip[head] * *v;
+    *v = recurrence.skip == NULL ? out : out + recurrence.skip[head] * *v;
 }
 
 /* Columns up to whole lanes are copied, those of values alone are passed. */
-__global__ static void passage_kernel(struct moec_cuda_passage passage)
+__global__ static void recurrence_kernel(struct moec_cuda_recurrence recurrence)
 {
-    const struct moec_cuda_state &state = passage.states[blockIdx.z];
+    const struct moec_cuda_state &state = recurrence.states[blockIdx.z];
     const uint32_t column = blockIdx.x * MOEC_CUDA_BLOCK + threadIdx.x, head = blockIdx.y,
-                   dim = passage.key_dim;
-    const size_t step = ((size_t)passage.value_dim + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
-    const size_t first = passage.state_offset + (size_t)head * dim * step + column;
+                   dim = recurrence.key_dim;
+    const size_t step = ((size_t)recurrence.value_dim + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    const size_t first = recurrence.state_offset + (size_t)head * dim * step + column;
     if (column >= step)
         return;
     float *s = state.state_out + first;
     for (uint32_t i = 0; i < dim; i++)
         s[i * step] = state.state_in != NULL ? state.state_in[first + i * step] : 0;
     for (uint32_t t = 0; t < state.n_rows; t++) {
-        float *row = passage.x + (state.first_row + t) * passage.stride;
+        float *row = recurrence.x + (state.first_row + t) * recurrence.stride;
         for (uint32_t i = 0; i < dim && t == state.n_before_copy && state.state_copy != NULL; i++)
             state.state_copy[first + i * step] = s[i * step];
-        if (column < passage.value_dim)
-            pass_token(passage, head, row, row + passage.values + (size_t)head * passage.value_dim + column,
+        if (column < recurrence.value_dim)
+            pass_token(recurrence, head, row, row + recurrence.values + (size_t)head * recurrence.value_dim + column,
                        s, step);
     }
 }
 
-extern "C" void moec_cuda_passage_run(struct moec_gpu_stream *stream, const struct moec_cuda_passage *passage)
+extern "C" void moec_cuda_recurrence_run(struct moec_gpu_stream *stream, const struct moec_cuda_recurrence *recurrence)
 {
     const uint32_t n_blocks =
-        moec_cuda_blocks((uint64_t)passage->value_dim + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
-    if (passage->n_state > 0 && passage->n_head > 0 && passage->value_dim > 0)
-        MOEC_CUDA_LAUNCH(passage_kernel, dim3(n_blocks, passage->n_head, passage->n_state), stream, *passage);
+        moec_cuda_blocks((uint64_t)recurrence->value_dim + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
+    if (recurrence->n_state > 0 && recurrence->n_head > 0 && recurrence->value_dim > 0)
+        MOEC_CUDA_LAUNCH(recurrence_kernel, dim3(n_blocks, recurrence->n_head, recurrence->n_state), stream,
+                         *recurrence);
 }
 
 /* ---- gates ---- */

@@ -4,8 +4,9 @@
  *
  * Latent attention is the same with one key/value head for all query heads, whose keys are latent and rotated
  * part and whose values are the latent (runtime/forward/attention/latent.h). */
-#include "runtime/forward/attention/attention_block.h"
+#include "runtime/forward/attention/attention.h"
 
+#include "runtime/forward/attention/attention_block.h"
 #include "runtime/forward/attention/latent.h"
 #include "runtime/forward/attention/running.h"
 #include "runtime/forward/context/backend.h"

@@ -51,7 +51,7 @@ struct moec_decider;
 struct moec_sparsity;
 struct moec_kv_lender;
 struct moec_rounded;
-struct moec_guesser;
+struct moec_learned_predictor;
 struct moec_expert_predictor;
 struct moec_backend;
 
@@ -83,8 +83,8 @@ struct moec_forward {
     uint64_t scratch_bytes;
     enum moec_arithmetic arithmetic; /* of moec_forward_use_arithmetic */
     struct moec_rounded *rounded;    /* owned as the scratch; NULL where no inputs are rounded to INT8 */
-    struct moec_guesser
-        *guesser; /* likewise (runtime/forward/context/guesser.h); NULL = nothing learned predicts */
+    struct moec_learned_predictor *
+        learned_predictor; /* likewise (runtime/forward/context/learned_predictor.h); NULL = nothing learned predicts */
     /* Likewise: (max_tokens, choices padded to lanes) of the router at work, before anything is chosen; NULL
      * = they are not kept. */
     float *kept_logits;

@@ -1,5 +1,7 @@
 #include "runtime/forward/context/latent_row.h"
 
+#include "runtime/kernels/kernels.h"
+
 size_t moec_latent_queries(const struct moec_layer_kind *kind)
 {
     return moec_lanes_padded(moec_layer_q_dim(kind));

@@ -11,7 +11,7 @@
 struct cut {
     const struct moec_linear *linear;
     bool encoded;
-    const float *laid; /* inputs of the one group there is, laid for dot_laid, or NULL */
+    const float *transposed; /* inputs of the one group there is, laid for dot_transposed, or NULL */
     uint32_t first_token;
     uint32_t tile_rows;
     uint32_t group_tokens;
@@ -22,10 +22,12 @@ struct cut {
 /* Smallest piece worth a thread's attention with encoded weights. */
 #define ENCODED_ROWS_MIN 16u
 
-bool moec_linear_packs(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t n_tok)
+bool moec_linear_transposes(const struct moec_forward *forward, const struct moec_matrix *matrix,
+                            uint32_t n_tok)
 {
-    return n_tok >= MOEC_LAID_TOKENS && matrix->columns >= moec_forward_scratch(forward)->laid_columns &&
-           forward->kernels->dot_laid != NULL && !moec_rounded_serves(forward, matrix) &&
+    return n_tok >= MOEC_TRANSPOSED_TOKENS &&
+           matrix->columns >= moec_forward_scratch(forward)->transposed_columns &&
+           forward->kernels->dot_transposed != NULL && !moec_rounded_serves(forward, matrix) &&
            moec_kernels_decode_parts(matrix->codec);
 }
 
@@ -69,14 +71,14 @@ static void give_products(const struct cut *cut, const struct moec_linear_part *
     }
 }
 
-static void run_laid(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
-                     uint32_t n_rows, uint32_t token, uint32_t n_tok,
-                     const struct moec_linear_scratch *scratch)
+static void run_transposed(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
+                           uint32_t n_rows, uint32_t token, uint32_t n_tok,
+                           const struct moec_linear_scratch *scratch)
 {
     float *y = writes_directly(part) ? part->out + token * part->out_stride + row : scratch->y;
     const size_t y_stride = writes_directly(part) ? part->out_stride : n_rows;
-    cut->linear->forward->kernels->dot_laid(part->matrix, row, n_rows, cut->laid, n_tok, scratch->weights, y,
-                                            y_stride);
+    cut->linear->forward->kernels->dot_transposed(part->matrix, row, n_rows, cut->transposed, n_tok,
+                                                  scratch->weights, y, y_stride);
     give_products(cut, part, row, n_rows, token, n_tok, y, y_stride);
 }
 
@@ -153,8 +155,8 @@ static void run_item(void *context, size_t item, int thread)
         tile -= *n_tiles;
     uint32_t row = tile * cut->tile_rows;
     uint32_t n_rows = moec_min_u32(cut->tile_rows, part->matrix->rows - row);
-    if (cut->laid != NULL) {
-        run_laid(cut, part, row, n_rows, token, n_tok, scratch);
+    if (cut->transposed != NULL) {
+        run_transposed(cut, part, row, n_rows, token, n_tok, scratch);
         return;
     }
     if (moec_rounded_serves(linear->forward, part->matrix)) {
@@ -200,35 +202,35 @@ static void cut_rows(struct cut *cut, uint32_t tile_rows)
 }
 
 /* Whether inputs are laid: of many tokens, for matrices that all take them so. */
-static bool takes_laid(const struct moec_linear *linear)
+static bool takes_transposed(const struct moec_linear *linear)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(linear->forward);
     const uint32_t k = linear->parts[0].matrix->columns;
-    if (linear->in_mlp || moec_lanes_padded(k) > scratch->laid_stride ||
-        moec_linear_tile_rows(k) < MOEC_LAID_ROWS)
+    if (linear->in_mlp || moec_lanes_padded(k) > scratch->transposed_stride ||
+        moec_linear_tile_rows(k) < MOEC_TRANSPOSED_ROWS)
         return false;
     for (uint32_t part = 0; part < linear->n_parts; part++)
-        if (!moec_linear_packs(linear->forward, linear->parts[part].matrix, linear->n_tok))
+        if (!moec_linear_transposes(linear->forward, linear->parts[part].matrix, linear->n_tok))
             return false;
     return true;
 }
 
 /* One group of tokens after the other, all equally long. */
-static void run_groups_laid(const struct moec_linear *linear, uint64_t rows)
+static void run_groups_transposed(const struct moec_linear *linear, uint64_t rows)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(linear->forward);
     const uint32_t k = linear->parts[0].matrix->columns;
     const uint32_t n_groups = (linear->n_tok + MOEC_GROUP_TOKENS - 1) / MOEC_GROUP_TOKENS;
-    struct cut cut = {.linear = linear, .laid = scratch->laid};
+    struct cut cut = {.linear = linear, .transposed = scratch->transposed};
     cut.group_tokens = (linear->n_tok + n_groups - 1) / n_groups;
-    cut_rows(&cut, moec_min_u32(moec_laid_rows(cut.group_tokens),
-                                moec_linear_tile_rows(k) / MOEC_LAID_ROWS * MOEC_LAID_ROWS));
+    cut_rows(&cut, moec_min_u32(moec_transposed_rows(cut.group_tokens),
+                                moec_linear_tile_rows(k) / MOEC_TRANSPOSED_ROWS * MOEC_TRANSPOSED_ROWS));
     for (; cut.first_token < linear->n_tok; cut.first_token += cut.group_tokens) {
         const float *inputs[MOEC_GROUP_TOKENS];
         const uint32_t n = moec_min_u32(cut.group_tokens, linear->n_tok - cut.first_token);
         for (uint32_t t = 0; t < n; t++)
             inputs[t] = linear->x + (cut.first_token + t) * linear->x_stride;
-        linear->forward->kernels->lay_tokens(inputs, n, k, scratch->laid);
+        linear->forward->kernels->transpose_tokens(inputs, n, k, scratch->transposed);
         moec_forward_run(linear->forward, cut.n_tiles_all, rows * k * n, run_item, &cut);
     }
 }
@@ -243,8 +245,8 @@ void moec_linear_run(const struct moec_linear *linear)
     uint64_t rows = 0;
     for (uint32_t part = 0; part < linear->n_parts; part++)
         rows += linear->parts[part].matrix->rows;
-    if (takes_laid(linear)) {
-        run_groups_laid(linear, rows);
+    if (takes_transposed(linear)) {
+        run_groups_transposed(linear, rows);
         return;
     }
 

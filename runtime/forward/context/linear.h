@@ -36,9 +36,10 @@ struct moec_linear {
 
 void moec_linear_run(const struct moec_linear *linear);
 
-/* Whether to use the kernel of packed tokens (dot_laid of moec_kernels) for products of the matrix with n_tok
+/* Whether to use the kernel of packed tokens (dot_transposed of moec_kernels) for products of the matrix with n_tok
  * tokens. */
-bool moec_linear_packs(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t n_tok);
+bool moec_linear_transposes(const struct moec_forward *forward, const struct moec_matrix *matrix,
+                            uint32_t n_tok);
 
 /* One matrix alone over rows of whole strides (moec_scratch.stride) in and out; past the matrix's rows `out`
  * is zero. `bias` may be NULL. */

@@ -71,8 +71,8 @@ enum moec_status moec_rounded_create(const struct moec_config *config, uint32_t 
 struct rounding {
     const struct moec_rounded *rounded;
     size_t stride, k;
-    uint32_t n;   /* entries of the list: input * max_rows + row */
-    bool is_laid; /* the list's rows stand side by side too */
+    uint32_t n;         /* entries of the list: input * max_rows + row */
+    bool is_transposed; /* the list's rows stand side by side too */
 };
 
 /* Rows of the list that are rounded together. */
@@ -94,13 +94,14 @@ static void round_item(void *context, size_t item, int thread)
         rounded->kernels->round(rounded->inputs[input] + row * rounding->stride, rounding->k, spans);
         rows[i - first] = spans;
     }
-    if (rounding->is_laid)
+    if (rounding->is_transposed)
         moec_int8_lay(rows, n, n_spans, rounded->tiles + item * n_spans);
 }
 
-static void round_list(const struct moec_forward *forward, size_t stride, size_t k, uint32_t n, bool is_laid)
+static void round_list(const struct moec_forward *forward, size_t stride, size_t k, uint32_t n,
+                       bool is_transposed)
 {
-    struct rounding rounding = {forward->rounded, stride, k, n, is_laid};
+    struct rounding rounding = {forward->rounded, stride, k, n, is_transposed};
     /* A value is rounded in about the time of some multiply-adds. */
     const uint64_t work = 4 * (uint64_t)n * k;
     moec_forward_run(forward, (n + ROWS_OF_ITEM - 1) / ROWS_OF_ITEM, work, round_item, &rounding);

@@ -1,5 +1,7 @@
 #include "runtime/forward/context/running_row.h"
 
+#include "runtime/kernels/kernels.h"
+
 struct moec_running_row moec_running_row_of(const struct moec_layer_kind *kind)
 {
     const bool has_matrices = moec_layer_has_matrices(kind);

@@ -30,7 +30,7 @@ struct carver {
 
 /* Products with shorter rows are as fast or faster from inputs as they lie: up to 512 columns a row's sums
  * wait for nothing there. */
-#define LAID_COLUMNS 1024u
+#define TRANSPOSED_COLUMNS 1024u
 
 /* Inputs and outputs of a tile of rows as wide do not both stay in the second-level cache, so they take turns
  * in it after so many chunks of neurons. */
@@ -114,9 +114,9 @@ static size_t largest_rounded_kv(const struct moec_config *config)
 }
 
 /* Tokens of a group that is laid; 0 where batches are too small. */
-static uint64_t laid_tokens(uint32_t max_tokens)
+static uint64_t transposed_tokens(uint32_t max_tokens)
 {
-    return max_tokens < MOEC_LAID_TOKENS ? 0 : moec_min_u32(max_tokens, MOEC_GROUP_TOKENS);
+    return max_tokens < MOEC_TRANSPOSED_TOKENS ? 0 : moec_min_u32(max_tokens, MOEC_GROUP_TOKENS);
 }
 
 /* The longest inputs of a dense product that are laid. */
@@ -185,7 +185,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     bool decodes = max_tokens > 1;
     size_t stride = sizes->stride;
 
-    const uint64_t n_laid = laid_tokens(max_tokens);
+    const uint64_t n_transposed = transposed_tokens(max_tokens);
     uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;
     for (uint32_t i = 0; i < config->n_kind; i++) {
         if (!moec_layer_mixes(&config->kinds[i]))
@@ -196,18 +196,19 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
         if (latent > 0)
             tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(latent) * latent);
     }
-    if (n_laid > 0)
-        tile_floats += LINEAR_TILE_MAX / MOEC_LAID_ROWS * MOEC_LANES * MOEC_LAID_PAD;
+    if (n_transposed > 0)
+        tile_floats += LINEAR_TILE_MAX / MOEC_TRANSPOSED_ROWS * MOEC_LANES * MOEC_TRANSPOSED_PAD;
     thread->linear.weights = carve_floats(carver, decodes ? tile_floats : 0, 1);
-    thread->linear.y =
-        carve_floats(carver, larger(MOEC_ENCODED_ROWS, n_laid * moec_laid_rows((uint32_t)n_laid)), 1);
+    thread->linear.y = carve_floats(
+        carver, larger(MOEC_ENCODED_ROWS, n_transposed * moec_transposed_rows((uint32_t)n_transposed)), 1);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
     thread->mlp.weights = carve_floats(carver, decodes || config->n_expert > 0 ? MOEC_SUM_CHUNK : 0, stride);
-    const uint64_t laid_bytes =
+    const uint64_t transposed_bytes =
         moec_int8_tiles(sizes->mlp_tile, moec_int8_spans(stride)) * sizeof(struct moec_int8_tile);
-    thread->mlp.x = carve_floats(carver, larger(sizes->mlp_tile * stride, laid_bytes / sizeof(float)), 1);
+    thread->mlp.x =
+        carve_floats(carver, larger(sizes->mlp_tile * stride, transposed_bytes / sizeof(float)), 1);
     thread->mlp.y = carve_floats(carver, sizes->mlp_tile, stride);
     thread->mlp.gate = carve_floats(carver, (uint64_t)sizes->mlp_chunks * sizes->mlp_tile, MOEC_SUM_CHUNK);
     thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
@@ -311,7 +312,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     uint64_t start = carver->used_bytes;
     sizes->q = carve_floats(carver, max_tokens, sizes->q_stride);
     sizes->own_kv = carve_floats(carver, max_tokens, 2 * largest_rounded_kv(config));
-    sizes->laid = carve_floats(carver, laid_tokens(max_tokens), sizes->laid_stride);
+    sizes->transposed = carve_floats(carver, transposed_tokens(max_tokens), sizes->transposed_stride);
     uint64_t attention_end = carver->used_bytes;
     carver->used_bytes = start;
     carve_mlp(carver, config, max_tokens, sizes);
@@ -338,8 +339,8 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
                                    : kind->latent_dim > 0      ? moec_latent_token_floats(kind)
                                                                : moec_lanes_padded(moec_layer_q_dim(kind)));
     }
-    sizes.laid_columns = LAID_COLUMNS;
-    sizes.laid_stride = longest_inputs(config, sizes.stride);
+    sizes.transposed_columns = TRANSPOSED_COLUMNS;
+    sizes.transposed_stride = longest_inputs(config, sizes.stride);
     sizes.mlp_tile = moec_min_u32(MOEC_MLP_TILE_MAX, max_tokens);
     sizes.mlp_chunks = sizes.stride >= WIDE_STRIDE ? WIDE_CHUNKS : 1;
     sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;

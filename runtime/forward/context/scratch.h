@@ -35,7 +35,7 @@
 struct moec_linear_scratch {
     float *weights; /* tile of decoded rows */
     float *y;       /* (MOEC_TILE_TOKENS, rows of a tile), at most MOEC_ENCODED_ROWS floats; of inputs that
-                       are laid (a group, moec_laid_rows) */
+                       are laid (a group, moec_transposed_rows) */
 };
 
 struct moec_mlp_scratch {
@@ -103,12 +103,12 @@ struct moec_last_choices {
 };
 
 struct moec_scratch {
-    size_t stride;            /* S */
-    size_t q_stride;          /* of the layer with the longest rows of `q`, padded */
-    uint32_t mlp_tile;        /* tokens in a tile of an MLP */
-    uint32_t laid_columns;    /* the fewest of matrices whose inputs are laid */
-    uint32_t mlp_chunks;      /* of neurons, whose products with a tile wait for their sums */
-    uint32_t n_partials;      /* rows of `partials` */
+    size_t stride;               /* S */
+    size_t q_stride;             /* of the layer with the longest rows of `q`, padded */
+    uint32_t mlp_tile;           /* tokens in a tile of an MLP */
+    uint32_t transposed_columns; /* the fewest of matrices whose inputs are laid */
+    uint32_t mlp_chunks;         /* of neurons, whose products with a tile wait for their sums */
+    uint32_t n_partials;         /* rows of `partials` */
     uint32_t attention_block; /* tokens of spans worked on together, which stay in the cache between steps */
     uint32_t moe_block;       /* tokens whose experts are summed together */
     struct moec_scratch_test_hook test_hook;
@@ -124,8 +124,8 @@ struct moec_scratch {
     float *q;      /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
     float *own_kv; /* (M, 2, largest moec_layer_kv_dim): keys and values that are then rounded; else empty */
 
-    size_t laid_stride; /* the longest inputs of a dense product that are laid */
-    float *laid;        /* (a group, laid_stride) where batches are large enough; else empty */
+    size_t transposed_stride; /* the longest inputs of a dense product that are laid */
+    float *transposed;        /* (a group, transposed_stride) where batches are large enough; else empty */
 
     /* MLP only */
     uint32_t *experts;      /* (M, k) */

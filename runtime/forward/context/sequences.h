@@ -32,10 +32,10 @@ struct moec_sequence_rows {
     struct moec_route_state *route;
     uint32_t route_layer;
     uint32_t n_prompt;
-    /* (n_rows, moec_precision_foreseen_words), where precisions go by what is foreseen, else NULL: the
+    /* (n_rows, moec_precision_predicted_words), where precisions go by what is foreseen, else NULL: the
      * experts of the MoE layer at work that the one before foresaw for each row; it leaves those of the next
      * there. */
-    uint64_t *foreseen;
+    uint64_t *predicted;
     /* With decisions by what the expert buffer holds, else NULL: where they are noted, or already stand; and
      * the first row's position. */
     struct moec_decision_log *log;

@@ -1,7 +1,7 @@
 #include "runtime/forward/context/working_memory.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/context/learned_predictor.h"
 #include "runtime/forward/context/rounded.h"
 #include "runtime/forward/context/scratch.h"
 #include "runtime/forward/weights/offload.h"
@@ -134,11 +134,11 @@ void moec_forward_release(struct moec_forward *forward)
     forward->backend = NULL;
     free(forward->scratch);
     free(forward->rounded);
-    free(forward->guesser);
+    free(forward->learned_predictor);
     free(forward->kept_logits);
     forward->scratch = NULL;
     forward->rounded = NULL;
-    forward->guesser = NULL;
+    forward->learned_predictor = NULL;
     forward->kept_logits = NULL;
     forward->scratch_bytes = 0;
 }
@@ -170,7 +170,7 @@ enum moec_status moec_forward_use_predictor(struct moec_forward *forward,
                                             const struct moec_expert_predictor *predictor,
                                             struct moec_error *err)
 {
-    return moec_guesser_create(predictor, &forward->guesser, err);
+    return moec_learned_predictor_create(predictor, &forward->learned_predictor, err);
 }
 
 uint64_t moec_forward_logits_bytes(const struct moec_config *config, uint32_t max_tokens)

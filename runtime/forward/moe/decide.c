@@ -72,17 +72,17 @@ static bool view_has(const struct moec_residents *self, uint32_t layer, uint32_t
 }
 
 /* What of it is there when a precision is decided: what is foreseen is on its way. */
-struct foreseen {
+struct predicted {
     struct moec_residents residents;
     const struct moec_residents *others;
     const uint64_t *words; /* of the token; NULL = all experts are */
 };
 
-static bool foreseen_has(const struct moec_residents *self, uint32_t layer, uint32_t expert)
+static bool predicted_has(const struct moec_residents *self, uint32_t layer, uint32_t expert)
 {
-    const struct foreseen *foreseen = (const struct foreseen *)self;
-    return foreseen->words == NULL || foreseen->others->has(foreseen->others, layer, expert) ||
-           (foreseen->words[expert / 64] >> expert % 64 & 1) != 0;
+    const struct predicted *predicted = (const struct predicted *)self;
+    return predicted->words == NULL || predicted->others->has(predicted->others, layer, expert) ||
+           (predicted->words[expert / 64] >> expert % 64 & 1) != 0;
 }
 
 /* The same of the expert buffer, whose answer is another one at another time. */
@@ -202,19 +202,19 @@ static void decide_precision(const struct moec_forward *forward, const struct ro
     const struct moec_config *config = &forward->model->config;
     const struct moec_precision *precision = &forward->decider->route->precision;
     const uint32_t layer = row->token.layer;
-    const bool is_foreseen = moec_config_moe_layer_before(config, layer) != MOEC_NO_LAYER &&
-                             !moec_config_layer(config, layer)->routes_by_token;
-    const struct foreseen foreseen = {.residents = {foreseen_has},
-                                      .others = &row->view.residents,
-                                      .words = is_foreseen && row->span->foreseen != NULL
-                                                   ? row->span->foreseen +
-                                                         row->at * moec_precision_foreseen_words(config)
-                                                   : NULL};
-    moec_precision_decide(precision, config->top_k, experts, weights,
-                          precision->kind == MOEC_PRECISION_FATE ? &foreseen.residents : &row->view.residents,
-                          layer,
-                          is_prompt ? moec_route_state_block(row->span->route, row->route_layer) : NULL,
-                          config->n_expert, skips, is_low);
+    const bool is_predicted = moec_config_moe_layer_before(config, layer) != MOEC_NO_LAYER &&
+                              !moec_config_layer(config, layer)->routes_by_token;
+    const struct predicted predicted = {.residents = {predicted_has},
+                                        .others = &row->view.residents,
+                                        .words = is_predicted && row->span->predicted != NULL
+                                                     ? row->span->predicted +
+                                                           row->at * moec_precision_predicted_words(config)
+                                                     : NULL};
+    moec_precision_decide(
+        precision, config->top_k, experts, weights,
+        precision->kind == MOEC_PRECISION_FATE ? &predicted.residents : &row->view.residents, layer,
+        is_prompt ? moec_route_state_block(row->span->route, row->route_layer) : NULL, config->n_expert,
+        skips, is_low);
 }
 
 /* Of the experts that a prompt's token takes, those that its block reads in a low copy. */

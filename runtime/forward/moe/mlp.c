@@ -219,9 +219,9 @@ uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moe
  * integers. Where tokens are many they are laid instead of rows: spans, or the rows' numbers. */
 struct tile {
     uint32_t n_tok;
-    const float *x;                    /* NULL where they are laid */
-    const struct moec_int8_tile *laid; /* or NULL */
-    const float *numbers;              /* laid for dot_laid, or NULL */
+    const float *x;                          /* NULL where they are laid */
+    const struct moec_int8_tile *transposed; /* or NULL */
+    const float *numbers;                    /* laid for dot_transposed, or NULL */
     const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
     float limits[MOEC_MLP_TILE_MAX]; /* as moec_mlp_limit */
 };
@@ -264,14 +264,14 @@ static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, cons
     const size_t stride = moec_forward_scratch(run->forward)->stride;
     if (serves(&kernels, matrix)) {
         const struct pair_rows rows = rows_of(mlp, matrix, neuron, n, scratch->weights);
-        if (tile->laid != NULL)
-            kernels.int8->dot_tiles(&rows.gate, rows.first, n, tile->laid, tile->n_tok, y, n);
+        if (tile->transposed != NULL)
+            kernels.int8->dot_tiles(&rows.gate, rows.first, n, tile->transposed, tile->n_tok, y, n);
         else
             kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
         return;
     }
     if (tile->numbers != NULL)
-        kernels.all->dot_laid(matrix, neuron, n, tile->numbers, tile->n_tok, scratch->weights, y, n);
+        kernels.all->dot_transposed(matrix, neuron, n, tile->numbers, tile->n_tok, scratch->weights, y, n);
     else
         dot_many(kernels.all, mlp, matrix, neuron, n, tile->x, stride, tile->n_tok, scratch->weights, y);
 }
@@ -371,23 +371,24 @@ static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint3
 }
 
 /* Whether products of a matrix with n tokens are best made of those laid. */
-static bool takes_laid(const struct mlp_run *run, const struct moec_mlp *mlp,
-                       const struct moec_matrix *matrix, uint32_t n)
+static bool takes_transposed(const struct mlp_run *run, const struct moec_mlp *mlp,
+                             const struct moec_matrix *matrix, uint32_t n)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    return moec_linear_packs(run->forward, matrix, n) && !stands_in_frames(mlp, matrix) &&
-           moec_laid_room_floats(moec_laid_rows(n), matrix->columns) <= MOEC_SUM_CHUNK * shared->stride;
+    return moec_linear_transposes(run->forward, matrix, n) && !stands_in_frames(mlp, matrix) &&
+           moec_transposed_room_floats(moec_transposed_rows(n), matrix->columns) <=
+               MOEC_SUM_CHUNK * shared->stride;
 }
 
 /* Lays rows first .. first + n - 1 of a job. */
 static const float *lay(const struct moec_kernels *kernels, const struct moec_mlp_job *job, uint32_t first,
-                        uint32_t n, size_t stride, float *laid)
+                        uint32_t n, size_t stride, float *transposed)
 {
     const float *rows[MOEC_MLP_TILE_MAX];
     for (uint32_t i = 0; i < n; i++)
         rows[i] = input_row(job, first + i, stride);
-    kernels->lay_tokens(rows, n, job->mlp.up.columns, laid);
-    return laid;
+    kernels->transpose_tokens(rows, n, job->mlp.up.columns, transposed);
+    return transposed;
 }
 
 /* Rows first .. first + n - 1 of a job. */
@@ -399,7 +400,7 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
     const bool has_gate = moec_mlp_has_gate(&job->mlp);
     tile->n_tok = n;
     tile->x = NULL;
-    tile->laid = NULL;
+    tile->transposed = NULL;
     tile->numbers = NULL;
     for (uint32_t i = 0; i < n; i++) {
         tile->rounded[i] = rounded_row(run, job, first + i);
@@ -407,11 +408,11 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
     }
     if (run->is_rounded && n >= kernels.int8->many_tokens && serves(&kernels, &job->mlp.up) &&
         (!has_gate || serves(&kernels, &job->mlp.gate))) {
-        struct moec_int8_tile *laid = (struct moec_int8_tile *)(void *)scratch->x;
-        moec_int8_lay(tile->rounded, n, moec_int8_spans(job->mlp.up.columns), laid);
-        tile->laid = laid;
-    } else if (takes_laid(run, &job->mlp, &job->mlp.up, n) &&
-               (!has_gate || takes_laid(run, &job->mlp, &job->mlp.gate, n))) {
+        struct moec_int8_tile *transposed = (struct moec_int8_tile *)(void *)scratch->x;
+        moec_int8_lay(tile->rounded, n, moec_int8_spans(job->mlp.up.columns), transposed);
+        tile->transposed = transposed;
+    } else if (takes_transposed(run, &job->mlp, &job->mlp.up, n) &&
+               (!has_gate || takes_transposed(run, &job->mlp, &job->mlp.gate, n))) {
         tile->numbers = lay(kernels.all, job, first, n, stride, scratch->x);
     } else {
         tile->x = gather(job, first, n, stride, scratch->x);

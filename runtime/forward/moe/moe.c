@@ -595,11 +595,11 @@ static enum moec_status run_blocks(struct moe *moe, const uint32_t *active, uint
 }
 
 /* Experts that were expected and will not be used. */
-static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
+static void cancel(const struct moe *moe, const uint32_t *active, uint32_t n)
 {
     struct moec_experts *source = moe->forward->experts;
-    for (uint32_t j = 0; j < n && source->ops->forgo != NULL; j++)
-        source->ops->forgo(source, request_of(moe, active[j]));
+    for (uint32_t j = 0; j < n && source->ops->cancel != NULL; j++)
+        source->ops->cancel(source, request_of(moe, active[j]));
 }
 
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)
@@ -624,7 +624,7 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
         next += n_held;
         if (status != MOEC_OK) {
             next += was_acquired ? 0 : 1; /* that one is expected no more */
-            forgo(moe, active + next, n_active - next);
+            cancel(moe, active + next, n_active - next);
             return status;
         }
         if (n_held == n_active)
@@ -671,7 +671,7 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
     moec_trace_compute(forward->trace, "router", layer, begin_ns);
     const enum moec_status status = moec_router_answer_send(forward, &routed, err);
     if (status != MOEC_OK) {
-        forgo(&moe, moec_forward_scratch(forward)->order, n_active);
+        cancel(&moe, moec_forward_scratch(forward)->order, n_active);
         return status;
     }
     if (forward->inputs != NULL && forward->inputs->take_expert != NULL)

@@ -210,8 +210,8 @@ static void name_best(const struct preview *preview, uint32_t row, const float *
     const struct moec_config *config = &preview->forward->model->config;
     const struct moec_scored_token token = {.n_expert = config->n_expert, .scores = shares};
     const struct moec_sequence_rows *span = span_of(preview->sequences, &row);
-    const size_t n_word = moec_precision_foreseen_words(config);
-    uint64_t *words = span->foreseen + row * n_word;
+    const size_t n_word = moec_precision_predicted_words(config);
+    uint64_t *words = span->predicted + row * n_word;
     moec_choose_best(&token, preview->n_best, experts, values);
     memset(words, 0, n_word * sizeof *words);
     for (uint32_t i = 0; i < preview->n_best; i++)
@@ -263,7 +263,7 @@ static enum moec_status run_preview(struct preview *preview, uint32_t layer, str
 
 /* Tells the batch's sequences which experts the next MoE layer's router prefers for these inputs, where
  * precisions go by it. */
-static enum moec_status foresee(const struct router *router, struct moec_error *err)
+static enum moec_status hint(const struct router *router, struct moec_error *err)
 {
     const struct moec_forward *forward = router->forward;
     const struct moec_config *config = &forward->model->config;
@@ -305,7 +305,7 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
     if (decides) {
         moec_decide(forward, layer, sequences, routing);
-        MOEC_TRY(foresee(&router, err));
+        MOEC_TRY(hint(&router, err));
     } else if (sequences != NULL && forward->model->config.expert_capacity > 0)
         fill_experts(&router, sequences);
     if (!forward->model->config.router_scales_input)

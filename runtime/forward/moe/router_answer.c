@@ -1,7 +1,7 @@
 #include "runtime/forward/moe/router_answer.h"
 
 #include "formats/model/neighbors.h"
-#include "runtime/forward/context/guesser.h"
+#include "runtime/forward/context/learned_predictor.h"
 #include "runtime/forward/context/scratch.h"
 #include "runtime/forward/moe/decide.h"
 #include "runtime/policy/predict/scored.h"
@@ -104,11 +104,11 @@ static void add_next_learned(const struct moec_forward *forward, const struct mo
     const struct moec_config *config = &forward->model->config;
     const uint32_t n = named_experts(config, routed->n_tok);
     const int32_t ordinal = moec_config_moe_ordinal(config, routed->layer);
-    if (!moec_guesser_batch(forward->guesser, forward->kernels, (uint32_t)ordinal, routed->n_tok,
-                            routed->normed, moec_forward_scratch(forward)->stride, routed->routing->experts,
-                            config->top_k, n))
+    if (!moec_learned_predictor_batch(forward->learned_predictor, forward->kernels, (uint32_t)ordinal,
+                                      routed->n_tok, routed->normed, moec_forward_scratch(forward)->stride,
+                                      routed->routing->experts, config->top_k, n))
         return;
-    answer->next_learned = forward->guesser->list;
+    answer->next_learned = forward->learned_predictor->list;
     answer->n_next_learned = n;
 }
 
@@ -128,20 +128,20 @@ static enum moec_status predict(const struct moec_forward *forward, const struct
                                 bool is_answer, struct moec_router_answer *answer, struct moec_error *err)
 {
     struct moec_experts *source = forward->experts;
-    const bool has_trace = forward->trace != NULL, may_guess = is_answer && source->ops->guess != NULL;
+    const bool has_trace = forward->trace != NULL, may_prefetch = is_answer && source->ops->prefetch != NULL;
     uint32_t n_gate = 0;
     for (uint32_t ahead = 1; has_trace && ahead <= MOEC_GATES_AHEAD; ahead++, n_gate++)
         MOEC_TRY(add_gate(forward, routed, ahead, answer, err));
-    if (forward->guesser != NULL && has_trace)
+    if (forward->learned_predictor != NULL && has_trace)
         add_next_learned(forward, routed, answer);
-    for (uint32_t ahead = 1; may_guess && ahead <= MOEC_GATES_AHEAD; ahead++) {
-        if (!source->ops->wants_guess(source, ahead))
+    for (uint32_t ahead = 1; may_prefetch && ahead <= MOEC_GATES_AHEAD; ahead++) {
+        if (!source->ops->wants_prefetch(source, ahead))
             return MOEC_OK;
         if (source->wants_next_gate && ahead > n_gate)
             MOEC_TRY(add_gate(forward, routed, ahead, answer, err));
-        if (forward->guesser != NULL && !has_trace && ahead == 1 && source->wants_next_learned)
+        if (forward->learned_predictor != NULL && !has_trace && ahead == 1 && source->wants_next_learned)
             add_next_learned(forward, routed, answer);
-        source->ops->guess(source, answer, ahead);
+        source->ops->prefetch(source, answer, ahead);
     }
     return MOEC_OK;
 }
@@ -204,31 +204,32 @@ static uint32_t list_experts(const struct moec_forward *forward, const struct mo
 }
 
 /* Says to the source which MoE layer of the decoder's the tokens come to first. */
-static void come(const struct moec_forward *forward, const struct moec_sequences *sequences, uint32_t n_tok)
+static void begin_prompt(const struct moec_forward *forward, const struct moec_sequences *sequences,
+                         uint32_t n_tok)
 {
     struct moec_experts *source = forward->experts;
     const struct moec_config *config = &forward->model->config;
     const uint32_t first = moec_config_moe_encoder_count(config);
     const bool *is_low = NULL;
-    if (source->ops->come != NULL && n_tok > 1 && first < moec_config_moe_count(config) &&
+    if (source->ops->begin_prompt != NULL && n_tok > 1 && first < moec_config_moe_count(config) &&
         moec_decide_forms(forward, sequences, first, &is_low))
-        source->ops->come(source, moec_config_moe_layer(config, first), n_tok, is_low);
+        source->ops->begin_prompt(source, moec_config_moe_layer(config, first), n_tok, is_low);
 }
 
-void moec_router_foresee(const struct moec_forward *forward, const struct moec_sequences *sequences,
-                         const uint32_t *tokens, uint32_t n_tok)
+void moec_router_look_ahead(const struct moec_forward *forward, const struct moec_sequences *sequences,
+                            const uint32_t *tokens, uint32_t n_tok)
 {
     struct moec_experts *source = forward->experts;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const struct moec_config *config = &forward->model->config;
-    come(forward, sequences, n_tok);
-    if (source->ops->foresee == NULL || n_tok == 0 || !moec_config_routes_by_token(config))
+    begin_prompt(forward, sequences, n_tok);
+    if (source->ops->hint == NULL || n_tok == 0 || !moec_config_routes_by_token(config))
         return;
     for (uint32_t at = 0; at < config->n_layer; at++) {
         const struct moec_layer *layer = &forward->model->layers[at];
         if (!moec_config_layer(config, at)->routes_by_token)
             continue;
         const uint32_t n = list_experts(forward, layer, tokens, n_tok, scratch->active);
-        source->ops->foresee(source, at, scratch->active, n);
+        source->ops->hint(source, at, scratch->active, n);
     }
 }

@@ -31,8 +31,8 @@ MOEC_WARN_UNUSED enum moec_status moec_router_answer_send(const struct moec_forw
 /* A batch of these tokens is about to pass the layers: tells the source how many they are, and which experts
  * the layers that route by token will ask for. `sequences`, whose layer at work says nothing here, decide
  * about them; NULL = none do. */
-void moec_router_foresee(const struct moec_forward *forward, const struct moec_sequences *sequences,
-                         const uint32_t *tokens, uint32_t n_tok);
+void moec_router_look_ahead(const struct moec_forward *forward, const struct moec_sequences *sequences,
+                            const uint32_t *tokens, uint32_t n_tok);
 
 /* A new batch begins: choices that were kept belong to none of its rows. */
 void moec_router_answer_reset(const struct moec_forward *forward);

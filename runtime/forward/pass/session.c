@@ -34,11 +34,11 @@ static uint64_t token_items(const struct moec_config *config, uint32_t n_context
 }
 
 /* Words of what layers foresee, where precisions go by it. */
-static uint64_t foreseen_items(const struct moec_config *config, const struct moec_route *route,
-                               uint32_t n_context)
+static uint64_t hinted_items(const struct moec_config *config, const struct moec_route *route,
+                             uint32_t n_context)
 {
     return route->precision.kind == MOEC_PRECISION_FATE
-               ? (uint64_t)n_context * moec_precision_foreseen_words(config)
+               ? (uint64_t)n_context * moec_precision_predicted_words(config)
                : 0;
 }
 
@@ -204,10 +204,10 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
                                              n_context, &session->route, err));
     if (forward->decider != NULL && forward->decider->logical != NULL)
         moec_route_state_share(&session->route, forward->decider->logical);
-    if (forward->decider != NULL && foreseen_items(config, forward->decider->route, n_context) > 0)
-        MOEC_TRY_OUT(moec_alloc((void **)&session->foreseen,
-                                foreseen_items(config, forward->decider->route, n_context),
-                                sizeof *session->foreseen, "experts that layers foresee", err));
+    if (forward->decider != NULL && hinted_items(config, forward->decider->route, n_context) > 0)
+        MOEC_TRY_OUT(moec_alloc((void **)&session->predicted,
+                                hinted_items(config, forward->decider->route, n_context),
+                                sizeof *session->predicted, "experts that layers foresee", err));
     session->log = (struct moec_decision_log){
         .n_layer = moec_config_moe_count(config), .top_k = config->top_k, .n_context = n_context};
     *out = session;
@@ -297,7 +297,7 @@ void moec_session_free(struct moec_session *session)
     moec_kv_state_release(&session->source_kv);
     moec_kv_state_release(&session->encoder_kv);
     moec_route_state_release(&session->route);
-    free(session->foreseen);
+    free(session->predicted);
     free(session->tokens);
     free_rows(session->forward, session->source);
     free(session->counts);
@@ -326,8 +326,8 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
     const uint32_t n_prompt = is_source ? UINT32_MAX : session->n_prompt;
     span.route = &session->route;
     span.route_layer = ordinal;
-    if (session->foreseen != NULL)
-        span.foreseen = session->foreseen + first * moec_precision_foreseen_words(config);
+    if (session->predicted != NULL)
+        span.predicted = session->predicted + first * moec_precision_predicted_words(config);
     if (first < n_prompt)
         span.n_prompt = moec_min_u32(n_tok, n_prompt - first);
     if (session->log.book != NULL)
@@ -417,7 +417,7 @@ uint64_t moec_session_route_bytes(const struct moec_config *config, const struct
 {
     const uint32_t n_layer = moec_config_moe_count(config);
     return moec_route_state_bytes(config, route, n_layer, n_context) +
-           foreseen_items(config, route, n_context) * sizeof(uint64_t) +
+           hinted_items(config, route, n_context) * sizeof(uint64_t) +
            (moec_route_looks_at_buffer(route) ? moec_decision_log_bytes(n_layer, config->top_k, n_context)
                                               : 0);
 }
@@ -601,7 +601,7 @@ static enum moec_status run_chunk(struct moec_session *session, const uint32_t *
     const struct moec_sequence_rows span =
         rows_of(session, moec_config_moe_encoder_count(config), moec_session_filled(session), tokens, n_tok);
     const struct moec_sequences sequences = {.spans = &span, .n_spans = 1};
-    moec_router_foresee(forward, moec_session_decides(session) ? &sequences : NULL, tokens, n_tok);
+    moec_router_look_ahead(forward, moec_session_decides(session) ? &sequences : NULL, tokens, n_tok);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
         MOEC_TRY(run_layer(session, layer, tokens, n_tok, err));
     return MOEC_OK;
@@ -789,7 +789,7 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
     float *hidden = sessions[0]->hidden;
     struct moec_span spans[EACH_TOKENS];
     MOEC_TRY(moec_forward_embed(forward, tokens, n, hidden, err));
-    moec_router_foresee(forward, NULL, tokens, n);
+    moec_router_look_ahead(forward, NULL, tokens, n);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
         for (uint32_t i = 0; i < n; i++)
             spans[i] = moec_kv_state_span(&sessions[i]->kv, layer, i, 1);

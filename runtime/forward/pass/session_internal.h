@@ -18,8 +18,8 @@ struct moec_session {
     float *hidden;    /* (max_tokens, stride), the first's */
     bool borrows_hidden;
     struct moec_route_state route; /* of all MoE layers; empty where the forward does not decide */
-    uint64_t *foreseen; /* owned, (n_context, words): of struct moec_sequence_rows; NULL where none asks */
-    uint32_t n_prompt;  /* positions of a prompt */
+    uint64_t *predicted; /* owned, (n_context, words): of struct moec_sequence_rows; NULL where none asks */
+    uint32_t n_prompt;   /* positions of a prompt */
     struct moec_decision_log log; /* where decisions look at the expert buffer, else all zero */
     uint32_t n_beside;            /* of the first: sessions that were made beside it */
 

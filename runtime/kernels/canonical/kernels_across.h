@@ -13,10 +13,10 @@
 
 #include "runtime/kernels/canonical/kernels_bands.h"
 
-#define ACROSS_VECTORS (MOEC_LAID_ROWS / LANES)
-#define ACROSS_ROWS    MOEC_LAID_ROWS
+#define ACROSS_VECTORS (MOEC_TRANSPOSED_ROWS / LANES)
+#define ACROSS_ROWS    MOEC_TRANSPOSED_ROWS
 #define ACROSS_TOKENS  13
-#define ACROSS_LEAST   10 /* what the shortest tile has of MOEC_LAID_TOKENS tokens or more */
+#define ACROSS_LEAST   10 /* what the shortest tile has of MOEC_TRANSPOSED_TOKENS tokens or more */
 #define ACROSS_WAITS   4  /* sums that wait at once, of 16 */
 
 /* ---- tokens ---- */
@@ -41,7 +41,7 @@ INLINE void load_across(const float *const *rows, size_t n, size_t at, lanes v[s
     lanes_transpose(v);
 }
 
-static void lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, float *laid)
+static void transpose_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, float *transposed)
 {
     const size_t padded = moec_lanes_padded(k);
     const uint32_t n_tiles = tiles_of(n_tok);
@@ -53,9 +53,9 @@ static void lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, flo
             load_across(rows + first, n, at, v);
             UNROLL
             for (size_t s = 0; s < LANES; s++)
-                lanes_store_some(laid + (s * padded + at) / LANES * n, n, v[s]);
+                lanes_store_some(transposed + (s * padded + at) / LANES * n, n, v[s]);
         }
-        laid += n * padded;
+        transposed += n * padded;
     }
 }
 
@@ -63,7 +63,7 @@ static void lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, flo
 
 INLINE size_t slice_floats(size_t k)
 {
-    return moec_laid_room_floats(ACROSS_ROWS, k) / LANES;
+    return moec_transposed_room_floats(ACROSS_ROWS, k) / LANES;
 }
 
 /* LANES rows, of which the last stands for missing ones. */
@@ -220,14 +220,14 @@ static void decode_across(struct decoding *decoding, uint32_t r, uint32_t n, siz
 static const uint8_t across_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
 
 /* nt tokens of a tile against ACROSS_ROWS rows, of which the first n are stored. */
-INLINE void across_tile(const int nt, const float *laid, const float *room, size_t slice, size_t padded,
+INLINE void across_tile(const int nt, const float *transposed, const float *room, size_t slice, size_t padded,
                         uint32_t n, float *y, size_t y_stride)
 {
     _Alignas(LINE) float waits[ACROSS_WAITS][ACROSS_VECTORS * ACROSS_TOKENS][LANES];
     lanes sums[ACROSS_VECTORS * ACROSS_TOKENS];
     const size_t steps = padded / LANES;
     for (uint32_t place = 0; place < LANES; place++) {
-        const float *x = laid + across_order[place] * steps * (size_t)nt,
+        const float *x = transposed + across_order[place] * steps * (size_t)nt,
                     *w = room + across_order[place] * slice;
         UNROLL
         for (int i = 0; i < nt * ACROSS_VECTORS; i++)
@@ -270,10 +270,10 @@ INLINE void across_tile(const int nt, const float *laid, const float *room, size
 }
 
 #define ACROSS_TILE(nt)                                                                                      \
-    static NEVER_INLINE void across_tile_##nt(const float *laid, const float *room, size_t slice,            \
+    static NEVER_INLINE void across_tile_##nt(const float *transposed, const float *room, size_t slice,      \
                                               size_t padded, uint32_t n, float *y, size_t y_stride)          \
     {                                                                                                        \
-        across_tile(nt, laid, room, slice, padded, n, y, y_stride);                                          \
+        across_tile(nt, transposed, room, slice, padded, n, y, y_stride);                                    \
     }
 ACROSS_TILE(10)
 ACROSS_TILE(11)
@@ -281,19 +281,19 @@ ACROSS_TILE(12)
 ACROSS_TILE(13)
 
 /* A tile of n_tok tokens against ACROSS_ROWS rows, of which the first n are stored. */
-static void any_tile(uint32_t n_tok, const float *laid, const float *room, size_t slice, size_t padded,
+static void any_tile(uint32_t n_tok, const float *transposed, const float *room, size_t slice, size_t padded,
                      uint32_t n, float *y, size_t y_stride)
 {
     typedef void tile_body(const float *, const float *, size_t, size_t, uint32_t, float *, size_t);
     static tile_body *const tiles[] = {across_tile_10, across_tile_11, across_tile_12, across_tile_13};
-    tiles[n_tok - ACROSS_LEAST](laid, room, slice, padded, n, y, y_stride);
+    tiles[n_tok - ACROSS_LEAST](transposed, room, slice, padded, n, y, y_stride);
 }
 
-static void dot_laid(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *laid,
-                     uint32_t n_tok, float *room, float *y, size_t y_stride)
+static void dot_transposed(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                           const float *transposed, uint32_t n_tok, float *room, float *y, size_t y_stride)
 {
     const size_t padded = moec_lanes_padded(matrix->columns), slice = slice_floats(padded);
-    const uint32_t n_tiles = tiles_of(n_tok), at_once = moec_laid_rows(n_tok);
+    const uint32_t n_tiles = tiles_of(n_tok), at_once = moec_transposed_rows(n_tok);
     struct decoding decoding = decoding_of(matrix, first, n_rows, ACROSS_ROWS);
     for (uint32_t r = 0; r < n_rows; r += at_once) {
         const uint32_t n = n_rows - r < at_once ? n_rows - r : at_once;
@@ -304,8 +304,8 @@ static void dot_laid(const struct moec_matrix *matrix, uint32_t first, uint32_t 
             const uint32_t begin = tile_start(n_tok, n_tiles, tile),
                            end = tile_start(n_tok, n_tiles, tile + 1);
             for (uint32_t i = 0; i < n; i += ACROSS_ROWS)
-                any_tile(end - begin, laid + begin * padded, room + i / ACROSS_ROWS * LANES * slice, slice,
-                         padded, n - i, y + begin * y_stride + r + i, y_stride);
+                any_tile(end - begin, transposed + begin * padded, room + i / ACROSS_ROWS * LANES * slice,
+                         slice, padded, n - i, y + begin * y_stride + r + i, y_stride);
         }
     }
 }

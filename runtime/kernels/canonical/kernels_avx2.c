@@ -5,15 +5,15 @@
 #include "runtime/kernels/lanes/lanes_avx2.h"
 #include "runtime/kernels/lanes/shift_x86.h"
 
-#define SUM_VECTORS  1
-#define ROWS_AT_ONCE 4
-#define CODE_ROWS    4
-#define FEW_ROWS     2
-#define FEW_TOKENS   3
-#define SET_LIFTS    0
-#define SET_PAIRS    0
-#define SET_NEAR     0
-#define SET_ACROSS   0
+#define SUM_VECTORS    1
+#define ROWS_AT_ONCE   4
+#define CODE_ROWS      4
+#define FEW_ROWS       2
+#define FEW_TOKENS     3
+#define SET_LIFTS      0
+#define SET_PAIRS      0
+#define SET_CONTIGUOUS 0
+#define SET_ACROSS     0
 
 typedef __m256 trellis_table;
 

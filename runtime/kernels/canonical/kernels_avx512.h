@@ -12,15 +12,15 @@
 #include "runtime/kernels/lanes/shift_x86.h"
 #endif
 
-#define SUM_VECTORS  4
-#define ROWS_AT_ONCE 4
-#define CODE_ROWS    8
-#define FEW_ROWS     8
-#define FEW_TOKENS   3
-#define SET_LIFTS    SET_VBMI
-#define SET_PAIRS    SET_VBMI
-#define SET_NEAR     1
-#define SET_ACROSS   1
+#define SUM_VECTORS    4
+#define ROWS_AT_ONCE   4
+#define CODE_ROWS      8
+#define FEW_ROWS       8
+#define FEW_TOKENS     3
+#define SET_LIFTS      SET_VBMI
+#define SET_PAIRS      SET_VBMI
+#define SET_CONTIGUOUS 1
+#define SET_ACROSS     1
 
 typedef __m512 trellis_table;
 

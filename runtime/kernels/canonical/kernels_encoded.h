@@ -6,7 +6,7 @@
 
 #include "runtime/kernels/canonical/kernels_parts.h"
 
-#include "runtime/kernels/canonical/kernels_near.h"
+#include "runtime/kernels/canonical/kernels_contiguous.h"
 
 #include <math.h>
 
@@ -172,7 +172,7 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, const str
             y[r] = dot_by_spans(dtype, matrix, &layout, chosen_row(chosen, r), x);
         return;
     }
-    while (n_rows - r >= CODE_ROWS && near_dot(dtype, matrix, &layout, chosen, r, x, y + r)) {
+    while (n_rows - r >= CODE_ROWS && contiguous_dot(dtype, matrix, &layout, chosen, r, x, y + r)) {
         dot_irregular(dtype, matrix, &layout, chosen, r, x, y);
         r += CODE_ROWS;
     }
@@ -323,7 +323,7 @@ INLINE void sum_rows_of_any(const int nr, const int dtype, const struct moec_mat
     for (uint32_t r = i; r < i + (uint32_t)nr; r++)
         regular = regular && row_is_regular(dtype, layout, row_at(matrix, chosen_row(chosen, r)));
     const bool is_whole = nr == CODE_ROWS, apart = chosen->some != NULL || !layout->rows_follow;
-    if (regular && is_whole && near_sum(dtype, matrix, layout, chosen, i, h, y))
+    if (regular && is_whole && contiguous_sum(dtype, matrix, layout, chosen, i, h, y))
         return;
     if (regular && is_whole && apart)
         sum_rows(nr, dtype, true, matrix, layout, chosen, i, h + i, i == 0, y);

@@ -76,7 +76,7 @@ INLINE void ask_block(const int dtype, const uint8_t *block)
 
 INLINE void sum_of_rows(const int nr, const lanes sums[static CODE_ROWS], float *y)
 {
-#if SET_NEAR
+#if SET_CONTIGUOUS
     if (nr == CODE_ROWS) {
         lanes_sum_rows(sums, y);
         return;

@@ -5,8 +5,8 @@
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
  * of codes that products take at once; even), FEW_ROWS and FEW_TOKENS (the same of a few tokens) and
  * ROWS_AT_ONCE (the same of trellises and MXFP4's down), with SET_LIFTS whether it decodes blocks of INT8 |
- * LIFTED, with SET_PAIRS whether it decodes shift codes two blocks at a time, and with SET_NEAR and SET_ACROSS whether it has registers for the loops of
- * kernels_near.h and kernels_across.h.
+ * LIFTED, with SET_PAIRS whether it decodes shift codes two blocks at a time, and with SET_CONTIGUOUS and
+ * SET_ACROSS whether it has registers for the loops of kernels_contiguous.h and kernels_across.h.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
  *
@@ -20,7 +20,7 @@
  *
  * lanes_sum, lanes_top: the tree of dot with +, and with lanes_max(upper, lower)
  *
- * lanes_sum_rows(v, y): lanes_sum of CODE_ROWS rows, where SET_NEAR
+ * lanes_sum_rows(v, y): lanes_sum of CODE_ROWS rows, where SET_CONTIGUOUS
  *
  * lanes_transpose(v): v[i] lane j becomes v[j] lane i, where SET_ACROSS, as the two below
  *
@@ -519,12 +519,12 @@ static uint64_t multiply_adds(uint64_t n)
 
 #if SET_ACROSS
 #include "runtime/kernels/canonical/kernels_across.h"
-#define LAID_KERNEL(name) KERNEL(name)
+#define TRANSPOSED_KERNEL(name) KERNEL(name)
 #else
-#define LAID_KERNEL(name) NULL
+#define TRANSPOSED_KERNEL(name) NULL
 #endif
 
-#include "runtime/kernels/canonical/kernels_watched.h"
+#include "runtime/kernels/canonical/kernels_tsan.h"
 
 #define LANES_KERNELS(set_name)                                                                              \
     {                                                                                                        \
@@ -535,8 +535,9 @@ static uint64_t multiply_adds(uint64_t n)
         .dot_heads = KERNEL(dot_heads), .sum_heads = KERNEL(sum_heads), .round_f16 = KERNEL(round_f16),      \
         .round_int8 = KERNEL(round_int8), .multiply_adds = multiply_adds, .add = KERNEL(add),                \
         .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum),          \
-        .max = KERNEL(max), .rms_norm = KERNEL(rms_norm), .lay_tokens = LAID_KERNEL(lay_tokens),             \
-        .dot_laid = LAID_KERNEL(dot_laid),                                                                   \
+        .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                                                    \
+        .transpose_tokens = TRANSPOSED_KERNEL(transpose_tokens),                                             \
+        .dot_transposed = TRANSPOSED_KERNEL(dot_transposed),                                                 \
     }
 
 #endif

@@ -5,15 +5,15 @@
 #include "runtime/kernels/lanes/codes_neon.h"
 #include "runtime/kernels/lanes/lanes_neon.h"
 
-#define SUM_VECTORS  1
-#define ROWS_AT_ONCE 2
-#define CODE_ROWS    2
-#define FEW_ROWS     2
-#define FEW_TOKENS   3
-#define SET_LIFTS    0
-#define SET_PAIRS    0
-#define SET_NEAR     0
-#define SET_ACROSS   0
+#define SUM_VECTORS    1
+#define ROWS_AT_ONCE   2
+#define CODE_ROWS      2
+#define FEW_ROWS       2
+#define FEW_TOKENS     3
+#define SET_LIFTS      0
+#define SET_PAIRS      0
+#define SET_CONTIGUOUS 0
+#define SET_ACROSS     0
 
 /* Floats looked up by codes: 4, 8 or 16 of them in as many sixteenths of 64 bytes. */
 typedef uint8x16x4_t trellis_table;

@@ -30,7 +30,7 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
         WITH_CODEC(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
 }
 
-#include "runtime/kernels/int8/int8_watched.h"
+#include "runtime/kernels/int8/int8_tsan.h"
 
 static const struct moec_int8_kernels kernels = INT8_KERNELS("avx512-amx");
 

@@ -46,6 +46,6 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
         WITH_DTYPE(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
 }
 
-#include "runtime/kernels/int8/int8_watched.h"
+#include "runtime/kernels/int8/int8_tsan.h"
 
 #endif

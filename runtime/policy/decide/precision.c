@@ -124,7 +124,7 @@ uint32_t moec_precision_width(const struct moec_precision *precision, const stru
 }
 
 /* Whether a MoE layer foresees what another one asks for. */
-static bool foresees(const struct moec_config *config)
+static bool hints(const struct moec_config *config)
 {
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         if (moec_config_is_moe(config, layer) && !moec_config_layer(config, layer)->routes_by_token &&
@@ -137,7 +137,7 @@ static enum moec_status check_fate(const struct moec_precision *precision, const
                                    struct moec_error *err)
 {
     const uint32_t width = moec_precision_width(precision, config);
-    if (!foresees(config))
+    if (!hints(config))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "precision fate changes nothing here: it needs a MoE layer whose experts an "
                          "earlier MoE layer predicts, and this model does not have one");

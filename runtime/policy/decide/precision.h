@@ -87,7 +87,7 @@ uint32_t moec_precision_width(const struct moec_precision *precision, const stru
 
 /* Words of 64 experts each that name what is foreseen for a token: the expert e by bit e % 64 of word e / 64.
  */
-static inline size_t moec_precision_foreseen_words(const struct moec_config *config)
+static inline size_t moec_precision_predicted_words(const struct moec_config *config)
 {
     return ((size_t)config->n_expert + 63) / 64;
 }

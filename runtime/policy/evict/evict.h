@@ -69,7 +69,7 @@ struct moec_evict_ops {
     void (*inserted)(struct moec_evict *self, uint32_t key); /* absent -> present; counts as a use */
     /* Optional (NULL: as inserted): absent -> present on a guess, which is no use yet. Counting it as one
      * would keep what was guessed wrongly in place of what is used. */
-    void (*guessed)(struct moec_evict *self, uint32_t key);
+    void (*prefetched)(struct moec_evict *self, uint32_t key);
     void (*used)(struct moec_evict *self, uint32_t key); /* present */
     /* Optional (NULL): the expert of a key, present or not, was used in another copy, which a pool with an
      * instance of its own holds. */

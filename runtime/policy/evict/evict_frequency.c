@@ -97,7 +97,7 @@ static void frequency_inserted(struct moec_evict *self, uint32_t key)
     frequency_used(self, key);
 }
 
-static void frequency_guessed(struct moec_evict *self, uint32_t key)
+static void frequency_prefetched(struct moec_evict *self, uint32_t key)
 {
     struct frequency *state = (struct frequency *)self;
     moec_key_heaps_add(&state->heaps, key);
@@ -216,7 +216,7 @@ const struct moec_evict_ops moec_evict_lfu = {.name = "lfu",
                                               .create = lfu_create,
                                               .destroy = frequency_destroy,
                                               .inserted = frequency_inserted,
-                                              .guessed = frequency_guessed,
+                                              .prefetched = frequency_prefetched,
                                               .used = frequency_used,
                                               .removed = frequency_removed,
                                               .victim = lfu_victim};
@@ -227,7 +227,7 @@ const struct moec_evict_ops moec_evict_edgemoe = {.name = "edgemoe",
                                                   .destroy = frequency_destroy,
                                                   .reached = frequency_reached,
                                                   .inserted = frequency_inserted,
-                                                  .guessed = frequency_guessed,
+                                                  .prefetched = frequency_prefetched,
                                                   .used = frequency_used,
                                                   .removed = frequency_removed,
                                                   .victim = edgemoe_victim};
@@ -238,7 +238,7 @@ const struct moec_evict_ops moec_evict_edgemoe_literal = {.name = "edgemoe-liter
                                                           .destroy = frequency_destroy,
                                                           .reached = frequency_reached,
                                                           .inserted = frequency_inserted,
-                                                          .guessed = frequency_guessed,
+                                                          .prefetched = frequency_prefetched,
                                                           .used = frequency_used,
                                                           .removed = frequency_removed,
                                                           .victim = literal_victim};

@@ -136,7 +136,7 @@ static void hobbit_inserted(struct moec_evict *self, uint32_t key)
     hobbit_used(self, key);
 }
 
-static void hobbit_guessed(struct moec_evict *self, uint32_t key)
+static void hobbit_prefetched(struct moec_evict *self, uint32_t key)
 {
     struct hobbit *state = (struct hobbit *)self;
     state->heaps.uses[key].last = ++state->clock;
@@ -180,7 +180,7 @@ const struct moec_evict_ops moec_evict_hobbit = {.name = "hobbit",
                                                  .began = hobbit_began,
                                                  .reached = hobbit_reached,
                                                  .inserted = hobbit_inserted,
-                                                 .guessed = hobbit_guessed,
+                                                 .prefetched = hobbit_prefetched,
                                                  .used = hobbit_used,
                                                  .used_beside = hobbit_used_beside,
                                                  .removed = hobbit_removed,
@@ -193,7 +193,7 @@ const struct moec_evict_ops moec_evict_lhu = {.name = "lhu",
                                               .began = hobbit_began,
                                               .reached = hobbit_reached,
                                               .inserted = hobbit_inserted,
-                                              .guessed = hobbit_guessed,
+                                              .prefetched = hobbit_prefetched,
                                               .used = hobbit_used,
                                               .used_beside = hobbit_used_beside,
                                               .removed = hobbit_removed,

@@ -49,7 +49,7 @@ static void lru_inserted(struct moec_evict *self, uint32_t key)
 }
 
 /* Never used so far: what was guessed wrongly goes first. */
-static void lru_guessed(struct moec_evict *self, uint32_t key)
+static void lru_prefetched(struct moec_evict *self, uint32_t key)
 {
     struct lru *lru = (struct lru *)self;
     moec_key_list_prepend(&lru->list, lru->links, key);
@@ -85,7 +85,7 @@ const struct moec_evict_ops moec_evict_lru = {.name = "lru",
                                               .create = lru_create,
                                               .destroy = lru_destroy,
                                               .inserted = lru_inserted,
-                                              .guessed = lru_guessed,
+                                              .prefetched = lru_prefetched,
                                               .used = lru_used,
                                               .removed = lru_removed,
                                               .victim = lru_victim};

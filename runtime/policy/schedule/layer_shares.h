@@ -1,5 +1,5 @@
 /* How a buffer of experts is shared out among the MoE layers (Fate, arXiv:2502.12224, section 4.4): shallow
- * layers, whose experts the router of the layer before foresees badly, are held whole as far as the buffer
+ * layers, whose experts the router of the layer before hints badly, are held whole as far as the buffer
  * goes, one after the other; what is left goes to the deep ones evenly:
  *
  *     cache_deep = (cache_total - L x num_experts) / (num_layers - L)

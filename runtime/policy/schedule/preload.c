@@ -9,12 +9,12 @@
 #include <string.h>
 
 #define N_BIN       8       /* of scores */
-#define MEMORY      128.0f  /* guesses that a rate remembers, with those before at half their weight */
-#define RANK_PRIOR  4.0f    /* guesses that the predictor's score counts for */
-#define CELL_PRIOR  8.0f    /* guesses that the rate of the rank counts for, in the rate of a score */
+#define MEMORY      128.0f  /* prefetches that a rate remembers, with those before at half their weight */
+#define RANK_PRIOR  4.0f    /* prefetches that the predictor's score counts for */
+#define CELL_PRIOR  8.0f    /* prefetches that the rate of the rank counts for, in the rate of a score */
 #define STEP        0.0625f /* weight of a new sample in a mean of times */
 #define MOST_CHANGE 4.0f    /* a time counts as at most so many times the mean before, and as little */
-/* c / t: the chance that the record that makes room would have been used before the wrong guess is. */
+/* c / t: the chance that the record that makes room would have been used before the wrong prefetch is. */
 #define PRICE 0.2f
 
 /* How often something was right. */
@@ -22,8 +22,8 @@ struct rate {
     float right, seen;
 };
 
-/* One guess at what a router will answer. */
-struct guess {
+/* One prefetch at what a router will answer. */
+struct prefetch {
     uint32_t expert;
     uint32_t form;
     uint32_t rank;     /* capped to what is told apart */
@@ -35,8 +35,8 @@ struct guess {
 };
 
 /* What one answer said of a layer. */
-struct guesses {
-    struct guess *of; /* (n_expert) */
+struct prefetches {
+    struct prefetch *of; /* (n_expert) */
     uint32_t n;
     uint32_t n_likely; /* of these, the first ones: as many as will be chosen, or more */
     uint32_t ahead;    /* MoE layers from the one that answered */
@@ -46,7 +46,7 @@ struct guesses {
 
 enum known { NOT_KNOWN = 0, KNOWN, KNOWN_AND_GIVEN /* since the last answer */ };
 
-/* When the next router will answer, from the first call for a guess on, is learned by how many reads were in
+/* When the next router will answer, from the first call for a prefetch on, is learned by how many reads were in
  * flight then: so many and more. */
 #define N_WINDOW 6
 
@@ -59,10 +59,10 @@ struct moec_preload {
     float *windows;                     /* (2, n_layer, N_WINDOW): ns, of batches ns a token; 0 = unknown */
     struct moec_scored_expert *ranking; /* (n_expert) */
     /* (1 + 2 + .. + p): what was said of a layer `ahead` waits for as many answers, which come round. */
-    struct guesses *guesses;
-    struct guess *all_guesses; /* (1 + 2 + .. + p, n_expert): theirs */
+    struct prefetches *prefetches;
+    struct prefetch *all_prefetches; /* (1 + 2 + .. + p, n_expert): theirs */
 
-    /* the answer that guesses follow */
+    /* the answer that prefetches follow */
     bool has_answer;
     uint32_t answered; /* MoE ordinal */
     uint32_t target;   /* that answers next */
@@ -71,7 +71,7 @@ struct moec_preload {
     uint32_t n_ranked; /* layers ahead, so far */
     uint32_t n_given;
     uint64_t answered_ns;
-    uint64_t asked_ns; /* first time that somebody asked for a guess; 0 = nobody */
+    uint64_t asked_ns; /* first time that somebody asked for a prefetch; 0 = nobody */
     uint32_t window;   /* reads in flight then, as windows tell them apart */
 
     struct moec_preload_trial trial;
@@ -101,7 +101,7 @@ static uint64_t rate_count(const struct moec_preload_setup *setup)
     return (uint64_t)2 * layers_ahead(setup) * setup->model.n_layer * rank_count(&setup->model);
 }
 
-/* Lists of guesses up to so many layers ahead. */
+/* Lists of prefetches up to so many layers ahead. */
 static uint32_t list_count(uint32_t ahead)
 {
     return ahead * (ahead + 1) / 2;
@@ -120,20 +120,20 @@ uint64_t moec_preload_state_bytes(const struct moec_preload_setup *setup)
            (uint64_t)2 * model->n_layer * N_WINDOW * sizeof(float) + known_count(setup) +
            model->n_expert * sizeof(struct moec_scored_expert) +
            list_count(layers_ahead(setup)) *
-               (sizeof(struct guesses) + model->n_expert * sizeof(struct guess));
+               (sizeof(struct prefetches) + model->n_expert * sizeof(struct prefetch));
 }
 
-static enum moec_status create_guesses(struct moec_preload *preload, struct moec_error *err)
+static enum moec_status create_prefetches(struct moec_preload *preload, struct moec_error *err)
 {
     const uint32_t n_list = list_count(layers_ahead(&preload->setup)),
                    n_expert = preload->setup.model.n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, n_list, sizeof *preload->guesses, "preloading", err));
-    preload->guesses = memory;
-    MOEC_TRY(moec_alloc(&memory, (uint64_t)n_list * n_expert, sizeof(struct guess), "preloading", err));
-    preload->all_guesses = memory;
+    MOEC_TRY(moec_alloc(&memory, n_list, sizeof *preload->prefetches, "preloading", err));
+    preload->prefetches = memory;
+    MOEC_TRY(moec_alloc(&memory, (uint64_t)n_list * n_expert, sizeof(struct prefetch), "preloading", err));
+    preload->all_prefetches = memory;
     for (uint32_t i = 0; i < n_list; i++)
-        preload->guesses[i].of = preload->all_guesses + (size_t)i * n_expert;
+        preload->prefetches[i].of = preload->all_prefetches + (size_t)i * n_expert;
     return MOEC_OK;
 }
 
@@ -163,7 +163,7 @@ enum moec_status moec_preload_create(const struct moec_preload_setup *setup, str
     preload->windows = memory;
     MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->ranking, what, err));
     preload->ranking = memory;
-    MOEC_TRY_OUT(create_guesses(preload, err));
+    MOEC_TRY_OUT(create_prefetches(preload, err));
     if (setup->predictor->knows_tokens) {
         MOEC_TRY_OUT(moec_alloc(&memory, known_count(setup), 1, what, err));
         preload->known = memory;
@@ -186,20 +186,20 @@ void moec_preload_free(struct moec_preload *preload)
     free(preload->cells);
     free(preload->windows);
     free(preload->ranking);
-    free(preload->guesses);
-    free(preload->all_guesses);
+    free(preload->prefetches);
+    free(preload->all_prefetches);
     free(preload->known);
     free(preload);
 }
 
 /* ---- what is learned ---- */
 
-static size_t rate_of(const struct moec_preload *preload, const struct guesses *list,
-                      const struct guess *guess)
+static size_t rate_of(const struct moec_preload *preload, const struct prefetches *list,
+                      const struct prefetch *prefetch)
 {
     const uint32_t batch = list->n_tok > 1, n_ahead = layers_ahead(&preload->setup);
     const size_t row = (size_t)batch * n_ahead + list->ahead - 1;
-    return (row * preload->setup.model.n_layer + list->target) * preload->n_rank + guess->rank;
+    return (row * preload->setup.model.n_layer + list->target) * preload->n_rank + prefetch->rank;
 }
 
 static void rate_add(struct rate *rate, bool is_right)
@@ -213,12 +213,12 @@ static void rate_add(struct rate *rate, bool is_right)
 }
 
 /* The score stands in for what was not seen yet: of the rank, and that of the rank for the score's. */
-static float learned_probability(const struct moec_preload *preload, const struct guesses *list,
-                                 const struct guess *guess)
+static float learned_probability(const struct moec_preload *preload, const struct prefetches *list,
+                                 const struct prefetch *prefetch)
 {
-    const size_t at = rate_of(preload, list, guess);
-    const struct rate *rank = &preload->ranks[at], *cell = &preload->cells[at * N_BIN + guess->bin];
-    const float of_rank = (rank->right + RANK_PRIOR * guess->score) / (rank->seen + RANK_PRIOR);
+    const size_t at = rate_of(preload, list, prefetch);
+    const struct rate *rank = &preload->ranks[at], *cell = &preload->cells[at * N_BIN + prefetch->bin];
+    const float of_rank = (rank->right + RANK_PRIOR * prefetch->score) / (rank->seen + RANK_PRIOR);
     return (cell->right + CELL_PRIOR * of_rank) / (cell->seen + CELL_PRIOR);
 }
 
@@ -301,7 +301,7 @@ static void end_known(struct moec_preload *preload, uint32_t ordinal)
         preload->known[key] = preload->known[key] == KNOWN_AND_GIVEN ? KNOWN : preload->known[key];
 }
 
-/* How a guess is named. */
+/* How a prefetch is named. */
 static uint32_t name_of(const struct moec_preload *preload, uint32_t ordinal, uint32_t form, uint32_t expert)
 {
     const uint32_t n_form = preload->setup.n_form > 1 ? preload->setup.n_form : 1;
@@ -339,25 +339,26 @@ static bool is_listed(const struct moec_router_answer *answer, uint32_t expert)
     return false;
 }
 
-/* In the form that was guessed. */
+/* In the form that was prefetched. */
 static bool is_right(const struct moec_preload *preload, const struct moec_router_answer *answer,
-                     const struct guess *guess)
+                     const struct prefetch *prefetch)
 {
-    return guess->form >= answer->form &&
-           is_listed(answer, (guess->form - answer->form) * preload->setup.model.n_expert + guess->expert);
+    return prefetch->form >= answer->form &&
+           is_listed(answer,
+                     (prefetch->form - answer->form) * preload->setup.model.n_expert + prefetch->expert);
 }
 
 /* What the answer of a turn said, or will say, of the layer `ahead` of it. */
-static struct guesses *guesses_at(const struct moec_preload *preload, uint32_t ahead, uint32_t turn)
+static struct prefetches *prefetches_at(const struct moec_preload *preload, uint32_t ahead, uint32_t turn)
 {
-    return &preload->guesses[list_count(ahead - 1) + turn % ahead];
+    return &preload->prefetches[list_count(ahead - 1) + turn % ahead];
 }
 
 /* Judges what was said of the layer, and makes room for what this answer says. */
 static void judge(struct moec_preload *preload, const struct moec_router_answer *answer, uint32_t ordinal)
 {
     for (uint32_t ahead = 1; ahead <= layers_ahead(&preload->setup); ahead++) {
-        struct guesses *list = guesses_at(preload, ahead, preload->turn);
+        struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
         for (uint32_t i = 0; i < list->n && list->target == ordinal; i++) {
             if (!list->of[i].is_absent)
                 continue;
@@ -477,7 +478,7 @@ static float gate_of(const struct moec_router_answer *answer, uint32_t expert)
 
 /* The forms in which one token will ask for the n experts that were ranked, if it chooses them: by eq. 2 on
  * the weights that the gate foretells. What is ranked behind its k choices would be the least of them, with a
- * score of 1. False where all are of the high copy, as what is foreseen is with Fate, or the gate foretells
+ * score of 1. False where all are of the high copy, as what is hinted is with Fate, or the gate foretells
  * nothing. */
 static bool choose_forms(const struct moec_preload *preload, uint32_t ordinal,
                          const struct moec_router_answer *answer, uint32_t n, uint8_t *forms)
@@ -510,7 +511,7 @@ static bool goes_on(const struct moec_preload *preload)
 {
     const struct moec_predict_setup *model = &preload->setup.model;
     const uint32_t end = preload->answered < model->n_encoder ? model->n_encoder : model->n_layer;
-    const struct guesses *last = guesses_at(preload, preload->n_ranked, preload->turn);
+    const struct prefetches *last = prefetches_at(preload, preload->n_ranked, preload->turn);
     if (preload->n_ranked >= layers_ahead(&preload->setup) ||
         preload->answered + preload->n_ranked + 1 >= end)
         return false;
@@ -522,8 +523,9 @@ static bool goes_on(const struct moec_preload *preload)
 
 bool moec_preload_wants_rank(const struct moec_preload *preload, uint32_t ahead)
 {
-    const bool guesses = preload->setup.count > 0 || !preload->setup.is_tried || preload->trial.is_guessing;
-    return guesses && preload->n_ranked + 1 == ahead && (ahead == 1 || goes_on(preload));
+    const bool prefetches =
+        preload->setup.count > 0 || !preload->setup.is_tried || preload->trial.is_prefetching;
+    return prefetches && preload->n_ranked + 1 == ahead && (ahead == 1 || goes_on(preload));
 }
 
 /* Of one token the first k, of a batch those that one of its tokens or more are expected to choose. */
@@ -543,7 +545,7 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
     const struct moec_router_answer answer =
         ahead == 1 ? answer_for_next(&preload->setup.model, answered, preload->answered)
                    : answer_for_later(answered, ahead);
-    struct guesses *list = guesses_at(preload, ahead, preload->turn);
+    struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
     uint8_t forms[MOEC_MOST_PREDICTED];
     list->ahead = ahead;
     list->target = ahead == 1 ? preload->target : preload->answered + ahead;
@@ -556,39 +558,39 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
     for (uint32_t i = 0; i < n; i++) {
         if (is_mixed && forms[i] == SKIPPED)
             continue;
-        struct guess *guess = &list->of[list->n++];
+        struct prefetch *prefetch = &list->of[list->n++];
         const float score = score_probability(preload->ranking[i].score, answer.n_tok);
         const uint32_t bin = (uint32_t)(score * N_BIN);
-        *guess = (struct guess){.expert = preload->ranking[i].expert,
-                                .form = is_mixed ? forms[i] : 0,
-                                .rank = i < preload->n_rank ? i : preload->n_rank - 1,
-                                .bin = bin < N_BIN ? bin : N_BIN - 1,
-                                .score = score};
-        guess->is_absent =
-            !view->is_present(view->context, name_of(preload, list->target, guess->form, guess->expert));
-        guess->probability = learned_probability(preload, list, guess);
+        *prefetch = (struct prefetch){.expert = preload->ranking[i].expert,
+                                      .form = is_mixed ? forms[i] : 0,
+                                      .rank = i < preload->n_rank ? i : preload->n_rank - 1,
+                                      .bin = bin < N_BIN ? bin : N_BIN - 1,
+                                      .score = score};
+        prefetch->is_absent = !view->is_present(
+            view->context, name_of(preload, list->target, prefetch->form, prefetch->expert));
+        prefetch->probability = learned_probability(preload, list, prefetch);
         list->n_likely += i < n_likely;
     }
 }
 
-/* ---- guesses ---- */
+/* ---- prefetches ---- */
 
 static float later(float a, float b)
 {
     return a > b ? a : b;
 }
 
-/* What is known when a guess is weighed, in ns. */
+/* What is known when a prefetch is weighed, in ns. */
 struct moment {
     struct read_time time;
     float window_ns; /* until the next answer */
-    float until_ns;  /* until that of the layer that is guessed at: not before */
+    float until_ns;  /* until that of the layer that is prefetched at: not before */
     float n_other;   /* misses that are expected beside it */
     float handling_ns;
     uint32_t n_ahead;
 };
 
-/* Whether a guess pays: the rule and the letters of runtime/policy/schedule/preload.h. */
+/* Whether a prefetch pays: the rule and the letters of runtime/policy/schedule/preload.h. */
 static bool is_worth_it(const struct moment *at, float p)
 {
     const float a = at->time.latency_ns, t = at->time.transfer_ns, w = at->window_ns, v = at->until_ns;
@@ -614,25 +616,25 @@ static float window_left(struct moec_preload *preload, uint64_t now_ns, uint32_t
 }
 
 /* Until the list's layer answers; window_ns until the next one does. */
-static float until(const struct moec_preload *preload, const struct guesses *list, float window_ns)
+static float until(const struct moec_preload *preload, const struct prefetches *list, float window_ns)
 {
     for (uint32_t target = preload->target + 1; list->ahead > 1 && target <= list->target; target++)
         window_ns += *window_of(preload, target, 0) * (float)preload->n_tok;
     return window_ns;
 }
 
-static float expected_misses(const struct guesses *list)
+static float expected_misses(const struct prefetches *list)
 {
     float n_missing = 0;
     for (uint32_t i = 0; i < list->n; i++) {
-        const struct guess *guess = &list->of[i];
-        n_missing += guess->is_absent && !guess->is_given ? guess->probability : 0;
+        const struct prefetch *prefetch = &list->of[i];
+        n_missing += prefetch->is_absent && !prefetch->is_given ? prefetch->probability : 0;
     }
     return n_missing;
 }
 
-/* The first guess of first .. end - 1 of a list that is worth it. */
-static uint32_t next_of(struct moec_preload *preload, const struct guesses *list, uint32_t first,
+/* The first prefetch of first .. end - 1 of a list that is worth it. */
+static uint32_t next_of(struct moec_preload *preload, const struct prefetches *list, uint32_t first,
                         uint32_t end, struct moment *at)
 {
     const struct moec_preload_view *view = &preload->setup.view;
@@ -640,15 +642,15 @@ static uint32_t next_of(struct moec_preload *preload, const struct guesses *list
     const float n_missing = expected_misses(list);
     at->until_ns = until(preload, list, at->window_ns);
     for (uint32_t i = first; i < end; i++) {
-        struct guess *guess = &list->of[i];
-        const uint32_t key = name_of(preload, list->target, guess->form, guess->expert);
-        if (guess->is_given || view->is_present(view->context, key))
+        struct prefetch *prefetch = &list->of[i];
+        const uint32_t key = name_of(preload, list->target, prefetch->form, prefetch->expert);
+        if (prefetch->is_given || view->is_present(view->context, key))
             continue;
         at->time = read_time(preload, key);
-        at->n_other = n_missing - guess->probability;
-        if (!is_counted && !is_worth_it(at, guess->probability))
+        at->n_other = n_missing - prefetch->probability;
+        if (!is_counted && !is_worth_it(at, prefetch->probability))
             continue;
-        guess->is_given = true;
+        prefetch->is_given = true;
         preload->n_given++;
         return key;
     }
@@ -657,17 +659,17 @@ static uint32_t next_of(struct moec_preload *preload, const struct guesses *list
 
 /* What is likely of any layer, the nearest first, goes before what is less likely, which waits for the end of
  * the walk. */
-static uint32_t next_guess(struct moec_preload *preload, struct moment *at)
+static uint32_t next_prefetch(struct moec_preload *preload, struct moment *at)
 {
     uint32_t key = MOEC_EVICT_NONE;
     for (uint32_t ahead = 1; ahead <= preload->n_ranked && key == MOEC_EVICT_NONE; ahead++) {
-        const struct guesses *list = guesses_at(preload, ahead, preload->turn);
+        const struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
         key = next_of(preload, list, 0, list->n_likely, at);
     }
     if (moec_preload_wants_rank(preload, preload->n_ranked + 1))
         return key;
     for (uint32_t ahead = 1; ahead <= preload->n_ranked && key == MOEC_EVICT_NONE; ahead++) {
-        const struct guesses *list = guesses_at(preload, ahead, preload->turn);
+        const struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
         key = next_of(preload, list, list->n_likely, list->n, at);
     }
     return key;
@@ -686,7 +688,7 @@ uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns,
         at.window_ns = window_left(preload, now_ns, n_ahead);
     if (!is_counted && at.window_ns <= 0)
         return MOEC_EVICT_NONE;
-    return next_guess(preload, &at);
+    return next_prefetch(preload, &at);
 }
 
 uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns)

@@ -13,7 +13,7 @@
 #define LAST_GAP  32u
 void moec_preload_trial_init(struct moec_preload_trial *trial)
 {
-    *trial = (struct moec_preload_trial){.n_left = LEAST_TOKENS, .is_guessing = true};
+    *trial = (struct moec_preload_trial){.n_left = LEAST_TOKENS, .is_prefetching = true};
 }
 
 void moec_preload_trial_pause(struct moec_preload_trial *trial)
@@ -28,13 +28,13 @@ struct middle {
     float ns, error_ns;
 };
 
-static struct middle middle_of(const struct moec_preload_trial *trial, bool guessing)
+static struct middle middle_of(const struct moec_preload_trial *trial, bool prefetching)
 {
     float sorted[MOEC_TRIAL_TIMES] = {0};
-    const uint32_t n_timed = trial->n_timed[guessing];
+    const uint32_t n_timed = trial->n_timed[prefetching];
     const uint32_t n = n_timed < MOEC_TRIAL_TIMES ? n_timed : MOEC_TRIAL_TIMES;
     for (uint32_t i = 0; i < n; i++) {
-        const float time_ns = trial->times_ns[guessing][i];
+        const float time_ns = trial->times_ns[prefetching][i];
         uint32_t at = i;
         for (; at > 0 && sorted[at - 1] > time_ns; at--)
             sorted[at] = sorted[at - 1];
@@ -44,7 +44,7 @@ static struct middle middle_of(const struct moec_preload_trial *trial, bool gues
     return (struct middle){.ns = sorted[n / 2], .error_ns = 0.93f * spread_ns / sqrtf((float)n)};
 }
 
-/* Guesses were weighed one by one before they were made, so they have the benefit of the doubt: they are left
+/* Prefetches were weighed one by one before they were made, so they have the benefit of the doubt: they are left
  * where they are seen to harm, and taken up again where they no longer do. */
 static bool is_gain(const struct moec_preload_trial *trial)
 {
@@ -70,7 +70,7 @@ static bool next_kind(struct moec_preload_trial *trial)
 {
     if (trial->n_timed[true] < NEEDED || trial->n_timed[false] < NEEDED)
         return trial->n_timed[true] < NEEDED;
-    if (!trial->has_mind || trial->is_guessing != trial->is_preferred)
+    if (!trial->has_mind || trial->is_prefetching != trial->is_preferred)
         make_up_mind(trial);
     if (++trial->n_calm <= trial->gap)
         return trial->is_preferred;
@@ -80,13 +80,13 @@ static bool next_kind(struct moec_preload_trial *trial)
 
 static void begin_block(struct moec_preload_trial *trial)
 {
-    const bool was_guessing = trial->is_guessing;
-    /* In the very first block everything was cold, and guesses knew nothing. */
+    const bool was_prefetching = trial->is_prefetching;
+    /* In the very first block everything was cold, and prefetches knew nothing. */
     if (trial->n_block++ == 0)
         trial->n_timed[true] = 0;
     trial->n_left = LEAST_TOKENS + (trial->n_block * 2654435761u >> 28);
-    trial->is_guessing = next_kind(trial);
-    if (trial->is_guessing != was_guessing)
+    trial->is_prefetching = next_kind(trial);
+    if (trial->is_prefetching != was_prefetching)
         trial->n_settled = 0;
 }
 
@@ -94,15 +94,15 @@ static void begin_block(struct moec_preload_trial *trial)
  * the very first block is not tried. */
 static bool has_enough(const struct moec_preload_trial *trial)
 {
-    const bool is_tried = !trial->has_mind || trial->is_guessing != trial->is_preferred;
-    return is_tried && trial->n_block > 0 && trial->n_timed[trial->is_guessing] >= NEEDED;
+    const bool is_tried = !trial->has_mind || trial->is_prefetching != trial->is_preferred;
+    return is_tried && trial->n_block > 0 && trial->n_timed[trial->is_prefetching] >= NEEDED;
 }
 
 void moec_preload_trial_token(struct moec_preload_trial *trial, uint64_t now_ns)
 {
     if (trial->began_ns > 0 && ++trial->n_settled > SETTLING && now_ns > trial->began_ns) {
-        uint32_t *n = &trial->n_timed[trial->is_guessing];
-        trial->times_ns[trial->is_guessing][(*n)++ % MOEC_TRIAL_TIMES] = (float)(now_ns - trial->began_ns);
+        uint32_t *n = &trial->n_timed[trial->is_prefetching];
+        trial->times_ns[trial->is_prefetching][(*n)++ % MOEC_TRIAL_TIMES] = (float)(now_ns - trial->began_ns);
     }
     if (trial->n_left-- == 0 || has_enough(trial))
         begin_block(trial);

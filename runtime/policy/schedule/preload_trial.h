@@ -1,10 +1,10 @@
-/* Whether guessing pays at all on this machine: measured, token by token, beside tokens without guesses.
+/* Whether prefetching pays at all on this machine: measured, token by token, beside tokens without prefetches.
  *
- * The rule of runtime/policy/schedule/preload.h weighs reads against reads. It knows nothing of what a guess costs
+ * The rule of runtime/policy/schedule/preload.h weighs reads against reads. It knows nothing of what a prefetch costs
  * beside them: a thread that wakes, bytes that are checked on a core that computes, a buffer that holds less
- * of what comes again. So decoded tokens run in blocks with guesses and in blocks without. Guesses were
+ * of what comes again. So decoded tokens run in blocks with prefetches and in blocks without. Prefetches were
  * weighed one by one, so they are made from the start, in a first block that nobody times because everything
- * is cold and guesses know nothing. Then each kind is timed often enough; from then on guesses are made
+ * is cold and prefetches know nothing. Then each kind is timed often enough; from then on prefetches are made
  * unless they make the median token slower by more than it may be off, but for one block now and then, in
  * which the other kind is timed again: the fifth, and up to eight times as rarely while that changes nothing.
  * A device whose rate changes between two blocks deceives the comparison, so what changed is soon tried
@@ -21,7 +21,7 @@
 #define MOEC_TRIAL_TIMES 24u /* tokens of a kind that are remembered */
 
 struct moec_preload_trial {
-    float times_ns[2][MOEC_TRIAL_TIMES]; /* [1] with guesses, [0] without: rings */
+    float times_ns[2][MOEC_TRIAL_TIMES]; /* [1] with prefetches, [0] without: rings */
     uint32_t n_timed[2];
     uint32_t n_block;   /* that have begun */
     uint32_t n_left;    /* tokens of this one */
@@ -29,15 +29,15 @@ struct moec_preload_trial {
     uint32_t n_calm;    /* blocks since the last doubt */
     uint32_t gap;       /* of these until the next */
     uint64_t began_ns;  /* the token at work; 0 = it is not timed */
-    bool is_guessing;
+    bool is_prefetching;
     bool has_mind;     /* both kinds were compared: */
-    bool is_preferred; /* guessing is */
+    bool is_preferred; /* prefetching is */
 };
 
-/* Nothing timed yet; the first block guesses. */
+/* Nothing timed yet; the first block prefetches. */
 void moec_preload_trial_init(struct moec_preload_trial *trial);
 
-/* A decoded token begins its first MoE layer at now_ns, which ends the one before: decides about guesses. */
+/* A decoded token begins its first MoE layer at now_ns, which ends the one before: decides about prefetches. */
 void moec_preload_trial_token(struct moec_preload_trial *trial, uint64_t now_ns);
 
 /* Something else came between: the token at work is not timed. */

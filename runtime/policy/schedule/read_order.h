@@ -2,12 +2,12 @@
  * loader (runtime/experts/loader.c) and the simulator (profiler/simulate) share them.
  *
  *   1. What is demanded goes first, all of it at once.
- *   2. Guesses follow, one in flight at a time, so that a router's answer waits for one read at most. A
+ *   2. Prefetches follow, one in flight at a time, so that a router's answer waits for one read at most. A
  *      device that begins one request after the other may have a second one queued behind, so that it works
  *      without a pause; that one can be taken back before it begins. What is known to be needed (a predictor
- *      that knows tokens) is no guess, and up to MOEC_READ_KNOWN of it are in flight; of what a prompt will
+ *      that knows tokens) is no prefetch, and up to MOEC_READ_KNOWN of it are in flight; of what a prompt will
  *      ask of the next layer up to MOEC_READ_ON, so that nobody has to leave computing to hand over more.
- *   3. When the router answers, guesses that have not begun are taken back, unless --preload-count asks for
+ *   3. When the router answers, prefetches that have not begun are taken back, unless --preload-count asks for
  *      a number of them or they are known to be needed.
  *   4. The warm start fills pauses: one read at a time while nothing else is in flight, or many at once while
  *      somebody waits for it.
@@ -28,17 +28,17 @@
 
 /* What does not change while a buffer is used. */
 struct moec_read_rules {
-    uint32_t preload_count; /* guesses after each answer; 0 = bounded by time */
+    uint32_t preload_count; /* prefetches after each answer; 0 = bounded by time */
     bool begins_in_turn;    /* as in struct moec_reader */
-    bool are_known;         /* guesses are known to be right */
-    bool reads_on;          /* a prompt comes to a layer next (runtime/policy/schedule/passage.h) */
+    bool are_known;         /* prefetches are known to be right */
+    bool reads_on;          /* a prompt comes to a layer next (runtime/policy/schedule/prompt_prefetch.h) */
 };
 
 #define MOEC_READ_KNOWN 8
 #define MOEC_READ_ON    32
 
 /* Rule 2. */
-static inline uint32_t moec_read_most_guesses(const struct moec_read_rules *rules)
+static inline uint32_t moec_read_most_prefetches(const struct moec_read_rules *rules)
 {
     if (rules->reads_on)
         return MOEC_READ_ON;
@@ -48,7 +48,7 @@ static inline uint32_t moec_read_most_guesses(const struct moec_read_rules *rule
 }
 
 /* Rule 3. */
-static inline bool moec_read_takes_guesses_back(const struct moec_read_rules *rules)
+static inline bool moec_read_takes_prefetches_back(const struct moec_read_rules *rules)
 {
     return rules->preload_count == 0 && !rules->are_known;
 }
@@ -56,19 +56,19 @@ static inline bool moec_read_takes_guesses_back(const struct moec_read_rules *ru
 enum moec_read_turn {
     MOEC_READ_NOTHING, /* for now */
     MOEC_READ_DEMANDED,
-    MOEC_READ_GUESS,
+    MOEC_READ_PREFETCH,
     MOEC_READ_WARMING,
 };
 
 /* What is known when the next read is chosen. */
 struct moec_read_moment {
-    uint32_t n_demanded;     /* not begun */
-    uint32_t n_warming;      /* not begun */
-    uint32_t n_flying;       /* in all */
-    uint32_t n_guess_flying; /* of these, guesses that nobody has asked for since */
-    bool has_guess;          /* one is queued, or may be made */
-    bool is_idle;            /* nothing demanded is in flight, and the loader's thread asks */
-    bool is_hurried;         /* somebody waits for the warm start */
+    uint32_t n_demanded;        /* not begun */
+    uint32_t n_warming;         /* not begun */
+    uint32_t n_flying;          /* in all */
+    uint32_t n_prefetch_flying; /* of these, prefetches that nobody has asked for since */
+    bool has_prefetch;          /* one is queued, or may be made */
+    bool is_idle;               /* nothing demanded is in flight, and the loader's thread asks */
+    bool is_hurried;            /* somebody waits for the warm start */
 };
 
 /* Rules 1, 2 and 4. */
@@ -79,8 +79,8 @@ static inline enum moec_read_turn moec_read_next(const struct moec_read_rules *r
         return MOEC_READ_DEMANDED;
     if (moment->is_idle && moment->is_hurried && moment->n_warming > 0)
         return MOEC_READ_WARMING;
-    if (moment->has_guess && moment->n_guess_flying < moec_read_most_guesses(rules))
-        return MOEC_READ_GUESS;
+    if (moment->has_prefetch && moment->n_prefetch_flying < moec_read_most_prefetches(rules))
+        return MOEC_READ_PREFETCH;
     if (moment->is_idle && moment->n_flying == 0 && moment->n_warming > 0)
         return MOEC_READ_WARMING;
     return MOEC_READ_NOTHING;

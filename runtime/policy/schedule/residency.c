@@ -1,6 +1,6 @@
 /* Invariants, of each pool: used_bytes is the sum of its present keys' slots and at most the capacity, but
  * for what was demanded when that was lowered; demanded_bytes and kept_bytes are the parts of it that are
- * demanded, and demanded or foreseen; its policy knows exactly its present keys. */
+ * demanded, and demanded or hinted; its policy knows exactly its present keys. */
 #include "runtime/policy/schedule/residency.h"
 
 #include "formats/base/memory.h"
@@ -12,8 +12,8 @@
 struct key_state {
     uint32_t demands;
     bool is_present;
-    bool is_foreseen; /* only while present */
-    bool is_listed;   /* for the warm start */
+    bool is_hinted; /* only while present */
+    bool is_listed; /* for the warm start */
 };
 
 /* Forms that share a capacity. Its policy counts keys as if there were no others. */
@@ -237,24 +237,24 @@ static void set_demands(struct moec_residency *residency, uint32_t key, uint32_t
     const uint64_t bytes = residency->setup.slot_bytes[key];
     if (state->demands == 0 && demands > 0) {
         pool->demanded_bytes += bytes;
-        pool->kept_bytes += state->is_foreseen ? 0 : bytes;
+        pool->kept_bytes += state->is_hinted ? 0 : bytes;
     } else if (state->demands > 0 && demands == 0) {
         pool->demanded_bytes -= bytes;
-        pool->kept_bytes -= state->is_foreseen ? 0 : bytes;
+        pool->kept_bytes -= state->is_hinted ? 0 : bytes;
     }
     state->demands = demands;
 }
 
-static void set_foreseen(struct moec_residency *residency, uint32_t key, bool is_foreseen)
+static void set_hinted(struct moec_residency *residency, uint32_t key, bool is_hinted)
 {
     struct key_state *state = &residency->keys[key];
-    if (state->is_foreseen != is_foreseen && state->demands == 0) {
+    if (state->is_hinted != is_hinted && state->demands == 0) {
         const uint64_t bytes = residency->setup.slot_bytes[key];
         struct pool *pool = pool_of(residency, key);
-        pool->kept_bytes += is_foreseen ? bytes : 0;
-        pool->kept_bytes -= is_foreseen ? 0 : bytes;
+        pool->kept_bytes += is_hinted ? bytes : 0;
+        pool->kept_bytes -= is_hinted ? 0 : bytes;
     }
-    state->is_foreseen = is_foreseen;
+    state->is_hinted = is_hinted;
 }
 
 /* The other pool knows the expert in its own copy. */
@@ -267,14 +267,14 @@ static void tell_other(struct moec_residency *residency, uint32_t key)
     residency->setup.policy->used_beside(residency->pools[is_high].policy, to_policy(pool, key), is_high);
 }
 
-static void insert(struct moec_residency *residency, uint32_t key, bool is_guess)
+static void insert(struct moec_residency *residency, uint32_t key, bool is_prefetch)
 {
     const struct moec_evict_ops *ops = residency->setup.policy;
     struct pool *pool = pool_of(residency, key);
     residency->keys[key].is_present = true;
     pool->used_bytes += residency->setup.slot_bytes[key];
-    if (is_guess && ops->guessed != NULL) {
-        ops->guessed(pool->policy, to_policy(pool, key));
+    if (is_prefetch && ops->prefetched != NULL) {
+        ops->prefetched(pool->policy, to_policy(pool, key));
         return;
     }
     ops->inserted(pool->policy, to_policy(pool, key));
@@ -283,7 +283,7 @@ static void insert(struct moec_residency *residency, uint32_t key, bool is_guess
 
 void moec_residency_drop(struct moec_residency *residency, uint32_t key)
 {
-    set_foreseen(residency, key, false);
+    set_hinted(residency, key, false);
     struct pool *pool = pool_of(residency, key);
     residency->keys[key].is_present = false;
     pool->used_bytes -= residency->setup.slot_bytes[key];
@@ -303,7 +303,7 @@ static bool is_unneeded(void *context, uint32_t key)
 {
     const struct pool *pool = context;
     const struct key_state *state = &pool->residency->keys[from_policy(pool, key)];
-    return state->demands == 0 && !state->is_foreseen;
+    return state->demands == 0 && !state->is_hinted;
 }
 
 static bool is_logical(const struct pool *pool, uint32_t key)
@@ -333,7 +333,7 @@ static bool give_up_one(struct pool *pool, moec_evictable_fn *evictable)
     return true;
 }
 
-/* What is foreseen goes last, but for what is logically present. */
+/* What is hinted goes last, but for what is logically present. */
 static bool give_up_undemanded(struct pool *pool)
 {
     if (pool->residency->prefers_logical &&
@@ -352,7 +352,7 @@ bool moec_residency_shrink(struct moec_residency *residency, uint32_t key)
     return give_up_undemanded(pool_of(residency, key));
 }
 
-bool moec_residency_shrink_for_guess(struct moec_residency *residency, uint32_t key)
+bool moec_residency_shrink_for_prefetch(struct moec_residency *residency, uint32_t key)
 {
     return give_up_unneeded(pool_of(residency, key));
 }
@@ -396,14 +396,14 @@ bool moec_residency_admit(struct moec_residency *residency, uint32_t key)
     return true;
 }
 
-bool moec_residency_guess(struct moec_residency *residency, uint32_t key)
+bool moec_residency_prefetch(struct moec_residency *residency, uint32_t key)
 {
     struct pool *pool = pool_of(residency, key);
     if (pool->is_starved || !fits_beside(pool, key, pool->kept_bytes) ||
         !make_room(pool, key, give_up_unneeded))
         return false;
     insert(residency, key, true);
-    set_foreseen(residency, key, true);
+    set_hinted(residency, key, true);
     return true;
 }
 
@@ -475,7 +475,7 @@ void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, uint
             residency->setup.policy->reached(residency->pools[i].policy, ordinal);
     }
     for (uint32_t key = layer; key < layer + residency->n_layer_key; key++)
-        set_foreseen(residency, key, false);
+        set_hinted(residency, key, false);
     for (uint32_t i = 0; i < n_experts; i++) {
         is_present[i] = residency->keys[first + experts[i]].is_present;
         if (is_present[i])
@@ -483,11 +483,11 @@ void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, uint
     }
 }
 
-bool moec_residency_foresee(void *context, uint32_t key)
+bool moec_residency_hint(void *context, uint32_t key)
 {
     struct moec_residency *residency = context;
     if (residency->keys[key].is_present)
-        set_foreseen(residency, key, true);
+        set_hinted(residency, key, true);
     return residency->keys[key].is_present;
 }
 

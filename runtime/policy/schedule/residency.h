@@ -10,14 +10,14 @@
  * (runtime/experts/expert_cache.c reads them meanwhile, and lays slots out in runtime/experts/arena.h). No
  * decision here depends on the progress of reads or on where slots lie: the same calls give the same victims,
  * whatever the timing. In addition a present key may be demanded: the router asked for it and it has not been
- * released yet; what is demanded is never evicted. And it may be foreseen: a predictor named it for its
- * layer's next answer; until then no other guess evicts it, and a demand only where nothing else can go.
+ * released yet; what is demanded is never evicted. And it may be hinted: a predictor named it for its
+ * layer's next answer; until then no other prefetch evicts it, and a demand only where nothing else can go.
  *
  * Where decisions look at logical caches (runtime/policy/decide/route_state.h) and the capacity has room for three
  * quarters of what these may hold, what they do hold goes last: a demand takes its room from it only where
- * nothing else can go, and a guess never does. With room for all of it, as long as a layer's batch asks for
+ * nothing else can go, and a prefetch never does. With room for all of it, as long as a layer's batch asks for
  * no more than passes beside it, what is logically present once it was read is present. A buffer that is a
- * little short then misses little more; in a much shorter one guesses would find no room, so that its policy
+ * little short then misses little more; in a much shorter one prefetches would find no room, so that its policy
  * alone decides there.
  *
  * Low copies may have a pool of their own beside that of the high ones, for all layers both (HOBBIT,
@@ -25,13 +25,13 @@
  * room in its own pool alone.
  *
  *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
- *        \---- guess: admitted -------------------------------------^
+ *        \---- prefetch: admitted -------------------------------------^
  *
  * The order of calls for one answer of a router, in the runtime as in a replay:
  *
  *   1. ask for all of its experts; those that were present are hits (or late);
  *   2. admit the others, in increasing order, until one finds no room; it and those after it wait;
- *   3. guess for the next layers (moec_preload_next with moec_residency_foresee as is_present);
+ *   3. prefetch for the next layers (moec_preload_next with moec_residency_hint as is_present);
  *   4. release first those that were present, then the others, each group in increasing order; after each
  *      release admit those that wait, in order, until one finds no room.
  *
@@ -96,7 +96,7 @@ uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys);
 /* A router asks for these experts of one layer (increasing), in one form. Every one that is present is
  * demanded and counts as used, all of them before any other makes room; is_present (n) receives which ones
  * were. The rest are admitted with moec_residency_admit, in the same order.
- * Ends what was foreseen for this layer. */
+ * Ends what was hinted for this layer. */
 void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, uint32_t form,
                         const uint32_t *experts, uint32_t n_experts, bool *is_present);
 /* Makes an absent key present and demanded, giving up what the policy chooses. False, with nothing given up,
@@ -107,18 +107,18 @@ void moec_residency_hold(struct moec_residency *residency, uint32_t key);
 /* Ends one demand. */
 void moec_residency_release(struct moec_residency *residency, uint32_t key);
 
-/* A predictor names this key: true when it is present, and then foreseen. What a preloader's view calls
+/* A predictor names this key: true when it is present, and then hinted. What a preloader's view calls
  * is_present (its `context` is the residency). */
-bool moec_residency_foresee(void *residency, uint32_t key);
-/* Makes an absent key present and foreseen. False, with nothing given up, when what is demanded or foreseen
+bool moec_residency_hint(void *residency, uint32_t key);
+/* Makes an absent key present and hinted. False, with nothing given up, when what is demanded or hinted
  * leaves no room, or while a key waits for admission to its pool. Beside a logical cache that goes last, what
  * was given up on the way to False stays so. */
-bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
+bool moec_residency_prefetch(struct moec_residency *residency, uint32_t key);
 /* Evicts what the policy chooses in the pool of a key, although nothing asked for its room; false when
  * everything there is demanded. For a buffer with enough room in pieces that cannot be joined. */
 bool moec_residency_shrink(struct moec_residency *residency, uint32_t key);
-/* The same for a guess: nothing that is demanded or foreseen is given up. */
-bool moec_residency_shrink_for_guess(struct moec_residency *residency, uint32_t key);
+/* The same for a prefetch: nothing that is demanded or hinted is given up. */
+bool moec_residency_shrink_for_prefetch(struct moec_residency *residency, uint32_t key);
 /* Of one pool: lowers the capacity, to no less than the largest slot, and gives up what the policy chooses
  * until what is present fits. False when what is demanded does not yet: call it again after the next release.
  */

@@ -1,14 +1,14 @@
 /* What ThreadSanitizer is told of the vector kernels. Instrumented, their loads of 32 and 64 bytes take nine
  * tenths of a run under it, and each value of a blocked product is looked at as often as it is used. With
- * MOEC_KERNELS_WATCHED a set is compiled without the sanitizer, and its table holds functions that tell what
+ * MOEC_KERNELS_TSAN a set is compiled without the sanitizer, and its table holds functions that tell what
  * a call reads and writes, once: a race on any of it is found as before, with the caller's place in the code.
  *
  * Included by kernels_lanes.h, behind its kernels. KERNEL(name) is what the table holds. */
-#ifndef MOEC_RUNTIME_KERNELS_WATCHED_H
-#define MOEC_RUNTIME_KERNELS_WATCHED_H
+#ifndef MOEC_RUNTIME_KERNELS_TSAN_H
+#define MOEC_RUNTIME_KERNELS_TSAN_H
 
-#if defined(MOEC_KERNELS_WATCHED)
-#define KERNEL(name) watched_##name
+#if defined(MOEC_KERNELS_TSAN)
+#define KERNEL(name) tsan_##name
 
 /* Of the sanitizer's runtime, which has no header for them. */
 void __tsan_read_range(void *first, unsigned long n_bytes);
@@ -43,16 +43,16 @@ static void tell_read_encoded(const struct moec_matrix *matrix, uint32_t first, 
                           moec_codec_row_bytes(matrix->codec, matrix->columns));
 }
 
-static void watched_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
-                                size_t stride)
+static void tsan_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
+                             size_t stride)
 {
     tell_read_encoded(matrix, first, n_rows);
     tell_written_rows(out, stride, n_rows, moec_lanes_padded(matrix->columns));
     decode_rows(matrix, first, n_rows, out, stride);
 }
 
-static void watched_dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
-                        uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
+static void tsan_dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                     uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
 {
     tell_read_rows(x, x_stride, n_tok, k);
     tell_read_rows(w, w_stride, n_rows, k);
@@ -60,8 +60,8 @@ static void watched_dot(const float *x, size_t x_stride, uint32_t n_tok, const f
     dot(x, x_stride, n_tok, w, w_stride, n_rows, k, y, y_stride);
 }
 
-static void watched_dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                                const float *x, float *y)
+static void tsan_dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                             const float *x, float *y)
 {
     tell_read_encoded(matrix, first, n_rows);
     tell_read(x, matrix->columns);
@@ -69,9 +69,8 @@ static void watched_dot_encoded(const struct moec_matrix *matrix, uint32_t first
     dot_encoded(matrix, first, n_rows, x, y);
 }
 
-static void watched_dot_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                               const float *x, size_t x_stride, uint32_t n_tok, float *room, float *y,
-                               size_t y_stride)
+static void tsan_dot_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                            size_t x_stride, uint32_t n_tok, float *room, float *y, size_t y_stride)
 {
     tell_read_encoded(matrix, first, n_rows);
     tell_read_rows(x, x_stride, n_tok, matrix->columns);
@@ -81,9 +80,9 @@ static void watched_dot_tokens(const struct moec_matrix *matrix, uint32_t first,
     dot_tokens(matrix, first, n_rows, x, x_stride, n_tok, room, y, y_stride);
 }
 
-static void watched_sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                                     const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
-                                     float *y, size_t y_stride)
+static void tsan_sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                  const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
+                                  float *y, size_t y_stride)
 {
     tell_read_encoded(matrix, first, n_rows);
     tell_read_rows(h, h_stride, n_tok, n_rows);
@@ -102,8 +101,8 @@ static void tell_read_some(const struct moec_matrix *matrix, uint32_t first, con
         tell_read_encoded(matrix, first + some[i], 1);
 }
 
-static void watched_dot_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
-                             uint32_t n, const float *x, float *y)
+static void tsan_dot_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
+                          const float *x, float *y)
 {
     tell_read_some(matrix, first, some, n);
     tell_read(x, matrix->columns);
@@ -111,8 +110,8 @@ static void watched_dot_some(const struct moec_matrix *matrix, uint32_t first, c
     dot_some(matrix, first, some, n, x, y);
 }
 
-static void watched_sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w,
-                              size_t w_stride, uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+static void tsan_sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                           uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
 {
     tell_read_rows(h, h_stride, n_tok, n_rows);
     tell_read_rows(w, w_stride, n_rows, columns);
@@ -120,8 +119,8 @@ static void watched_sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, c
     sum_chunk(h, h_stride, n_tok, w, w_stride, n_rows, columns, y, y_stride);
 }
 
-static void watched_sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                                      const float *h, float *y)
+static void tsan_sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                   const float *h, float *y)
 {
     tell_read_encoded(matrix, first, n_rows);
     tell_read(h, n_rows);
@@ -129,8 +128,8 @@ static void watched_sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t
     sum_chunk_encoded(matrix, first, n_rows, h, y);
 }
 
-static void watched_sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
-                                   uint32_t n, const float *h, float *y)
+static void tsan_sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
+                                uint32_t n, const float *h, float *y)
 {
     tell_read_some(matrix, first, some, n);
     tell_read(h, n);
@@ -145,8 +144,8 @@ static void tell_read_heads(const struct moec_heads *heads, uint32_t n_rows)
         __tsan_read_range((void *)(uintptr_t)(heads->rows + r * heads->stride_bytes), n_bytes);
 }
 
-static void watched_dot_heads(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
-                              size_t y_stride)
+static void tsan_dot_heads(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
+                           size_t y_stride)
 {
     const uint32_t n = heads->n_heads * heads->n_queries;
     tell_read_heads(heads, n_rows);
@@ -155,8 +154,8 @@ static void watched_dot_heads(const struct moec_heads *heads, uint32_t n_rows, c
     dot_heads(heads, n_rows, x, y, y_stride);
 }
 
-static void watched_sum_heads(const struct moec_heads *heads, uint32_t n_rows, const float *h,
-                              size_t h_stride, float *y)
+static void tsan_sum_heads(const struct moec_heads *heads, uint32_t n_rows, const float *h, size_t h_stride,
+                           float *y)
 {
     const uint32_t n = heads->n_heads * heads->n_queries;
     tell_read_heads(heads, n_rows);
@@ -165,35 +164,35 @@ static void watched_sum_heads(const struct moec_heads *heads, uint32_t n_rows, c
     sum_heads(heads, n_rows, h, h_stride, y);
 }
 
-static void watched_round_f16(const float *x, size_t n, uint8_t *out)
+static void tsan_round_f16(const float *x, size_t n, uint8_t *out)
 {
     tell_read(x, n);
     __tsan_write_range(out, 2 * n);
     round_f16(x, n, out);
 }
 
-static void watched_round_int8(const float *x, size_t n, uint8_t *out)
+static void tsan_round_int8(const float *x, size_t n, uint8_t *out)
 {
     tell_read(x, n);
     __tsan_write_range(out, (n + BLOCK - 1) / BLOCK * (BLOCK + sizeof(uint16_t)));
     round_int8(x, n, out);
 }
 
-static void watched_add(const float *x, size_t n, float *y)
+static void tsan_add(const float *x, size_t n, float *y)
 {
     tell_read(x, n);
     tell_written(y, n);
     add(x, n, y);
 }
 
-static void watched_add_scaled(float scale, const float *x, size_t n, float *y)
+static void tsan_add_scaled(float scale, const float *x, size_t n, float *y)
 {
     tell_read(x, n);
     tell_written(y, n);
     add_scaled(scale, x, n, y);
 }
 
-static void watched_silu_mul(const float *gate, const float *up, size_t n, float *out)
+static void tsan_silu_mul(const float *gate, const float *up, size_t n, float *out)
 {
     tell_read(gate, n);
     tell_read(up, n);
@@ -201,20 +200,20 @@ static void watched_silu_mul(const float *gate, const float *up, size_t n, float
     silu_mul(gate, up, n, out);
 }
 
-static float watched_exp_sum(const float *x, float shift, size_t n, float *out)
+static float tsan_exp_sum(const float *x, float shift, size_t n, float *out)
 {
     tell_read(x, n);
     tell_written(out, n);
     return exp_sum(x, shift, n, out);
 }
 
-static float watched_max(const float *x, size_t n)
+static float tsan_max(const float *x, size_t n)
 {
     tell_read(x, n);
     return max(x, n);
 }
 
-static void watched_rms_norm(const float *x, const float *weight, float eps, size_t n, float *out)
+static void tsan_rms_norm(const float *x, const float *weight, float eps, size_t n, float *out)
 {
     tell_read(x, n);
     tell_read(weight, n);
@@ -223,23 +222,25 @@ static void watched_rms_norm(const float *x, const float *weight, float eps, siz
 }
 
 #if SET_ACROSS
-static void watched_lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, float *laid)
+static void tsan_transpose_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, float *transposed)
 {
     for (uint32_t t = 0; t < n_tok; t++)
         tell_read(rows[t], k);
-    tell_written(laid, n_tok * moec_lanes_padded(k));
-    lay_tokens(rows, n_tok, k, laid);
+    tell_written(transposed, n_tok * moec_lanes_padded(k));
+    transpose_tokens(rows, n_tok, k, transposed);
 }
 
-static void watched_dot_laid(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                             const float *laid, uint32_t n_tok, float *room, float *y, size_t y_stride)
+static void tsan_dot_transposed(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                const float *transposed, uint32_t n_tok, float *room, float *y,
+                                size_t y_stride)
 {
     tell_read_encoded(matrix, first, n_rows);
-    tell_read(laid, n_tok * moec_lanes_padded(matrix->columns));
-    tell_written(room, moec_laid_room_floats(n_rows < moec_laid_rows(n_tok) ? n_rows : moec_laid_rows(n_tok),
-                                             matrix->columns));
+    tell_read(transposed, n_tok * moec_lanes_padded(matrix->columns));
+    tell_written(room, moec_transposed_room_floats(
+                           n_rows < moec_transposed_rows(n_tok) ? n_rows : moec_transposed_rows(n_tok),
+                           matrix->columns));
     tell_written_rows(y, y_stride, n_tok, n_rows);
-    dot_laid(matrix, first, n_rows, laid, n_tok, room, y, y_stride);
+    dot_transposed(matrix, first, n_rows, transposed, n_tok, room, y, y_stride);
 }
 #endif
 #else

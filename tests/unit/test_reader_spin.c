@@ -34,29 +34,29 @@ static uint64_t wait_cost(const struct place *place, struct moec_reader *reader)
     return took_ns;
 }
 
-static void test_reader_awake__is_for_short_waits(void **state)
+static void test_reader_spin__is_for_short_waits(void **state)
 {
     (void)state;
     struct place place;
-    uint64_t awake_ns = 0;
+    uint64_t spin_ns = 0;
     place_make(&place);
     struct moec_reader *reader = open_emulated(&place, MOEC_READER_AWAKE_NS / 2);
     for (int i = 0; i < 3; i++)
         assert_true(wait_cost(&place, reader) < MOEC_READER_AWAKE_NS / 4);
-    reader->stays_awake = true;
-    for (int i = 0; i < 200 && awake_ns < MOEC_READER_AWAKE_NS / 4; i++) /* others may have this core */
-        awake_ns = wait_cost(&place, reader);
-    assert_true(awake_ns >= MOEC_READER_AWAKE_NS / 4);
+    reader->spins = true;
+    for (int i = 0; i < 200 && spin_ns < MOEC_READER_AWAKE_NS / 4; i++) /* others may have this core */
+        spin_ns = wait_cost(&place, reader);
+    assert_true(spin_ns >= MOEC_READER_AWAKE_NS / 4);
     reader->ops->destroy(reader);
     reader = open_emulated(&place, 5 * (uint64_t)MOEC_READER_AWAKE_NS);
-    reader->stays_awake = true;
+    reader->spins = true;
     assert_true(wait_cost(&place, reader) < 2 * (uint64_t)MOEC_READER_AWAKE_NS);
     reader->ops->destroy(reader);
     place_release(&place);
 }
 
 /* It watches for as many as it needs, and gives each of them. */
-static void test_reader_awake__gives_all_that_is_needed(void **state)
+static void test_reader_spin__gives_all_that_is_needed(void **state)
 {
     (void)state;
     static const enum moec_io ways[] = {MOEC_IO_DIRECT, MOEC_IO_CACHED};
@@ -66,8 +66,8 @@ static void test_reader_awake__gives_all_that_is_needed(void **state)
     for (uint32_t round = 0; round < 16; round++) {
         struct moec_reader *reader = open_reader(&place, ways[round & 1], MOEC_IO_ENGINE_AUTO, 4);
         struct moec_read reads[N];
-        uint32_t come = 0;
-        reader->stays_awake = true;
+        uint32_t begin_prompt = 0;
+        reader->spins = true;
         for (uint32_t i = 0; i < N; i++) {
             reads[i] = (struct moec_read){
                 .offset = i * BLOCK, .n_bytes = BLOCK, .buffer = place.buffer + i * BLOCK, .tag = i};
@@ -78,9 +78,9 @@ static void test_reader_awake__gives_all_that_is_needed(void **state)
             reader->n_needed = round & 2 ? N - n : 0;
             const struct moec_read *read = wait_for(reader);
             assert_memory_equal(read->buffer, place.content + read->offset, BLOCK);
-            come |= 1u << read->tag;
+            begin_prompt |= 1u << read->tag;
         }
-        assert_int_equal(come, (1u << N) - 1);
+        assert_int_equal(begin_prompt, (1u << N) - 1);
         reader->ops->destroy(reader);
     }
     place_release(&place);
@@ -89,8 +89,8 @@ static void test_reader_awake__gives_all_that_is_needed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reader_awake__is_for_short_waits),
-        cmocka_unit_test(test_reader_awake__gives_all_that_is_needed),
+        cmocka_unit_test(test_reader_spin__is_for_short_waits),
+        cmocka_unit_test(test_reader_spin__gives_all_that_is_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,19 +8,19 @@
  *
  * How many tokens take an expert follows from its share in calibration, the largest first, so that what is
  * taken back is what is likely to be needed least. Without a path table every expert counts as one that is
- * taken MOEC_PASSAGE_SKEW times less often than the average.
+ * taken MOEC_PROMPT_PREFETCH_SKEW times less often than the average.
  *
  * Thread rule: the caller's lock covers every call on one instance. */
-#ifndef MOEC_RUNTIME_PASSAGE_H
-#define MOEC_RUNTIME_PASSAGE_H
+#ifndef MOEC_RUNTIME_PROMPT_PREFETCH_H
+#define MOEC_RUNTIME_PROMPT_PREFETCH_H
 
 #include "runtime/seam/experts.h"
 
 /* An expert that so many tokens are expected to take is not taken by any in one of fifty prompts. */
-#define MOEC_PASSAGE_TAKERS 4.0f
-#define MOEC_PASSAGE_SKEW   4.0f
+#define MOEC_PROMPT_PREFETCH_TAKERS 4.0f
+#define MOEC_PROMPT_PREFETCH_SKEW   4.0f
 
-struct moec_passage_setup {
+struct moec_prompt_prefetch_setup {
     uint32_t n_layer;   /* MoE layers */
     uint32_t n_encoder; /* of these, whose tokens do not pass the others */
     uint32_t n_expert;
@@ -30,14 +30,14 @@ struct moec_passage_setup {
 };
 
 /* What the chooser may ask the cache, as struct moec_preload_view has it. */
-struct moec_passage_view {
+struct moec_prompt_prefetch_view {
     bool (*is_present)(void *context, uint32_t key);
     void *context;
 };
 
-struct moec_passage {
-    struct moec_passage_setup setup;
-    struct moec_passage_view view;
+struct moec_prompt_prefetch {
+    struct moec_prompt_prefetch_setup setup;
+    struct moec_prompt_prefetch_view view;
     uint32_t ordinal;   /* the layer to come */
     uint32_t n_tok;     /* 0 = nothing is expected */
     uint32_t next;      /* of its experts in order */
@@ -47,20 +47,21 @@ struct moec_passage {
 /* So many tokens come to a MoE layer next; n_layer or 0 tokens: nothing is expected. `is_low` (n_expert, in a
  * setup of two forms or more) names experts that they take in form 1; NULL: none. Keys of the layer that are
  * present are named to the view at once. */
-void moec_passage_come(struct moec_passage *passage, uint32_t ordinal, uint32_t n_tok, const bool *is_low);
+void moec_prompt_prefetch_begin(struct moec_prompt_prefetch *prompt_prefetch, uint32_t ordinal,
+                                uint32_t n_tok, const bool *is_low);
 
 /* A layer has answered: its tokens come to the next one of its stack, where they take what the answer's
  * next_low says. Without it, experts that they take in another form say nothing of those that the next layer
  * will be asked for, so nothing is expected then. */
-void moec_passage_answered(struct moec_passage *passage, uint32_t ordinal,
-                           const struct moec_router_answer *answer);
+void moec_prompt_prefetch_answered(struct moec_prompt_prefetch *prompt_prefetch, uint32_t ordinal,
+                                   const struct moec_router_answer *answer);
 
-static inline bool moec_passage_is_open(const struct moec_passage *passage)
+static inline bool moec_prompt_prefetch_is_open(const struct moec_prompt_prefetch *prompt_prefetch)
 {
-    return passage->n_tok > 0;
+    return prompt_prefetch->n_tok > 0;
 }
 
 /* The key to be read next, or MOEC_EVICT_NONE; the same again as long as it is absent. */
-uint32_t moec_passage_next(struct moec_passage *passage);
+uint32_t moec_prompt_prefetch_next(struct moec_prompt_prefetch *prompt_prefetch);
 
 #endif
