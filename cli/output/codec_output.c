@@ -12,7 +12,7 @@ static const char *const projections[MOEC_PROJECTION_COUNT] = {"gate", "up", "do
 
 static int first_projection(const struct moec_bundle *bundle)
 {
-    return bundle->config.plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+    return bundle->config.mlp.plain ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
 }
 
 /* How many experts have each codec for each projection, and the numbers in use by rising bits. */

@@ -122,7 +122,7 @@ static void spell_single(const struct cli_compile_result *result, char *text, si
                        moec_codec_name(codec, name));
         return;
     }
-    for (int p = result->config->plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+    for (int p = result->config->mlp.plain ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
          p < MOEC_PROJECTION_COUNT && used < capacity; p++)
         used += (size_t)snprintf(text + used, capacity - used, "%s%s %s", used > 0 ? ", " : "", names[p],
                                  moec_codec_name(codecs[variant.codecs[p]], name));
@@ -306,7 +306,7 @@ static struct moec_json_out *json_mixing(const struct cli_compile_result *result
         if (i == 0) {
             struct moec_json_out *codecs = moec_json_out_array();
             char text[40];
-            const int first = result->config->plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+            const int first = result->config->mlp.plain ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
             for (int p = first; p < MOEC_PROJECTION_COUNT; p++)
                 moec_json_out_string(codecs, NULL,
                                      moec_codec_name(report->codecs[points[i]->alike.codecs[p]], text));
@@ -374,7 +374,7 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
         struct moec_json_out *row = moec_json_out_array();
         for (uint32_t e = 0; e < report->plan.n_expert; e++)
             cli_json_variant(row, report->plan.experts[s * report->plan.n_expert + e], report->codecs,
-                             result->config->plain_mlp);
+                             result->config->mlp.plain);
         moec_json_out_node(layers, NULL, row);
     }
     moec_json_out_node(root, "assignment", layers);

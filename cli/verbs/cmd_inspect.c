@@ -42,7 +42,7 @@ static struct copy_summary summarise_copy(const struct moec_bundle *bundle, uint
 {
     struct copy_summary summary = {0};
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
-    const int first = bundle->config.plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+    const int first = bundle->config.mlp.plain ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
     for (uint32_t s = 0; s < n_layer; s++)
         for (uint32_t e = 0; e < bundle->config.n_expert; e++) {
             const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
@@ -74,7 +74,7 @@ static void print_mixture(FILE *out, const struct moec_bundle *bundle, struct mo
 {
     static const char *const names[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
     const bool has_others = bundle->codecs[MOEC_CODEC_FIRST_OTHER].dtype != MOEC_DTYPE_F32;
-    const int first = bundle->config.plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+    const int first = bundle->config.mlp.plain ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
     char text[40];
     for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
         const struct moec_codec codec = bundle->codecs[variant.codecs[p]];
@@ -463,8 +463,8 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     const uint32_t limit = moec_config_rope_limit(config);
     if (limit > 0)
         cli_print(stdout, "  RoPE by the length of the context: made for %s%" PRIu32 " tokens%s\n",
-                  config->rope_context == 0 ? "up to " : "more than ", limit,
-                  config->rope_context == 0 ? "; a larger --ctx takes other angles" : "");
+                  config->position.rope_context == 0 ? "up to " : "more than ", limit,
+                  config->position.rope_context == 0 ? "; a larger --ctx takes other angles" : "");
     cli_print(stdout, "\nPrecision copies\n");
     for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
         struct copy_summary summary = summarise_copy(bundle, copy);
@@ -510,7 +510,7 @@ static struct moec_json_out *json_model(const struct moec_config *config, uint32
     moec_json_out_u64(node, "hidden_size", config->n_embd);
     if (moec_config_rope_limit(config) > 0) {
         moec_json_out_u64(node, "rope_limit_tokens", moec_config_rope_limit(config));
-        moec_json_out_u64(node, "rope_context_tokens", config->rope_context);
+        moec_json_out_u64(node, "rope_context_tokens", config->position.rope_context);
     }
     moec_json_out_u64(node, "experts", config->n_expert);
     if (config->n_identity > 0)
@@ -533,7 +533,7 @@ static struct moec_json_out *json_copies(const struct moec_bundle *bundle)
             struct moec_json_out *row = moec_json_out_array();
             for (uint32_t e = 0; e < bundle->config.n_expert; e++)
                 cli_json_variant(row, moec_bundle_record(bundle, copy, s, e)->variant, bundle->codecs,
-                                 bundle->config.plain_mlp);
+                                 bundle->config.mlp.plain);
             moec_json_out_node(rows, NULL, row);
         }
         moec_json_out_node(node, "bits", rows);

@@ -214,7 +214,7 @@ static size_t weigh(struct moec_compile_run *run, bool only_fitted, uint8_t *wan
 {
     const struct moec_compile_offer *offer = &run->offer;
     const struct moec_harm *harm = &offer->harm;
-    const bool has_gate = !moec_checkpoint_config(run->checkpoint)->plain_mlp;
+    const bool has_gate = !moec_checkpoint_config(run->checkpoint)->mlp.plain;
     size_t n_lacking = 0, at = 0;
     for (uint32_t s = 0; s < harm->n_layer; s++)
         for (uint32_t e = 0; e < harm->n_expert; e++)
@@ -292,7 +292,7 @@ out:
 bool moec_compile_is_fitted(const struct moec_compile_run *run, const struct moec_plan *plan)
 {
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
-    const int first = config->plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+    const int first = config->mlp.plain ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
     for (size_t i = 0; i < moec_plan_count(plan); i++)
         for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
             const uint32_t number = plan->experts[i].codecs[p];

@@ -79,7 +79,7 @@ static inline size_t matrix_bytes(const struct moec_expert_fit *fit, struct moec
 
 static inline bool has_projection(const struct moec_expert_fit *fit, uint32_t p)
 {
-    return p != MOEC_PROJECTION_GATE || !fit->config->plain_mlp;
+    return p != MOEC_PROJECTION_GATE || !fit->config->mlp.plain;
 }
 
 static inline bool is_kept(const struct moec_expert_fit *fit, uint32_t c, uint32_t p)

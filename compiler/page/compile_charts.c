@@ -285,7 +285,7 @@ static double stored_bits(const struct moec_compile_page *page, size_t expert, i
 /* Of one projection, or the mean of all that experts have. */
 static double shown_bits(const struct moec_compile_page *page, size_t expert, int projection)
 {
-    const int first = page->config->plain_mlp ? MOEC_PROJECTION_UP : 0;
+    const int first = page->config->mlp.plain ? MOEC_PROJECTION_UP : 0;
     double sum = 0;
     if (projection != MOEC_COMPILE_ALL_PROJECTIONS)
         return stored_bits(page, expert, projection);
@@ -306,7 +306,7 @@ static bool any_differs(const struct moec_compile_page *page)
 static void say_codecs(const struct moec_compile_page *page, int projection, struct moec_chart *chart)
 {
     const int first = projection != MOEC_COMPILE_ALL_PROJECTIONS ? projection
-                      : page->config->plain_mlp                  ? MOEC_PROJECTION_UP
+                      : page->config->mlp.plain                  ? MOEC_PROJECTION_UP
                                                                  : 0;
     const int last = projection != MOEC_COMPILE_ALL_PROJECTIONS ? projection : MOEC_PROJECTION_COUNT - 1;
     uint64_t count[MOEC_CODEC_TABLE] = {0};
@@ -330,7 +330,7 @@ enum moec_status moec_compile_chart_bits(const struct moec_compile_page *page, i
     const bool is_mean = projection == MOEC_COMPILE_ALL_PROJECTIONS;
     double least = INFINITY, most = 0, sum = 0;
     if (page->report->shares.n == 0 || (!is_mean && !any_differs(page)) ||
-        (projection == MOEC_PROJECTION_GATE && page->config->plain_mlp))
+        (projection == MOEC_PROJECTION_GATE && page->config->mlp.plain))
         return MOEC_OK;
     chart->kind = MOEC_CHART_CELLS;
     moec_figure_name(chart, "bits%s%s", is_mean ? "" : "_", is_mean ? "" : names[projection]);

@@ -20,7 +20,7 @@ struct moec_policy_shape moec_policy_shape_of(const struct moec_config *config)
     return (struct moec_policy_shape){.n_layer = moec_config_moe_count(config),
                                       .n_expert = config->n_expert,
                                       .n_dense = moec_plan_dense_count(config),
-                                      .has_gate = !config->plain_mlp};
+                                      .has_gate = !config->mlp.plain};
 }
 
 const char *moec_policy_projection_name(enum moec_projection projection)

@@ -570,7 +570,7 @@ void moec_record_index_encode(const struct moec_record_entry *entries, const str
             put_codec(bytes + 16, codecs[numbers[MOEC_PROJECTION_UP]]);
             continue;
         }
-        if (!config->plain_mlp)
+        if (!config->mlp.plain)
             put_codec(bytes + 16, codecs[numbers[MOEC_PROJECTION_GATE]]);
         put_codec(bytes + 20, codecs[numbers[MOEC_PROJECTION_UP]]);
         put_codec(bytes + 24, codecs[numbers[MOEC_PROJECTION_DOWN]]);
@@ -644,7 +644,7 @@ static enum moec_status decode_variant(struct index_check *check, const uint8_t 
     }
     MOEC_TRY(decode_codec(check, bytes + 20, where, &variant->codecs[MOEC_PROJECTION_UP], err));
     MOEC_TRY(decode_codec(check, bytes + 24, where, &variant->codecs[MOEC_PROJECTION_DOWN], err));
-    if (check->config->plain_mlp) {
+    if (check->config->mlp.plain) {
         variant->codecs[MOEC_PROJECTION_GATE] = variant->codecs[MOEC_PROJECTION_UP];
         MOEC_TRY(check_zero(bytes + 16, 4, where, err));
     } else {

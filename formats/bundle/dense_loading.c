@@ -116,7 +116,7 @@ static const struct moec_dense_entry *find_late(const struct moec_bundle *bundle
 {
     const struct moec_dense_entry *entry = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
     const bool is_compressed = (section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0;
-    return entry != NULL && is_compressed && !bundle->config.tied_head &&
+    return entry != NULL && is_compressed && !bundle->config.head.is_tied &&
                    entry->n_bytes >= MOEC_LATE_MIN_BYTES
                ? entry
                : NULL;

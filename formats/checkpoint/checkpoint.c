@@ -27,15 +27,15 @@
 static enum moec_status check_start(const struct moec_json *root, const char *where,
                                     const struct moec_config *config, struct moec_error *err)
 {
-    uint64_t start = config->decoder_start_id;
+    uint64_t start = config->ids.decoder_start;
     if (!moec_config_is_encoder_decoder(config))
         return MOEC_OK;
     MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_start_token_id", 0, UINT32_MAX, start, &start, err));
-    if (start != config->decoder_start_id)
+    if (start != config->ids.decoder_start)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s says 'decoder_start_token_id' %" PRIu64 ", but config.json says %" PRIu32
                          ": expected the same id in both",
-                         where, start, config->decoder_start_id);
+                         where, start, config->ids.decoder_start);
     return MOEC_OK;
 }
 

@@ -287,7 +287,7 @@ static enum moec_status locate_all_experts(struct moec_checkpoint *ck, struct mo
         const uint32_t layer = moec_config_moe_layer(&ck->config, ordinal);
         for (uint32_t expert = 0; expert < n_expert; expert++)
             for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
-                if (p == MOEC_PROJECTION_GATE && ck->config.plain_mlp)
+                if (p == MOEC_PROJECTION_GATE && ck->config.mlp.plain)
                     continue;
                 MOEC_TRY(locate_expert(ck, layer, ordinal, expert, (enum moec_projection)p, is_first, err));
                 is_first = false;
@@ -356,13 +356,14 @@ static enum moec_status untie_head(struct moec_checkpoint *ck, struct moec_error
     const char *name = ck->family.names[MOEC_ROLE_HEAD];
     const uint64_t n_bytes = ck->weight_bytes;
     bool is_same = true;
-    if (!ck->config.tied_head || name == NULL || ck->lacks_weights || !has_tensor(ck, name, MOEC_LAYER_NONE))
+    if (!ck->config.head.is_tied || name == NULL || ck->lacks_weights ||
+        !has_tensor(ck, name, MOEC_LAYER_NONE))
         return MOEC_OK;
     MOEC_TRY(compare_embedding(ck, name, &is_same, err));
     ck->weight_bytes = n_bytes;
     if (is_same)
         return MOEC_OK;
-    ck->config.tied_head = false;
+    ck->config.head.is_tied = false;
     return locate_dense(ck, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, err);
 }
 

@@ -250,7 +250,7 @@ enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *check
     uint32_t ordinal = 0;
     MOEC_TRY(find_expert(checkpoint, layer, expert, &ordinal, err));
     for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
-        if (p == MOEC_PROJECTION_GATE && checkpoint->config.plain_mlp)
+        if (p == MOEC_PROJECTION_GATE && checkpoint->config.mlp.plain)
             continue;
         const struct moec_checkpoint_tensor tensor =
             moec_checkpoint_expert_tensor(checkpoint, layer, ordinal, expert, (enum moec_projection)p);
@@ -274,7 +274,7 @@ size_t moec_checkpoint_expert_scratch_bytes(const struct moec_checkpoint *checkp
     const uint32_t layer = moec_config_moe_layer(&checkpoint->config, 0);
     uint64_t most = 0;
     for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
-        if (p == MOEC_PROJECTION_GATE && checkpoint->config.plain_mlp)
+        if (p == MOEC_PROJECTION_GATE && checkpoint->config.mlp.plain)
             continue;
         const struct moec_checkpoint_tensor tensor =
             moec_checkpoint_expert_tensor(checkpoint, layer, 0, 0, (enum moec_projection)p);

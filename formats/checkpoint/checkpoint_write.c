@@ -224,7 +224,7 @@ static enum moec_status add_copies(struct writing *w, struct moec_error *err)
 {
     const char *const *name = w->family->embedding_copies;
     const struct item embedding = w->items[0];
-    for (; name != NULL && *name != NULL && !w->bundle->config.tied_head; name++) {
+    for (; name != NULL && *name != NULL && !w->bundle->config.head.is_tied; name++) {
         struct item copy = embedding;
         (void)snprintf(copy.name, sizeof copy.name, "%s", *name);
         MOEC_TRY(add_item(w, &copy, err));
@@ -270,7 +270,7 @@ static enum moec_status add_experts(struct writing *w, uint32_t layer, struct mo
             const struct moec_tensor_layout layout =
                 moec_family_expert_layout(w->family, (enum moec_projection)p);
             const bool is_written = layout.part > 0 || (layout.is_stacked && e > 0);
-            if (!is_written && !(p == MOEC_PROJECTION_GATE && config->plain_mlp))
+            if (!is_written && !(p == MOEC_PROJECTION_GATE && config->mlp.plain))
                 MOEC_TRY(add_expert_item(w, layer, e, (enum moec_projection)p, err));
         }
     return MOEC_OK;
@@ -590,7 +590,7 @@ static bool find_eos(const struct moec_bundle *bundle, uint32_t *id)
 {
     const struct moec_tokenizer_model *tokenizer = bundle->tokenizer;
     for (uint32_t i = 0; i < tokenizer->n_added; i++)
-        if (bundle->config.n_eos > 0 && tokenizer->added[i].id == bundle->config.eos_ids[0] &&
+        if (bundle->config.ids.n_eos > 0 && tokenizer->added[i].id == bundle->config.ids.eos[0] &&
             (tokenizer->added[i].flags & MOEC_ADDED_SPECIAL)) {
             *id = tokenizer->added[i].id;
             return true;

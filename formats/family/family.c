@@ -102,7 +102,7 @@ enum moec_status moec_family_read_eos(const struct moec_json *root, const char *
         return MOEC_OK;
     bool is_list = moec_json_type(eos) == MOEC_JSON_ARRAY;
     size_t count = is_list ? moec_json_length(eos) : 1;
-    config->n_eos = 0;
+    config->ids.n_eos = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t id = 0;
         char what[256];
@@ -110,9 +110,9 @@ enum moec_status moec_family_read_eos(const struct moec_json *root, const char *
         MOEC_TRY(moec_json_as_u64(is_list ? moec_json_at(eos, i) : eos, what, 0, UINT32_MAX, &id, err));
         if (id >= config->n_vocab)
             continue;
-        if (config->n_eos == MOEC_MAX_EOS)
+        if (config->ids.n_eos == MOEC_MAX_EOS)
             return moec_fail(err, MOEC_ERR_LIMIT, "%s has more than %d ids", what, MOEC_MAX_EOS);
-        config->eos_ids[config->n_eos++] = (uint32_t)id;
+        config->ids.eos[config->ids.n_eos++] = (uint32_t)id;
     }
     return MOEC_OK;
 }
@@ -252,8 +252,8 @@ static enum moec_status read_outer(const struct moec_json *root, const char *whe
     if (found != family)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'model_type' '%s', expected '%s'", inner,
                          found->model_type, family->model_type);
-    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", config->tied_head, &config->tied_head,
-                                   err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", config->head.is_tied,
+                                   &config->head.is_tied, err));
     return moec_family_read_eos(root, where, config, err);
 }
 
@@ -276,8 +276,8 @@ enum moec_status moec_family_read_config(const struct moec_json *root, const cha
     if (!found->has_own_fields)
         MOEC_TRY(moec_family_read_common(root, where, found, &made, err));
     MOEC_TRY(found->read(root, where, &made, err));
-    if (made.n_eos > 0 && made.eos_ids[0] >= made.n_vocab)
-        made.n_eos = 0;
+    if (made.ids.n_eos > 0 && made.ids.eos[0] >= made.n_vocab)
+        made.ids.n_eos = 0;
     MOEC_TRY(moec_family_read_eos(root, where, &made, err));
     MOEC_TRY(moec_config_check(&made, where, err));
     *family = found;
@@ -292,14 +292,15 @@ static void put_eos(const struct moec_family *family, const struct moec_config *
                     struct moec_json_out *root)
 {
     const struct moec_config *assumed = &family->defaults;
-    if (config->n_eos == 1) {
-        moec_json_out_u64(root, "eos_token_id", config->eos_ids[0]);
-    } else if (config->n_eos == 0 && (assumed->n_eos == 0 || assumed->eos_ids[0] >= config->n_vocab)) {
+    if (config->ids.n_eos == 1) {
+        moec_json_out_u64(root, "eos_token_id", config->ids.eos[0]);
+    } else if (config->ids.n_eos == 0 &&
+               (assumed->ids.n_eos == 0 || assumed->ids.eos[0] >= config->n_vocab)) {
         moec_json_out_null(root, "eos_token_id");
     } else {
         struct moec_json_out *list = moec_json_out_array();
-        for (uint32_t i = 0; i < config->n_eos; i++)
-            moec_json_out_u64(list, NULL, config->eos_ids[i]);
+        for (uint32_t i = 0; i < config->ids.n_eos; i++)
+            moec_json_out_u64(list, NULL, config->ids.eos[i]);
         moec_json_out_node(root, "eos_token_id", list);
     }
 }
@@ -328,7 +329,7 @@ static enum moec_status check_config_written(const struct moec_config *config, c
     status = moec_family_read_config(root, subject, &family, &again, &why);
     moec_json_free(root);
     again.expert_dtype = config->expert_dtype;
-    again.rope_context = config->rope_context;
+    again.position.rope_context = config->position.rope_context;
     if (status == MOEC_OK)
         MOEC_TRY_OUT(moec_config_encode(config, &first, &n_first, err));
     if (status == MOEC_OK)
@@ -364,8 +365,8 @@ enum moec_status moec_family_write_config(const struct moec_config *config,
     family->write(config, root);
     put_eos(family, config, settings);
     if (moec_config_is_encoder_decoder(config)) {
-        moec_json_out_u64(settings, "pad_token_id", config->pad_id);
-        moec_json_out_u64(settings, "decoder_start_token_id", config->decoder_start_id);
+        moec_json_out_u64(settings, "pad_token_id", config->ids.pad);
+        moec_json_out_u64(settings, "decoder_start_token_id", config->ids.decoder_start);
     }
     moec_generation_write(generation, settings);
     MOEC_TRY_OUT(moec_json_out_text(root, &first, err));
@@ -445,7 +446,7 @@ const char *moec_family_tensor_name(const char *pattern, const struct moec_confi
             wrote = snprintf(name + used, capacity - used, "%u", expert);
             at += 3;
         } else if (strncmp(at, "{_1}", 4) == 0) {
-            wrote = config->plain_mlp ? 0 : snprintf(name + used, capacity - used, "_1");
+            wrote = config->mlp.plain ? 0 : snprintf(name + used, capacity - used, "_1");
             at += 4;
         } else {
             name[used++] = *at++;

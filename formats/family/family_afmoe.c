@@ -19,7 +19,7 @@ static enum moec_status read_afmoe(const struct moec_json *root, const char *whe
     MOEC_TRY(moec_family_read_routed(root, where, &keys, config, err));
     MOEC_TRY(moec_family_read_bias(root, where, true, config, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "mup_enabled", false, &has_mup, err));
-    config->embedding_scale = has_mup ? (float)sqrt(config->n_embd) : 0;
+    config->scale.embedding = has_mup ? (float)sqrt(config->n_embd) : 0;
     MOEC_TRY(moec_json_update_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &layers.window, err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "global_attn_every_n_layers", 1, MOEC_MAX_DIMENSION, 4, &step,
                                   err));
@@ -36,7 +36,7 @@ static void write_afmoe(const struct moec_config *config, struct moec_json_out *
     moec_family_put_bias(config, root);
     moec_family_put_first_dense(config, "num_dense_layers", root);
     moec_family_put_layer_types(config, root);
-    moec_json_out_bool(root, "mup_enabled", config->embedding_scale > 0);
+    moec_json_out_bool(root, "mup_enabled", config->scale.embedding > 0);
 }
 
 /* clang-format off */
@@ -47,7 +47,7 @@ const struct moec_family moec_family_afmoe = {
     .architecture = "AfmoeForCausalLM",
     .defaults = {.n_vocab = 200192, .n_embd = 2048, .n_layer = 32, .n_position = 16384, .rms_eps = 1e-5,
                  .norms = MOEC_NORMS_AROUND, .n_expert = 64, .top_k = 6, .n_ff_expert = 1408,
-                 .router_kind = MOEC_ROUTER_SIGMOID, .router_choice_bias = true, .norm_topk_prob = true,
+                 .router.kind = MOEC_ROUTER_SIGMOID, .router.choice_bias = true, .router.norm_topk_prob = true,
                  .kinds = {{.n_head = 16, .head_dim = 128, .rope_theta = 10000.0, .n_ff_dense = 6144,
                             .qk_norm = MOEC_QK_NORM_HEAD, .has_gate = true}}},
     .names = {

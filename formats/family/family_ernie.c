@@ -64,8 +64,8 @@ const struct moec_family moec_family_ernie4_5_moe = {
     .write = write_ernie,
     .architecture = "Ernie4_5_MoeForCausalLM",
     .defaults = {.n_vocab = 103424, .n_embd = 2560, .n_layer = 28, .n_position = 131072, .rms_eps = 1e-5,
-                 .tied_head = true, .n_expert = 64, .top_k = 6, .n_ff_expert = 1536, .norm_topk_prob = true,
-                 .router_choice_bias = true, .n_eos = 1, .eos_ids = {2},
+                 .head.is_tied = true, .n_expert = 64, .top_k = 6, .n_ff_expert = 1536, .router.norm_topk_prob = true,
+                 .router.choice_bias = true, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 20, .n_kv_head = 4, .rope_theta = 500000.0, .n_ff_dense = 12288}}},
     .names = {
         MOEC_NAMES_ATTENTION, MOEC_NAMES_NORMS, MOEC_NAMES_DENSE, MOEC_NAMES_SHARED("mlp.shared_experts"),

@@ -44,9 +44,9 @@ const struct moec_family moec_family_exaone_moe = {
     .write = write_exaone,
     .architecture = "ExaoneMoeForCausalLM",
     .defaults = {.n_vocab = 102400, .n_embd = 4096, .n_layer = 32, .n_position = 2048, .rms_eps = 1e-5,
-                 .n_expert = 64, .top_k = 8, .n_ff_expert = 1024, .router_kind = MOEC_ROUTER_SIGMOID,
-                 .router_choice_bias = true, .norm_topk_prob = true, .group_score = MOEC_GROUP_BEST_TWO,
-                 .n_eos = 1, .eos_ids = {53},
+                 .n_expert = 64, .top_k = 8, .n_ff_expert = 1024, .router.kind = MOEC_ROUTER_SIGMOID,
+                 .router.choice_bias = true, .router.norm_topk_prob = true, .router.group_score = MOEC_GROUP_BEST_TWO,
+                 .ids.n_eos = 1, .ids.eos = {53},
                  .kinds = {{.n_head = 32, .n_kv_head = 32, .rope_theta = 10000.0, .n_ff_dense = 16384,
                             .qk_norm = MOEC_QK_NORM_HEAD}}},
     .names = {

@@ -158,8 +158,8 @@ static enum moec_status read_gemma4(const struct moec_json *root, const char *wh
     MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_shared,
                                   err));
     MOEC_TRY(moec_json_get_double_or(root, where, "final_logit_softcapping", 0, 1e6, 0, &cap, err));
-    config->logit_cap = (float)cap;
-    config->embedding_scale = (float)sqrt(config->n_embd);
+    config->scale.logit_cap = (float)cap;
+    config->scale.embedding = (float)sqrt(config->n_embd);
     MOEC_TRY(moec_json_update_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &layers.window, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         layers.has_window[layer] = (layer + 1) % 6 != 0;
@@ -195,8 +195,8 @@ static void write_gemma4(const struct moec_config *config, struct moec_json_out 
     moec_json_out_u64(root, "top_k_experts", config->top_k);
     moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
     moec_json_out_u64(root, "intermediate_size", config->n_ff_shared);
-    if (config->logit_cap > 0)
-        moec_json_out_double(root, "final_logit_softcapping", (double)config->logit_cap);
+    if (config->scale.logit_cap > 0)
+        moec_json_out_double(root, "final_logit_softcapping", (double)config->scale.logit_cap);
     moec_family_put_layer_types(config, root);
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const struct moec_layer_kind *kind = &config->kinds[i];
@@ -225,9 +225,9 @@ const struct moec_family moec_family_gemma4 = {
     .has_own_rope = true,
     .architecture = "Gemma4ForCausalLM",
     .defaults = {.n_vocab = 262144, .n_embd = 2304, .n_layer = 30, .n_position = 131072, .rms_eps = 1e-6,
-                 .tied_head = true, .norms = MOEC_NORMS_AROUND, .own_norms = true, .layer_scale = true,
-                 .n_ff_shared = 9216, .activation = MOEC_ACTIVATION_GELU_TANH, .norm_topk_prob = true,
-                 .n_eos = 1, .eos_ids = {1},
+                 .head.is_tied = true, .norms = MOEC_NORMS_AROUND, .mlp.own_norms = true, .scale.has_layer = true,
+                 .n_ff_shared = 9216, .mlp.activation = MOEC_ACTIVATION_GELU_TANH, .router.norm_topk_prob = true,
+                 .ids.n_eos = 1, .ids.eos = {1},
                  .kinds = {{.n_head = 8, .n_kv_head = 4, .head_dim = 256, .score_scale = 1,
                             .qk_norm = MOEC_QK_NORM_HEAD, .v_norm = true, .is_moe = true}}},
     .names = {

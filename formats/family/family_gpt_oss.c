@@ -77,8 +77,8 @@ const struct moec_family moec_family_gpt_oss = {
     .write = write_gpt_oss,
     .architecture = "GptOssForCausalLM",
     .defaults = {.n_vocab = 201088, .n_embd = 2880, .n_layer = 36, .n_position = 131072, .rms_eps = 1e-5,
-                 .n_expert = 128, .top_k = 4, .n_ff_expert = 2880, .router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN,
-                 .router_bias = true, .expert_bias = true, .activation = MOEC_ACTIVATION_CLAMPED_GLU,
+                 .n_expert = 128, .top_k = 4, .n_ff_expert = 2880, .router.kind = MOEC_ROUTER_SOFTMAX_CHOSEN,
+                 .router.bias = true, .mlp.expert_bias = true, .mlp.activation = MOEC_ACTIVATION_CLAMPED_GLU,
                  .kinds = {{.n_head = 64, .n_kv_head = 8, .head_dim = 64, .rope_theta = 150000.0,
                             .has_sinks = true, .qkv_bias = true, .o_bias = true}}},
     .names = {

@@ -29,7 +29,7 @@ static enum moec_status place_layers(struct moec_config *config, uint32_t n_swit
         if (!moec_config_add_layer(config, &kind))
             return moec_fail(err, MOEC_ERR_LIMIT, "%s has more than %d layers", where, MOEC_MAX_LAYERS);
     }
-    config->dense_bias = config->dense_silu = n_extra > 0;
+    config->mlp.dense_bias = config->mlp.dense_silu = n_extra > 0;
     return MOEC_OK;
 }
 
@@ -76,9 +76,9 @@ static void write_gptsan(const struct moec_config *config, struct moec_json_out 
     moec_json_out_u64(root, "num_ext_layers", config->n_layer - n_switch);
     moec_json_out_u64(root, "num_heads", moec_config_layer(config, 0)->n_head);
     moec_json_out_u64(root, "num_experts", config->n_expert);
-    moec_json_out_u64(root, "expert_capacity", config->expert_capacity);
+    moec_json_out_u64(root, "expert_capacity", config->router.expert_capacity);
     moec_json_out_double(root, "layer_norm_epsilon", config->rms_eps);
-    moec_json_out_bool(root, "router_bias", config->router_bias);
+    moec_json_out_bool(root, "router_bias", config->router.bias);
     moec_json_out_string(root, "router_dtype", "float32");
 }
 
@@ -90,11 +90,11 @@ const struct moec_family moec_family_gptsan = {
     .write = write_gptsan,
     .has_own_fields = true,
     .architecture = "GPTSanJapaneseForConditionalGeneration",
-    .defaults = {.n_vocab = 36000, .n_embd = 1024, .n_position = 1280, .rms_eps = 1e-5, .tied_head = true,
-                 .norms = MOEC_NORMS_AFTER, .layer_norm = true, .projects_output = true, .head_bias = true,
-                 .n_expert = 16, .top_k = 1, .n_ff_expert = 8192, .activation = MOEC_ACTIVATION_RELU,
-                 .plain_mlp = true, .has_bypass = true, .expert_capacity = 128, .full_keeps_input = true,
-                 .n_eos = 1, .eos_ids = {35999}, .kinds = {{.n_head = 16, .n_ff_dense = 4096}}},
+    .defaults = {.n_vocab = 36000, .n_embd = 1024, .n_position = 1280, .rms_eps = 1e-5, .head.is_tied = true,
+                 .norms = MOEC_NORMS_AFTER, .layer_norm = true, .head.projects_output = true, .head.bias = true,
+                 .n_expert = 16, .top_k = 1, .n_ff_expert = 8192, .mlp.activation = MOEC_ACTIVATION_RELU,
+                 .mlp.plain = true, .mlp.has_bypass = true, .router.expert_capacity = 128, .router.full_keeps_input = true,
+                 .ids.n_eos = 1, .ids.eos = {35999}, .kinds = {{.n_head = 16, .n_ff_dense = 4096}}},
     .names = {
         [MOEC_ROLE_EMBEDDING] = "model.embed_tokens.weight",
         [MOEC_ROLE_HEAD_BIAS] = "final_logits_bias",

@@ -15,9 +15,9 @@ static enum moec_status read_fields(const struct moec_json *root, const char *wh
                                   err));
     MOEC_TRY(moec_json_update_u32(root, where, "shared_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_shared, err));
-    MOEC_TRY(moec_family_read_factor(root, where, "embedding_multiplier", 1, &config->embedding_scale, err));
-    MOEC_TRY(moec_family_read_factor(root, where, "residual_multiplier", 1, &config->residual_scale, err));
-    MOEC_TRY(moec_family_read_factor(root, where, "logits_scaling", 1, &config->logit_divisor, err));
+    MOEC_TRY(moec_family_read_factor(root, where, "embedding_multiplier", 1, &config->scale.embedding, err));
+    MOEC_TRY(moec_family_read_factor(root, where, "residual_multiplier", 1, &config->scale.residual, err));
+    MOEC_TRY(moec_family_read_factor(root, where, "logits_scaling", 1, &config->scale.logit_divisor, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "attention_multiplier", 1e-30, 1e30, 1, &scale, err));
     config->kinds[0].score_scale = (float)scale;
     return moec_family_read_bias(root, where, true, config, err);
@@ -34,9 +34,9 @@ static void write_granite(const struct moec_config *config, struct moec_json_out
 {
     moec_json_out_u64(root, "num_local_experts", config->n_expert);
     moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
-    moec_family_put_factor(root, "embedding_multiplier", config->embedding_scale);
-    moec_family_put_factor(root, "residual_multiplier", config->residual_scale);
-    moec_family_put_factor(root, "logits_scaling", config->logit_divisor);
+    moec_family_put_factor(root, "embedding_multiplier", config->scale.embedding);
+    moec_family_put_factor(root, "residual_multiplier", config->scale.residual);
+    moec_family_put_factor(root, "logits_scaling", config->scale.logit_divisor);
     moec_json_out_double(root, "attention_multiplier", (double)moec_config_attention(config)->score_scale);
     moec_family_put_bias(config, root);
 }
@@ -173,8 +173,8 @@ static struct moec_tensor_layout hybrid_layout(const struct moec_config *config,
 
 #define ROW                                                                                                  \
     .defaults = {.n_vocab = 32000, .n_embd = 4096, .n_layer = 32, .n_position = 2048, .rms_eps = 1e-6,       \
-                 .n_expert = 8, .top_k = 2, .n_ff_expert = 11008, .router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, \
-                 .n_eos = 1, .eos_ids = {2}, .kinds = {{.n_head = 32, .rope_theta = 10000.0}}},              \
+                 .n_expert = 8, .top_k = 2, .n_ff_expert = 11008, .router.kind = MOEC_ROUTER_SOFTMAX_CHOSEN, \
+                 .ids.n_eos = 1, .ids.eos = {2}, .kinds = {{.n_head = 32, .rope_theta = 10000.0}}},              \
     .names = {                                                                                               \
         MOEC_NAMES_ATTENTION, MOEC_NAMES_NORMS, [MOEC_ROLE_ROUTER] = EXPERTS "router.layer.weight",          \
         [MOEC_ROLE_SHARED_GATE] = MOEC_LAYER_NAME "shared_mlp.input_linear.weight",                          \

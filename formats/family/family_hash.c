@@ -80,9 +80,9 @@ const struct moec_family moec_family_hash_moe = {
     .write = write_hash,
     .architecture = "HashMoeForCausalLM",
     .defaults = {.n_vocab = 129280, .n_embd = 4096, .n_layer = 43, .n_position = 4096, .rms_eps = 1e-6,
-                 .n_expert = 256, .top_k = 6, .n_ff_expert = 2048, .router_kind = MOEC_ROUTER_ROOT_SOFTPLUS,
-                 .router_choice_bias = true, .norm_topk_prob = true,
-                 .activation = MOEC_ACTIVATION_CLAMPED_SILU, .n_eos = 1, .eos_ids = {1},
+                 .n_expert = 256, .top_k = 6, .n_ff_expert = 2048, .router.kind = MOEC_ROUTER_ROOT_SOFTPLUS,
+                 .router.choice_bias = true, .router.norm_topk_prob = true,
+                 .mlp.activation = MOEC_ACTIVATION_CLAMPED_SILU, .ids.n_eos = 1, .ids.eos = {1},
                  .kinds = {{.n_head = 32, .rope_theta = 10000.0}}},
     .names = {
         MOEC_NAMES_ATTENTION, MOEC_NAMES_NORMS, MOEC_NAMES_SHARED("mlp.shared_experts"),

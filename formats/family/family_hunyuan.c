@@ -52,8 +52,8 @@ const struct moec_family moec_family_hunyuan_v1_moe = {
     .write = write_hunyuan,
     .architecture = "HunYuanMoEV1ForCausalLM",
     .defaults = {.n_vocab = 290943, .n_embd = 4096, .n_layer = 32, .n_position = 2048, .rms_eps = 1e-5,
-                 .n_expert = 1, .top_k = 1, .n_ff_expert = 11008, .norm_topk_prob = true, .n_eos = 1,
-                 .eos_ids = {2},
+                 .n_expert = 1, .top_k = 1, .n_ff_expert = 11008, .router.norm_topk_prob = true, .ids.n_eos = 1,
+                 .ids.eos = {2},
                  .kinds = {{.n_head = 32, .rope_theta = 10000.0, .qk_norm = MOEC_QK_NORM_HEAD_AFTER}}},
     .names = {
         MOEC_NAMES_ATTENTION, MOEC_NAMES_NORMS, MOEC_NAMES_SHARED("mlp.shared_mlp"),

@@ -147,9 +147,9 @@ const struct moec_family moec_family_kimi_linear = {
     .architecture = "KimiLinearForCausalLM",
     .layout_of = layout_of,
     .defaults = {.n_vocab = 163840, .n_embd = 2304, .n_layer = 27, .n_position = 1048576, .rms_eps = 1e-5,
-                 .n_expert = 256, .top_k = 8, .n_ff_expert = 1024, .router_kind = MOEC_ROUTER_SIGMOID,
-                 .router_choice_bias = true, .norm_topk_prob = true, .group_score = MOEC_GROUP_BEST_TWO,
-                 .n_eos = 1, .eos_ids = {163586},
+                 .n_expert = 256, .top_k = 8, .n_ff_expert = 1024, .router.kind = MOEC_ROUTER_SIGMOID,
+                 .router.choice_bias = true, .router.norm_topk_prob = true, .router.group_score = MOEC_GROUP_BEST_TWO,
+                 .ids.n_eos = 1, .ids.eos = {163586},
                  .kinds = {{.n_head = 32, .head_dim = 192, .rotary_dim = 64, .value_dim = 128,
                             .latent_dim = 512, .n_ff_dense = 9216}}},
     .names = {

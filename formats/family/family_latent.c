@@ -94,7 +94,7 @@ static enum moec_status read_v2(const struct moec_json *root, const char *where,
                          method);
     MOEC_TRY(moec_family_read_routed(root, where, &v2_keys, config, err));
     if (is_greedy)
-        config->n_group = config->n_top_group = 0;
+        config->router.n_group = config->router.n_top_group = 0;
     MOEC_TRY(read_latent(root, where, config, err));
     MOEC_TRY(moec_family_read_first_dense(root, where, "first_k_dense_replace", config, &layers, err));
     return moec_family_place_layers(config, &layers, where, err);
@@ -103,7 +103,7 @@ static enum moec_status read_v2(const struct moec_json *root, const char *where,
 static void write_v2(const struct moec_config *config, struct moec_json_out *root)
 {
     moec_family_put_routed(config, &v2_keys, root);
-    moec_json_out_string(root, "topk_method", config->n_group > 0 ? "group_limited_greedy" : "greedy");
+    moec_json_out_string(root, "topk_method", config->router.n_group > 0 ? "group_limited_greedy" : "greedy");
     put_latent(config, root);
     moec_family_put_first_dense(config, "first_k_dense_replace", root);
 }
@@ -175,7 +175,7 @@ static enum moec_status read_growth(const struct moec_json *root, const char *wh
             MOEC_TRY(
                 moec_json_get_double_or(rope, where, "llama_4_scaling_beta", 0, 1e3, growth, &growth, err));
     }
-    config->query_growth = (float)growth;
+    config->position.query_growth = (float)growth;
     if (growth > 0 && config->kinds[0].rope_scaling.kind != MOEC_ROPE_YARN)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
@@ -233,7 +233,7 @@ const struct moec_family moec_family_deepseek_v2 = {
     .write = write_v2,
     .architecture = "DeepseekV2ForCausalLM",
     .defaults = {.n_vocab = 102400, .n_embd = 4096, .n_layer = 32, .n_position = 2048, .rms_eps = 1e-6,
-                 .n_expert = 64, .n_ff_expert = 1407, .n_eos = 1, .eos_ids = {2},
+                 .n_expert = 64, .n_ff_expert = 1407, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 32, .head_dim = 192, .rotary_dim = 64, .value_dim = 128,
                             .latent_dim = 512, .q_latent_dim = 1536, .rope_theta = 10000.0,
                             .n_ff_dense = 11008}}},
@@ -246,9 +246,9 @@ const struct moec_family moec_family_deepseek_v3 = {
     .write = write_v3,
     .architecture = "DeepseekV3ForCausalLM",
     .defaults = {.n_vocab = 129280, .n_embd = 7168, .n_layer = 61, .n_position = 4096, .rms_eps = 1e-6,
-                 .n_expert = 256, .top_k = 8, .n_ff_expert = 2048, .router_kind = MOEC_ROUTER_SIGMOID,
-                 .router_choice_bias = true, .norm_topk_prob = true, .group_score = MOEC_GROUP_BEST_TWO,
-                 .n_group = 8, .n_top_group = 4, .n_eos = 1, .eos_ids = {1},
+                 .n_expert = 256, .top_k = 8, .n_ff_expert = 2048, .router.kind = MOEC_ROUTER_SIGMOID,
+                 .router.choice_bias = true, .router.norm_topk_prob = true, .router.group_score = MOEC_GROUP_BEST_TWO,
+                 .router.n_group = 8, .router.n_top_group = 4, .ids.n_eos = 1, .ids.eos = {1},
                  .kinds = {{.n_head = 128, .head_dim = 192, .rotary_dim = 64, .value_dim = 128,
                             .latent_dim = 512, .q_latent_dim = 1536, .rope_theta = 10000.0,
                             .n_ff_dense = 18432}}},
@@ -261,9 +261,9 @@ const struct moec_family moec_family_glm4_moe_lite = {
     .write = write_lite,
     .architecture = "Glm4MoeLiteForCausalLM",
     .defaults = {.n_vocab = 154880, .n_embd = 2048, .n_layer = 47, .n_position = 202752, .rms_eps = 1e-5,
-                 .n_expert = 64, .top_k = 4, .n_ff_expert = 1536, .router_kind = MOEC_ROUTER_SIGMOID,
-                 .router_choice_bias = true, .norm_topk_prob = true, .group_score = MOEC_GROUP_BEST_TWO,
-                 .n_eos = 1, .eos_ids = {1},
+                 .n_expert = 64, .top_k = 4, .n_ff_expert = 1536, .router.kind = MOEC_ROUTER_SIGMOID,
+                 .router.choice_bias = true, .router.norm_topk_prob = true, .router.group_score = MOEC_GROUP_BEST_TWO,
+                 .ids.n_eos = 1, .ids.eos = {1},
                  .kinds = {{.n_head = 20, .head_dim = 256, .rotary_dim = 64, .value_dim = 256,
                             .latent_dim = 512, .q_latent_dim = 768, .rope_theta = 10000.0,
                             .n_ff_dense = 10240}}},
@@ -277,8 +277,8 @@ const struct moec_family moec_family_mistral4 = {
     .write = write_mistral4,
     .architecture = "Mistral4ForCausalLM",
     .defaults = {.n_vocab = 131072, .n_embd = 4096, .n_layer = 36, .n_position = 1048576, .rms_eps = 1e-6,
-                 .n_expert = 128, .top_k = 4, .n_ff_expert = 2048, .norm_topk_prob = true,
-                 .group_score = MOEC_GROUP_BEST_TWO, .n_eos = 1, .eos_ids = {2},
+                 .n_expert = 128, .top_k = 4, .n_ff_expert = 2048, .router.norm_topk_prob = true,
+                 .router.group_score = MOEC_GROUP_BEST_TWO, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 32, .head_dim = 128, .rotary_dim = 64, .value_dim = 128,
                             .latent_dim = 256, .q_latent_dim = 1024, .rope_theta = 10000.0,
                             .n_ff_dense = 12288}}},

@@ -7,10 +7,10 @@ static enum moec_status read_router(const struct moec_json *root, const char *wh
     MOEC_TRY(moec_json_update_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
     MOEC_TRY(moec_json_update_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_expert, err));
-    MOEC_TRY(moec_json_get_bool_or(root, where, "use_expert_bias", true, &config->router_choice_bias, err));
-    MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", true, &config->norm_topk_prob, err));
-    config->router_soft_sum = config->norm_topk_prob;
-    return moec_family_read_factor(root, where, "routed_scaling_factor", 1, &config->router_scale, err);
+    MOEC_TRY(moec_json_get_bool_or(root, where, "use_expert_bias", true, &config->router.choice_bias, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", true, &config->router.norm_topk_prob, err));
+    config->router.soft_sum = config->router.norm_topk_prob;
+    return moec_family_read_factor(root, where, "routed_scaling_factor", 1, &config->router.scale, err);
 }
 
 static enum moec_status read_lfm2(const struct moec_json *root, const char *where, struct moec_config *config,
@@ -20,7 +20,8 @@ static enum moec_status read_lfm2(const struct moec_json *root, const char *wher
     struct moec_layer_kind *running = &layers.running;
     MOEC_TRY(read_router(root, where, config, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "norm_eps", 0, 1, config->rms_eps, &config->rms_eps, err));
-    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_embedding", config->tied_head, &config->tied_head, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_embedding", config->head.is_tied, &config->head.is_tied,
+                                   err));
     MOEC_TRY(moec_family_refuse_flag(root, where, "conv_bias", "biases of convolutions", err));
     *running = (struct moec_layer_kind){.mixer = MOEC_MIXER_CONVOLUTION,
                                         .n_head = 1,
@@ -43,9 +44,9 @@ static void write_lfm2(const struct moec_config *config, struct moec_json_out *r
     moec_json_out_double(root, "norm_eps", config->rms_eps);
     moec_json_out_u64(root, "num_experts", config->n_expert);
     moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
-    moec_json_out_bool(root, "use_expert_bias", config->router_choice_bias);
-    moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
-    moec_family_put_factor(root, "routed_scaling_factor", config->router_scale);
+    moec_json_out_bool(root, "use_expert_bias", config->router.choice_bias);
+    moec_json_out_bool(root, "norm_topk_prob", config->router.norm_topk_prob);
+    moec_family_put_factor(root, "routed_scaling_factor", config->router.scale);
     moec_json_out_bool(root, "conv_bias", false);
     for (uint32_t kind = 0; kind < config->n_kind; kind++)
         if (moec_layer_is_running(&config->kinds[kind]))
@@ -78,8 +79,8 @@ const struct moec_family moec_family_lfm2_moe = {
     .write = write_lfm2,
     .architecture = "Lfm2MoeForCausalLM",
     .defaults = {.n_vocab = 65536, .n_embd = 2048, .n_layer = 32, .n_position = 128000, .rms_eps = 1e-5,
-                 .tied_head = true, .n_expert = 32, .top_k = 4, .n_ff_expert = 1792,
-                 .router_kind = MOEC_ROUTER_SIGMOID, .n_eos = 1, .eos_ids = {2},
+                 .head.is_tied = true, .n_expert = 32, .top_k = 4, .n_ff_expert = 1792,
+                 .router.kind = MOEC_ROUTER_SIGMOID, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 32, .n_kv_head = 8, .rope_theta = 1000000.0, .n_ff_dense = 7168,
                             .qk_norm = MOEC_QK_NORM_HEAD}}},
     .names = {

@@ -103,8 +103,8 @@ static enum moec_status read_growth(const struct moec_json *root, const char *wh
     }
     MOEC_TRY(moec_json_get_double_or(root, where, "attn_scale", 0, 1e6, scale, &scale, err));
     MOEC_TRY(moec_json_update_u32(root, where, "floor_scale", MOEC_MAX_POSITIONS, &positions, err));
-    config->query_growth = grows ? (float)scale : 0;
-    config->growth_positions = config->query_growth > 0 ? positions : 0;
+    config->position.query_growth = grows ? (float)scale : 0;
+    config->position.growth_positions = config->position.query_growth > 0 ? positions : 0;
     return MOEC_OK;
 }
 
@@ -193,10 +193,10 @@ static void write_llama4(const struct moec_config *config, struct moec_json_out 
     if (n_dense > 0)
         moec_json_out_u64(root, "intermediate_size_mlp", n_dense);
     moec_json_out_bool(root, "use_qk_norm", norms);
-    moec_json_out_bool(root, "attn_temperature_tuning", config->query_growth > 0);
-    if (config->query_growth > 0) {
-        moec_json_out_double(root, "attn_scale", (double)config->query_growth);
-        moec_json_out_u64(root, "floor_scale", config->growth_positions);
+    moec_json_out_bool(root, "attn_temperature_tuning", config->position.query_growth > 0);
+    if (config->position.query_growth > 0) {
+        moec_json_out_double(root, "attn_scale", (double)config->position.query_growth);
+        moec_json_out_u64(root, "floor_scale", config->position.growth_positions);
     }
 }
 
@@ -209,8 +209,8 @@ const struct moec_family moec_family_llama4 = {
     .write = write_llama4,
     .architecture = "Llama4ForCausalLM",
     .defaults = {.n_vocab = 202048, .n_embd = 5120, .n_layer = 48, .n_position = 131072, .rms_eps = 1e-5,
-                 .n_expert = 16, .top_k = 1, .n_ff_expert = 8192, .router_kind = MOEC_ROUTER_SIGMOID_CHOSEN,
-                 .router_scales_input = true, .n_eos = 1, .eos_ids = {2},
+                 .n_expert = 16, .top_k = 1, .n_ff_expert = 8192, .router.kind = MOEC_ROUTER_SIGMOID_CHOSEN,
+                 .router.scales_input = true, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 40, .n_kv_head = 8, .head_dim = 128, .rope_theta = 500000.0,
                             .n_ff_dense = 16384}}},
     .names = {

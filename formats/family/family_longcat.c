@@ -44,8 +44,8 @@ static enum moec_status read_latents(const struct moec_json *root, const char *w
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s says 'q_lora_rank' %u and 'kv_lora_rank' %u, expected both to be 1 or more",
                          where, kind->q_latent_dim, kind->latent_dim);
-    config->q_latent_scale = (float)sqrt((double)config->n_embd / kind->q_latent_dim);
-    config->latent_scale = (float)sqrt((double)config->n_embd / kind->latent_dim);
+    config->scale.q_latent = (float)sqrt((double)config->n_embd / kind->q_latent_dim);
+    config->scale.latent = (float)sqrt((double)config->n_embd / kind->latent_dim);
     return MOEC_OK;
 }
 
@@ -67,7 +67,7 @@ static enum moec_status read_experts(const struct moec_json *root, const char *w
         config->n_identity = 0;
     MOEC_TRY(
         moec_json_update_u32(root, where, "zero_expert_num", MOEC_MAX_EXPERTS, &config->n_identity, err));
-    return moec_family_read_factor(root, where, "routed_scaling_factor", 6, &config->router_scale, err);
+    return moec_family_read_factor(root, where, "routed_scaling_factor", 6, &config->router.scale, err);
 }
 
 static enum moec_status read_longcat(const struct moec_json *root, const char *where,
@@ -94,7 +94,7 @@ static void write_longcat(const struct moec_config *config, struct moec_json_out
     moec_json_out_u64(root, "moe_topk", config->top_k);
     moec_json_out_u64(root, "expert_ffn_hidden_size", config->n_ff_expert);
     moec_json_out_u64(root, "ffn_hidden_size", config->n_ff_shared);
-    moec_family_put_factor(root, "routed_scaling_factor", config->router_scale);
+    moec_family_put_factor(root, "routed_scaling_factor", config->router.scale);
     moec_json_out_u64(root, "qk_head_dim", moec_config_attention(config)->head_dim);
     moec_family_put_latent(config, root);
 }
@@ -109,8 +109,8 @@ const struct moec_family moec_family_longcat_flash = {
     .write = write_longcat,
     .architecture = "LongcatFlashForCausalLM",
     .defaults = {.n_vocab = 131072, .n_embd = 6144, .n_layer = 56, .n_position = 131072, .rms_eps = 1e-5,
-                 .n_expert = 512, .n_identity = 256, .top_k = 12, .n_ff_expert = 2048, .joins_late = true,
-                 .router_choice_bias = true, .n_eos = 1, .eos_ids = {2},
+                 .n_expert = 512, .n_identity = 256, .top_k = 12, .n_ff_expert = 2048, .mlp.joins_late = true,
+                 .router.choice_bias = true, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 64, .head_dim = 192, .rotary_dim = 64, .value_dim = 128,
                             .latent_dim = 512, .q_latent_dim = 1536, .rope_theta = 10000000.0,
                             .n_ff_dense = 12288}}},

@@ -15,11 +15,11 @@ static enum moec_status read_minicpm(const struct moec_json *root, const char *w
             where);
     MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
                                   err));
-    MOEC_TRY(moec_family_read_factor(root, where, "scale_emb", 1, &config->embedding_scale, err));
+    MOEC_TRY(moec_family_read_factor(root, where, "scale_emb", 1, &config->scale.embedding, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "scale_depth", 1e-3, 1e6, 1, &depth, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "dim_model_base", 1, 1e9, 1, &base, err));
-    config->residual_scale = (float)(depth / sqrt(config->n_layer));
-    config->logit_divisor = (float)(config->n_embd / base);
+    config->scale.residual = (float)(depth / sqrt(config->n_layer));
+    config->scale.logit_divisor = (float)(config->n_embd / base);
     MOEC_TRY(moec_family_read_bias(root, where, true, config, err));
     MOEC_TRY(moec_family_check_head_dim(where, config, err));
     return moec_config_place_layers(config, NULL, where, err);
@@ -29,9 +29,9 @@ static void write_minicpm(const struct moec_config *config, struct moec_json_out
 {
     moec_json_out_u64(root, "num_experts", config->n_expert);
     moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
-    moec_family_put_factor(root, "scale_emb", config->embedding_scale);
-    moec_json_out_double(root, "scale_depth", (double)config->residual_scale * sqrt(config->n_layer));
-    moec_json_out_double(root, "dim_model_base", config->n_embd / (double)config->logit_divisor);
+    moec_family_put_factor(root, "scale_emb", config->scale.embedding);
+    moec_json_out_double(root, "scale_depth", (double)config->scale.residual * sqrt(config->n_layer));
+    moec_json_out_double(root, "dim_model_base", config->n_embd / (double)config->scale.logit_divisor);
     moec_family_put_bias(config, root);
 }
 
@@ -42,8 +42,8 @@ const struct moec_family moec_family_minicpm = {
     .write = write_minicpm,
     .architecture = "MiniCPMForCausalLM",
     .defaults = {.n_vocab = 32000, .n_embd = 4096, .n_layer = 32, .n_position = 2048, .rms_eps = 1e-6,
-                 .tied_head = true, .top_k = 2, .n_ff_expert = 11008, .norm_topk_prob = true, .n_eos = 1,
-                 .eos_ids = {2}, .kinds = {{.n_head = 32, .rope_theta = 10000.0}}},
+                 .head.is_tied = true, .top_k = 2, .n_ff_expert = 11008, .router.norm_topk_prob = true, .ids.n_eos = 1,
+                 .ids.eos = {2}, .kinds = {{.n_head = 32, .rope_theta = 10000.0}}},
     .names = {
         MOEC_NAMES_ATTENTION, MOEC_NAMES_NORMS,
         [MOEC_ROLE_ROUTER] = MOEC_LAYER_NAME "mlp.gate.weight",

@@ -25,8 +25,8 @@ const struct moec_family moec_family_minimax_m2 = {
     .has_partial_rope = true,
     .architecture = "MiniMaxM2ForCausalLM",
     .defaults = {.n_vocab = 200064, .n_embd = 3072, .n_layer = 62, .n_position = 196608, .rms_eps = 1e-6,
-                 .n_expert = 256, .top_k = 8, .n_ff_expert = 1536, .router_kind = MOEC_ROUTER_SIGMOID,
-                 .router_choice_bias = true, .norm_topk_prob = true, .n_eos = 1, .eos_ids = {200020},
+                 .n_expert = 256, .top_k = 8, .n_ff_expert = 1536, .router.kind = MOEC_ROUTER_SIGMOID,
+                 .router.choice_bias = true, .router.norm_topk_prob = true, .ids.n_eos = 1, .ids.eos = {200020},
                  .kinds = {{.n_head = 48, .n_kv_head = 8, .head_dim = 128, .rope_theta = 5e6,
                             .qk_norm = MOEC_QK_NORM_WHOLE}}},
     .names = {

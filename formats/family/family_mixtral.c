@@ -32,8 +32,8 @@ const struct moec_family moec_family_mixtral = {
     .write = write_mixtral,
     .architecture = "MixtralForCausalLM",
     .defaults = {.n_vocab = 32000, .n_embd = 4096, .n_layer = 32, .n_position = 4096 * 32,
-                 .rms_eps = 1e-5, .n_expert = 8, .top_k = 2, .n_ff_expert = 14336, .norm_topk_prob = true,
-                 .n_eos = 1, .eos_ids = {2},
+                 .rms_eps = 1e-5, .n_expert = 8, .top_k = 2, .n_ff_expert = 14336, .router.norm_topk_prob = true,
+                 .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 32, .n_kv_head = 8, .rope_theta = 1e6}}},
     .names = {
         MOEC_NAMES_ATTENTION, MOEC_NAMES_NORMS,

@@ -203,9 +203,9 @@ const struct moec_family moec_family_nemotron_h = {
     .architecture = "NemotronHForCausalLM",
     .layout_of = moec_family_space_layout,
     .defaults = {.n_vocab = 131072, .n_embd = 4096, .n_position = 4096, .rms_eps = 1e-5, .n_expert = 8, .top_k = 2,
-                 .n_ff_expert = 7688, .activation = MOEC_ACTIVATION_RELU_SQUARED, .plain_mlp = true,
-                 .router_kind = MOEC_ROUTER_SIGMOID, .router_choice_bias = true, .norm_topk_prob = true,
-                 .group_score = MOEC_GROUP_BEST_TWO, .n_eos = 1, .eos_ids = {2},
+                 .n_ff_expert = 7688, .mlp.activation = MOEC_ACTIVATION_RELU_SQUARED, .mlp.plain = true,
+                 .router.kind = MOEC_ROUTER_SIGMOID, .router.choice_bias = true, .router.norm_topk_prob = true,
+                 .router.group_score = MOEC_GROUP_BEST_TWO, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 32, .n_kv_head = 8, .head_dim = 128, .n_ff_dense = 21504}}},
     .names = {
         [MOEC_ROLE_EMBEDDING] = "backbone.embeddings.weight", [MOEC_ROLE_HEAD] = "lm_head.weight",

@@ -61,8 +61,8 @@ enum moec_status moec_family_read_common(const struct moec_json *root, const cha
     MOEC_TRY(moec_json_update_u32(root, where, "num_experts_per_tok", MOEC_MAX_TOP_K, &config->top_k, err));
     MOEC_TRY(
         moec_json_get_double_or(root, where, "rms_norm_eps", 0, 1, config->rms_eps, &config->rms_eps, err));
-    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", config->tied_head, &config->tied_head,
-                                   err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", config->head.is_tied,
+                                   &config->head.is_tied, err));
     MOEC_TRY(read_heads(root, where, config, err));
     return family->has_own_rope ? MOEC_OK : moec_family_read_rope(root, where, family, config, err);
 }
@@ -84,7 +84,7 @@ void moec_family_put_common(const struct moec_config *config, struct moec_json_o
     if (!moec_family_find(config->family)->has_own_rope)
         moec_family_put_rope(config, root);
     moec_json_out_double(root, "rms_norm_eps", config->rms_eps);
-    moec_json_out_bool(root, "tie_word_embeddings", config->tied_head);
+    moec_json_out_bool(root, "tie_word_embeddings", config->head.is_tied);
     moec_json_out_u64(root, "num_experts_per_tok", config->top_k);
     /* Unknown to the engine, and classes assume ids that the vocabulary may not have. */
     moec_json_out_null(root, "bos_token_id");
@@ -180,12 +180,13 @@ enum moec_status moec_family_read_capacity(const struct moec_json *root, const c
 {
     const char *dtype = NULL;
     MOEC_TRY(moec_json_update_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(moec_json_update_u32(root, where, "expert_capacity", UINT32_MAX, &config->expert_capacity, err));
-    if (config->expert_capacity == 0)
+    MOEC_TRY(moec_json_update_u32(root, where, "expert_capacity", UINT32_MAX, &config->router.expert_capacity,
+                                  err));
+    if (config->router.expert_capacity == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s says 'expert_capacity' 0, expected 1 or more: with 0 no token reaches an expert",
                          where);
-    MOEC_TRY(moec_json_get_bool_or(root, where, "router_bias", false, &config->router_bias, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "router_bias", false, &config->router.bias, err));
     MOEC_TRY(moec_json_get_string_or(root, where, "router_dtype", "float32", &dtype, err));
     if (strcmp(dtype, "float32") != 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -384,15 +385,15 @@ static const char *group_key(const struct moec_family_routed_keys *keys)
 static enum moec_status read_groups(const struct moec_json *root, const char *where, const char *key,
                                     struct moec_config *config, struct moec_error *err)
 {
-    uint32_t n_group = config->n_group > 0 ? config->n_group : 1;
-    uint32_t n_top_group = config->n_group > 0 ? config->n_top_group : 1;
+    uint32_t n_group = config->router.n_group > 0 ? config->router.n_group : 1;
+    uint32_t n_top_group = config->router.n_group > 0 ? config->router.n_top_group : 1;
     MOEC_TRY(moec_json_update_u32(root, where, key, MOEC_MAX_EXPERTS, &n_group, err));
     MOEC_TRY(moec_json_update_u32(root, where, "topk_group", MOEC_MAX_EXPERTS, &n_top_group, err));
     const bool restricts = n_group > 1 && n_top_group != n_group;
-    config->n_group = restricts ? n_group : 0;
-    config->n_top_group = restricts ? n_top_group : 0;
+    config->router.n_group = restricts ? n_group : 0;
+    config->router.n_top_group = restricts ? n_top_group : 0;
     if (!restricts)
-        config->group_score = MOEC_GROUP_BEST;
+        config->router.group_score = MOEC_GROUP_BEST;
     return MOEC_OK;
 }
 
@@ -416,10 +417,10 @@ enum moec_status moec_family_read_routed(const struct moec_json *root, const cha
     MOEC_TRY(moec_json_update_u32(root, where, keys->n_shared, 1024, &n_shared, err));
     config->n_ff_shared = n_shared * config->n_ff_expert; /* at most 2^30, checked with the config */
     if (keys->has_norm)
-        MOEC_TRY(moec_json_get_bool_or(root, where, norm_key(keys), config->norm_topk_prob,
-                                       &config->norm_topk_prob, err));
+        MOEC_TRY(moec_json_get_bool_or(root, where, norm_key(keys), config->router.norm_topk_prob,
+                                       &config->router.norm_topk_prob, err));
     if (keys->scale != NULL)
-        MOEC_TRY(moec_family_read_factor(root, where, keys->scale, keys->scale_default, &config->router_scale,
+        MOEC_TRY(moec_family_read_factor(root, where, keys->scale, keys->scale_default, &config->router.scale,
                                          err));
     return keys->has_groups ? read_groups(root, where, group_key(keys), config, err) : MOEC_OK;
 }
@@ -431,13 +432,13 @@ void moec_family_put_routed(const struct moec_config *config, const struct moec_
     moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
     moec_json_out_u64(root, keys->n_shared, config->n_ff_shared / config->n_ff_expert);
     if (keys->has_norm)
-        moec_json_out_bool(root, norm_key(keys), config->norm_topk_prob);
+        moec_json_out_bool(root, norm_key(keys), config->router.norm_topk_prob);
     if (keys->scale != NULL)
-        moec_family_put_factor(root, keys->scale, config->router_scale);
+        moec_family_put_factor(root, keys->scale, config->router.scale);
     if (!keys->has_groups)
         return;
-    moec_json_out_u64(root, group_key(keys), config->n_group > 0 ? config->n_group : 1);
-    moec_json_out_u64(root, "topk_group", config->n_group > 0 ? config->n_top_group : 1);
+    moec_json_out_u64(root, group_key(keys), config->router.n_group > 0 ? config->router.n_group : 1);
+    moec_json_out_u64(root, "topk_group", config->router.n_group > 0 ? config->router.n_top_group : 1);
 }
 
 /* ---- Qwen ---- */
@@ -471,8 +472,8 @@ enum moec_status moec_family_read_qwen_experts(const struct moec_json *root, con
     MOEC_TRY(moec_family_update_any(root, where, keys, MOEC_MAX_EXPERTS, &config->n_expert, err));
     MOEC_TRY(moec_json_update_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_expert, err));
-    return moec_json_get_bool_or(root, where, "norm_topk_prob", config->norm_topk_prob,
-                                 &config->norm_topk_prob, err);
+    return moec_json_get_bool_or(root, where, "norm_topk_prob", config->router.norm_topk_prob,
+                                 &config->router.norm_topk_prob, err);
 }
 
 void moec_family_put_qwen_experts(const struct moec_config *config, struct moec_json_out *root)
@@ -481,7 +482,7 @@ void moec_family_put_qwen_experts(const struct moec_config *config, struct moec_
     uint32_t n_ff_dense = 0;
     moec_json_out_u64(root, "num_experts", config->n_expert);
     moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
-    moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
+    moec_json_out_bool(root, "norm_topk_prob", config->router.norm_topk_prob);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         if (moec_config_is_moe(config, layer))
             continue;

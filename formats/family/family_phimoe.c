@@ -15,7 +15,7 @@ static enum moec_status read_window(const struct moec_json *root, const char *wh
 static enum moec_status read_phimoe(const struct moec_json *root, const char *where,
                                     struct moec_config *config, struct moec_error *err)
 {
-    double jitter = (double)config->router_jitter;
+    double jitter = (double)config->router.jitter;
     if (config->top_k != 2)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
@@ -27,9 +27,9 @@ static enum moec_status read_phimoe(const struct moec_json *root, const char *wh
     MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
                                   err));
     MOEC_TRY(moec_json_get_double_or(root, where, "router_jitter_noise", 0, 1e6, jitter, &jitter, err));
-    config->router_jitter = (float)jitter;
+    config->router.jitter = (float)jitter;
     MOEC_TRY(moec_family_read_bias(root, where, true, config, err));
-    MOEC_TRY(moec_json_get_bool_or(root, where, "lm_head_bias", false, &config->head_bias, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "lm_head_bias", false, &config->head.bias, err));
     MOEC_TRY(read_window(root, where, config, err));
     return moec_config_place_layers(config, NULL, where, err);
 }
@@ -39,9 +39,9 @@ static void write_phimoe(const struct moec_config *config, struct moec_json_out 
     const uint32_t window = moec_config_layer(config, 0)->window;
     moec_json_out_u64(root, "num_local_experts", config->n_expert);
     moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
-    moec_json_out_double(root, "router_jitter_noise", (double)config->router_jitter);
+    moec_json_out_double(root, "router_jitter_noise", (double)config->router.jitter);
     moec_family_put_bias(config, root);
-    moec_json_out_bool(root, "lm_head_bias", config->head_bias);
+    moec_json_out_bool(root, "lm_head_bias", config->head.bias);
     if (window > 0)
         moec_json_out_u64(root, "sliding_window", window);
     else
@@ -57,7 +57,7 @@ const struct moec_family moec_family_phimoe = {
     .architecture = "PhimoeForCausalLM",
     .defaults = {.n_vocab = 32064, .n_embd = 4096, .n_layer = 32, .n_position = 4096 * 32, .rms_eps = 1e-5,
                  .layer_norm = true, .n_expert = 16, .top_k = 2, .n_ff_expert = 6400,
-                 .router_kind = MOEC_ROUTER_SPARSEMIXER, .router_jitter = 0.01f, .n_eos = 1, .eos_ids = {2},
+                 .router.kind = MOEC_ROUTER_SPARSEMIXER, .router.jitter = 0.01f, .ids.n_eos = 1, .ids.eos = {2},
                  .kinds = {{.n_head = 32, .n_kv_head = 8, .rope_theta = 1e6}}},
     .names = {
         MOEC_NAMES_ATTENTION, MOEC_NAMES_NORMS,

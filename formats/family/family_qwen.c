@@ -37,7 +37,7 @@ static enum moec_status read_qwen2_moe(const struct moec_json *root, const char 
     MOEC_TRY(moec_json_update_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_shared, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "qkv_bias", true, &config->kinds[0].qkv_bias, err));
-    config->shared_gate = config->n_ff_shared > 0;
+    config->mlp.shared_gate = config->n_ff_shared > 0;
     MOEC_TRY(moec_family_check_head_dim(where, config, err));
     MOEC_TRY(read_window(root, where, config, &layers, err));
     MOEC_TRY(moec_family_read_layer_types(root, where, config, &layers, err));

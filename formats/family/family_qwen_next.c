@@ -40,7 +40,7 @@ static enum moec_status read_moe(const struct moec_json *root, const char *where
     MOEC_TRY(moec_family_read_qwen_experts(root, where, config, err));
     MOEC_TRY(moec_json_update_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_shared, err));
-    config->shared_gate = config->n_ff_shared > 0;
+    config->mlp.shared_gate = config->n_ff_shared > 0;
     return MOEC_OK;
 }
 
@@ -62,7 +62,7 @@ static enum moec_status read_3_5(const struct moec_json *root, const char *where
     struct moec_family_layers layers = {0};
     MOEC_TRY(read_moe(root, where, config, err));
     MOEC_TRY(read_mixing(root, where, config, &layers, err));
-    config->norm_topk_prob = true;
+    config->router.norm_topk_prob = true;
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         layers.is_moe[layer] = 1;
     return moec_family_place_layers(config, &layers, where, err);
@@ -190,7 +190,7 @@ const struct moec_family moec_family_qwen3_next = {
     .rotary_part = 0.25,
     .architecture = "Qwen3NextForCausalLM",
     .defaults = {.n_vocab = 151936, .n_embd = 2048, .n_layer = 48, .n_position = 32768, .rms_eps = 1e-6,
-                 .n_expert = 512, .top_k = 10, .n_ff_expert = 512, .n_ff_shared = 512, .norm_topk_prob = true,
+                 .n_expert = 512, .top_k = 10, .n_ff_expert = 512, .n_ff_shared = 512, .router.norm_topk_prob = true,
                  .kinds = KIND},
     .names = {
         NAMES, [MOEC_ROLE_DELTA_RATE] = DELTA "in_proj_ba.weight",

@@ -71,24 +71,25 @@ static enum moec_status read_long(const struct moec_json *root, const struct moe
                                      &positions, err));
     MOEC_TRY(moec_json_get_double_or(rope, inner, "original_max_position_embeddings", 1, most, positions,
                                      &positions, err));
-    MOEC_TRY(read_factors(rope, inner, "short_factor", &config->n_rope_factor, config->rope_factors[0], err));
-    MOEC_TRY(read_factors(rope, inner, "long_factor", &n_long, config->rope_factors[1], err));
-    if (n_long != config->n_rope_factor)
+    MOEC_TRY(read_factors(rope, inner, "short_factor", &config->position.n_rope_factor,
+                          config->position.rope_factors[0], err));
+    MOEC_TRY(read_factors(rope, inner, "long_factor", &n_long, config->position.rope_factors[1], err));
+    if (n_long != config->position.n_rope_factor)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has %u numbers in 'short_factor' and %u in 'long_factor', expected two "
                          "lists of the same length",
-                         inner, config->n_rope_factor, n_long);
+                         inner, config->position.n_rope_factor, n_long);
     MOEC_TRY(moec_json_get_double_or(rope, inner, "factor", 1e-6, most, config->n_position / positions,
                                      &factor, err));
     const double assumed = factor > 1 && positions > 1 ? sqrt(1 + log(factor) / log(positions)) : 1;
     MOEC_TRY(moec_json_get_double_or(rope, inner, "attention_factor", 1e-6, 1e6, assumed,
                                      &scaling->attention_factor, err));
-    config->rope_long_attention = scaling->attention_factor;
+    config->position.rope_long_attention = scaling->attention_factor;
     if (family->has_mscales) {
         MOEC_TRY(
             moec_json_get_double(rope, inner, "short_mscale", 1e-6, 1e6, &scaling->attention_factor, err));
-        MOEC_TRY(
-            moec_json_get_double(rope, inner, "long_mscale", 1e-6, 1e6, &config->rope_long_attention, err));
+        MOEC_TRY(moec_json_get_double(rope, inner, "long_mscale", 1e-6, 1e6,
+                                      &config->position.rope_long_attention, err));
     }
     scaling->kind = MOEC_ROPE_LONG;
     scaling->factor = 1;
@@ -412,11 +413,11 @@ static void put_long(const struct moec_config *config, const struct moec_rope_sc
                      const struct moec_family *family, struct moec_json_out *rope)
 {
     moec_json_out_u64(rope, "original_max_position_embeddings", scaling->original_positions);
-    put_factors(rope, "short_factor", config->n_rope_factor, config->rope_factors[0]);
-    put_factors(rope, "long_factor", config->n_rope_factor, config->rope_factors[1]);
+    put_factors(rope, "short_factor", config->position.n_rope_factor, config->position.rope_factors[0]);
+    put_factors(rope, "long_factor", config->position.n_rope_factor, config->position.rope_factors[1]);
     if (family->has_mscales) {
         moec_json_out_double(rope, "short_mscale", scaling->attention_factor);
-        moec_json_out_double(rope, "long_mscale", config->rope_long_attention);
+        moec_json_out_double(rope, "long_mscale", config->position.rope_long_attention);
     } else {
         moec_json_out_double(rope, "attention_factor", scaling->attention_factor);
     }
@@ -456,8 +457,8 @@ void moec_family_put_rope(const struct moec_config *config, struct moec_json_out
         moec_json_out_double(rope, "attention_factor", scaling->attention_factor);
         moec_json_out_bool(rope, "truncate", scaling->truncate);
     }
-    if (config->query_growth > 0 && config->growth_positions == 0)
-        moec_json_out_double(rope, "llama_4_scaling_beta", (double)config->query_growth);
+    if (config->position.query_growth > 0 && config->position.growth_positions == 0)
+        moec_json_out_double(rope, "llama_4_scaling_beta", (double)config->position.query_growth);
     if (kind->latent_dim > 0 && kind->score_scale > 0)
         moec_json_out_double(rope, "mscale_all_dim", mscale_of(kind));
     moec_json_out_node(root, "rope_scaling", rope);

@@ -34,8 +34,8 @@ static enum moec_status read_activation(const struct moec_json *root, const char
     for (size_t i = 0; i < N_ACTIVATIONS; i++) {
         if (strcmp(activations[i].name, name) != 0)
             continue;
-        config->activation = (uint8_t)activations[i].activation;
-        config->plain_mlp = !activations[i].is_gated && !is_gated;
+        config->mlp.activation = (uint8_t)activations[i].activation;
+        config->mlp.plain = !activations[i].is_gated && !is_gated;
         return MOEC_OK;
     }
     return moec_fail(
@@ -89,10 +89,10 @@ static enum moec_status read_layers(const struct moec_json *root, const char *wh
 static enum moec_status read_ids(const struct moec_json *root, const char *where, struct moec_config *config,
                                  struct moec_error *err)
 {
-    MOEC_TRY(moec_json_update_u32(root, where, "pad_token_id", MOEC_MAX_VOCABULARY, &config->pad_id, err));
-    config->decoder_start_id = config->pad_id;
+    MOEC_TRY(moec_json_update_u32(root, where, "pad_token_id", MOEC_MAX_VOCABULARY, &config->ids.pad, err));
+    config->ids.decoder_start = config->ids.pad;
     return moec_json_update_u32(root, where, "decoder_start_token_id", MOEC_MAX_VOCABULARY,
-                                &config->decoder_start_id, err);
+                                &config->ids.decoder_start, err);
 }
 
 static enum moec_status read_switch(const struct moec_json *root, const char *where,
@@ -112,13 +112,13 @@ static enum moec_status read_switch(const struct moec_json *root, const char *wh
     MOEC_TRY(moec_json_update_u32(root, where, "num_heads", MOEC_MAX_DIMENSION, &kind->n_head, err));
     MOEC_TRY(moec_json_update_u32(root, where, "d_ff", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
     MOEC_TRY(moec_json_update_u32(root, where, "relative_attention_num_buckets", MOEC_MAX_BUCKETS,
-                                  &config->n_bucket, err));
+                                  &config->position.n_bucket, err));
     MOEC_TRY(moec_json_update_u32(root, where, "relative_attention_max_distance", MOEC_MAX_DISTANCE,
-                                  &config->max_distance, err));
+                                  &config->position.max_distance, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "layer_norm_epsilon", 0, 1, config->rms_eps,
                                      &config->rms_eps, err));
-    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", true, &config->tied_head, err));
-    config->scaled_head = config->tied_head;
+    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", true, &config->head.is_tied, err));
+    config->head.is_scaled = config->head.is_tied;
     kind->n_kv_head = kind->n_head;
     kind->n_ff_dense = config->n_ff_expert;
     MOEC_TRY(read_activation(root, where, config, err));
@@ -132,8 +132,8 @@ static enum moec_status read_switch(const struct moec_json *root, const char *wh
 static const char *activation_name(const struct moec_config *config)
 {
     for (size_t i = 0; i < N_ACTIVATIONS; i++)
-        if ((uint8_t)activations[i].activation == config->activation &&
-            activations[i].is_gated != config->plain_mlp)
+        if ((uint8_t)activations[i].activation == config->mlp.activation &&
+            activations[i].is_gated != config->mlp.plain)
             return activations[i].name;
     return "";
 }
@@ -179,17 +179,17 @@ static void write_switch(const struct moec_config *config, struct moec_json_out 
     put_stack(config, 0, n_encoder, "encoder", root);
     put_stack(config, n_encoder, n_decoder, "decoder", root);
     moec_json_out_u64(root, "num_experts", config->n_expert);
-    moec_json_out_u64(root, "expert_capacity", config->expert_capacity);
-    moec_json_out_bool(root, "router_bias", config->router_bias);
+    moec_json_out_u64(root, "expert_capacity", config->router.expert_capacity);
+    moec_json_out_bool(root, "router_bias", config->router.bias);
     moec_json_out_string(root, "router_dtype", "float32");
-    moec_json_out_u64(root, "relative_attention_num_buckets", config->n_bucket);
-    moec_json_out_u64(root, "relative_attention_max_distance", config->max_distance);
+    moec_json_out_u64(root, "relative_attention_num_buckets", config->position.n_bucket);
+    moec_json_out_u64(root, "relative_attention_max_distance", config->position.max_distance);
     moec_json_out_double(root, "layer_norm_epsilon", config->rms_eps);
     moec_json_out_string(root, "dense_act_fn", activation_name(config));
-    moec_json_out_bool(root, "is_gated_act", !config->plain_mlp);
-    moec_json_out_bool(root, "tie_word_embeddings", config->tied_head);
-    moec_json_out_u64(root, "pad_token_id", config->pad_id);
-    moec_json_out_u64(root, "decoder_start_token_id", config->decoder_start_id);
+    moec_json_out_bool(root, "is_gated_act", !config->mlp.plain);
+    moec_json_out_bool(root, "tie_word_embeddings", config->head.is_tied);
+    moec_json_out_u64(root, "pad_token_id", config->ids.pad);
+    moec_json_out_u64(root, "decoder_start_token_id", config->ids.decoder_start);
 }
 
 /* ---- the row ---- */
@@ -225,8 +225,8 @@ const struct moec_family moec_family_switch = {
     .has_own_fields = true,
     .architecture = "SwitchTransformersForConditionalGeneration",
     .defaults = {.n_vocab = 32128, .n_embd = 768, .n_position = MOEC_MAX_POSITIONS, .rms_eps = 1e-6,
-                 .n_bucket = 32, .max_distance = 128, .n_expert = 8, .top_k = 1, .n_ff_expert = 2048,
-                 .expert_capacity = 64, .n_eos = 1, .eos_ids = {1},
+                 .position.n_bucket = 32, .position.max_distance = 128, .n_expert = 8, .top_k = 1, .n_ff_expert = 2048,
+                 .router.expert_capacity = 64, .ids.n_eos = 1, .ids.eos = {1},
                  .kinds = {{.n_head = 12, .head_dim = 64}}},
     .names = {
         SWITCH_NAMES("decoder.", "2"),

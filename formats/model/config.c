@@ -24,11 +24,12 @@ static enum moec_status check_range(const char *subject, const char *name, uint6
 static enum moec_status check_buckets(const struct moec_config *c, const char *subject,
                                       struct moec_error *err)
 {
-    MOEC_TRY(check_range(subject, "buckets of relative positions", c->n_bucket, 4, MOEC_MAX_BUCKETS, err));
-    MOEC_TRY(check_range(subject, "distance of relative positions", c->max_distance, c->n_bucket / 2 + 1,
-                         MOEC_MAX_DISTANCE, err));
+    MOEC_TRY(check_range(subject, "buckets of relative positions", c->position.n_bucket, 4, MOEC_MAX_BUCKETS,
+                         err));
+    MOEC_TRY(check_range(subject, "distance of relative positions", c->position.max_distance,
+                         c->position.n_bucket / 2 + 1, MOEC_MAX_DISTANCE, err));
     MOEC_TRY(check_range(subject, "heads x distance of relative positions",
-                         (uint64_t)c->kinds[0].n_head * c->max_distance, 1, MOEC_MAX_BIASES, err));
+                         (uint64_t)c->kinds[0].n_head * c->position.max_distance, 1, MOEC_MAX_BIASES, err));
     return MOEC_OK;
 }
 
@@ -275,7 +276,7 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
                          "%s has no MLP and %s: a layer without an MLP needs attention or a recurrent state, "
                          "and no experts",
                          where, kind->is_moe ? "has experts" : "has neither attention nor a recurrent state");
-    if ((kind->no_mlp || !moec_layer_mixes(kind)) && (c->n_encoder_layer > 0 || c->layer_scale))
+    if ((kind->no_mlp || !moec_layer_mixes(kind)) && (c->n_encoder_layer > 0 || c->scale.has_layer))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has no MLP, or neither attention nor a recurrent state: this is not supported "
                          "with an encoder or a layer scale",
@@ -303,9 +304,9 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
             (void)snprintf(where, sizeof where, "%s", subject);
         else
             (void)snprintf(where, sizeof where, "layer %u of %.270s", layer, subject);
-        MOEC_TRY(check_kind_attention(kind, c->n_bucket > 0, where, err));
+        MOEC_TRY(check_kind_attention(kind, c->position.n_bucket > 0, where, err));
         MOEC_TRY(check_kind_mlp(c, kind, where, err));
-        if (c->n_bucket > 0 && !moec_layer_same_attention(&c->kinds[0], kind))
+        if (c->position.n_bucket > 0 && !moec_layer_same_attention(&c->kinds[0], kind))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the attention of %s differs from layer 0's, but buckets of relative positions "
                              "need the same attention in all layers",
@@ -328,44 +329,45 @@ static enum moec_status check_long_rope(const struct moec_config *c, const char 
         if (kind->rope_scaling.kind != MOEC_ROPE_LONG)
             continue;
         is_long = true;
-        MOEC_TRY(check_range(subject, "factors of RoPE", c->n_rope_factor, moec_layer_rotary_dim(kind) / 2,
-                             moec_layer_rotary_dim(kind) / 2, err));
+        MOEC_TRY(check_range(subject, "factors of RoPE", c->position.n_rope_factor,
+                             moec_layer_rotary_dim(kind) / 2, moec_layer_rotary_dim(kind) / 2, err));
     }
-    MOEC_TRY(
-        check_range(subject, "factors of RoPE", c->n_rope_factor, 0, is_long ? MOEC_MAX_FACTORS : 0, err));
-    for (uint32_t i = 0; i < 2 * c->n_rope_factor; i++) {
-        const float factor = c->rope_factors[i % 2][i / 2];
+    MOEC_TRY(check_range(subject, "factors of RoPE", c->position.n_rope_factor, 0,
+                         is_long ? MOEC_MAX_FACTORS : 0, err));
+    for (uint32_t i = 0; i < 2 * c->position.n_rope_factor; i++) {
+        const float factor = c->position.rope_factors[i % 2][i / 2];
         if (!(factor >= 1e-6f && factor <= 1e9f))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s says %g for a factor of LongRoPE, expected 1e-6 to 1e9", subject,
                              (double)factor);
     }
-    const double attention = c->rope_long_attention;
+    const double attention = c->position.rope_long_attention;
     if (is_long ? !(attention >= 1e-6 && attention <= 1e6) : attention != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for LongRoPE's attention factor, expected %s",
                          subject, attention, is_long ? "a positive number" : "0 without LongRoPE");
-    MOEC_TRY(check_factor(subject, "the growth of queries", c->query_growth, err));
-    MOEC_TRY(check_range(subject, "positions of growing queries", c->growth_positions, 0,
-                         c->query_growth > 0 ? MOEC_MAX_POSITIONS : 0, err));
-    for (uint32_t i = 0; i < c->n_kind && c->query_growth > 0 && c->growth_positions == 0; i++)
+    MOEC_TRY(check_factor(subject, "the growth of queries", c->position.query_growth, err));
+    MOEC_TRY(check_range(subject, "positions of growing queries", c->position.growth_positions, 0,
+                         c->position.query_growth > 0 ? MOEC_MAX_POSITIONS : 0, err));
+    for (uint32_t i = 0; i < c->n_kind && c->position.query_growth > 0 && c->position.growth_positions == 0;
+         i++)
         MOEC_TRY(check_range(subject, "trained context of growing queries",
                              c->kinds[i].rope_scaling.original_positions, 1, MOEC_MAX_POSITIONS, err));
-    if (c->rope_context == 0)
+    if (c->position.rope_context == 0)
         return MOEC_OK;
-    return check_range(subject, "text length for RoPE angles", c->rope_context, limit > 0 ? limit + 1 : 0,
-                       limit > 0 ? MOEC_MAX_POSITIONS : 0, err);
+    return check_range(subject, "text length for RoPE angles", c->position.rope_context,
+                       limit > 0 ? limit + 1 : 0, limit > 0 ? MOEC_MAX_POSITIONS : 0, err);
 }
 
 static enum moec_status check_positions(const struct moec_config *c, const char *subject,
                                         struct moec_error *err)
 {
     MOEC_TRY(check_range(subject, "positions", c->n_position, 1, MOEC_MAX_POSITIONS, err));
-    if (c->n_bucket > 0)
+    if (c->position.n_bucket > 0)
         return check_buckets(c, subject, err);
-    if (c->max_distance > 0)
+    if (c->position.max_distance > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says distance of relative positions %u but has no buckets for them, expected 0",
-                         subject, c->max_distance);
+                         subject, c->position.max_distance);
     return MOEC_OK;
 }
 
@@ -376,8 +378,9 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
     bool is_followed = true;
     MOEC_TRY(check_range(subject, "identity experts", c->n_identity, 0, MOEC_MAX_EXPERTS - c->n_expert, err));
     if (c->n_identity > 0 &&
-        (c->expert_capacity > 0 || c->n_group > 0 || c->own_norms || c->router_scales_input ||
-         (c->router_kind != MOEC_ROUTER_SOFTMAX && c->router_kind != MOEC_ROUTER_SIGMOID)))
+        (c->router.expert_capacity > 0 || c->router.n_group > 0 || c->mlp.own_norms ||
+         c->router.scales_input ||
+         (c->router.kind != MOEC_ROUTER_SOFTMAX && c->router.kind != MOEC_ROUTER_SIGMOID)))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             "%s has identity experts: they need a softmax or sigmoid router that does not scale expert "
@@ -387,8 +390,8 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
         is_followed = is_followed && (!moec_config_is_moe(c, layer) ||
                                       (layer + 1 < c->n_layer && !moec_config_is_moe(c, layer + 1) &&
                                        !moec_config_layer(c, layer + 1)->no_mlp));
-    if (c->joins_late && (!is_followed || c->norms != MOEC_NORMS_BEFORE || c->residual_scale > 0 ||
-                          c->layer_scale || c->n_encoder_layer > 0 || c->has_bypass))
+    if (c->mlp.joins_late && (!is_followed || c->norms != MOEC_NORMS_BEFORE || c->scale.residual > 0 ||
+                              c->scale.has_layer || c->n_encoder_layer > 0 || c->mlp.has_bypass))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             "%s adds the output of experts one layer later. moec supports that only where each MoE layer is "
@@ -406,23 +409,23 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
                          c->n_expert < MOEC_MAX_TOP_K ? c->n_expert : MOEC_MAX_TOP_K, err));
     MOEC_TRY(check_range(subject, "expert size", c->n_ff_expert, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "shared expert size", c->n_ff_shared, 0, MOEC_MAX_DIMENSION, err));
-    if (c->shared_gate && c->n_ff_shared == 0)
+    if (c->mlp.shared_gate && c->n_ff_shared == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has a shared expert gate but no shared expert", subject);
-    if (c->has_bypass && (c->n_ff_shared > 0 || c->n_encoder_layer > 0 || c->own_norms))
+    if (c->mlp.has_bypass && (c->n_ff_shared > 0 || c->n_encoder_layer > 0 || c->mlp.own_norms))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             "%s has an expert bypass together with a shared expert, an encoder or separate norms for "
             "experts: this combination is not supported",
             subject);
     MOEC_TRY(check_identity(c, subject, err));
-    if ((c->dense_bias || c->dense_silu) && !c->plain_mlp)
+    if ((c->mlp.dense_bias || c->mlp.dense_silu) && !c->mlp.plain)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has dense MLPs with gates and also with biases or their own activation: these "
                          "two are supported only without gates",
                          subject);
     const bool is_clamped =
-        c->activation == MOEC_ACTIVATION_CLAMPED_GLU || c->activation == MOEC_ACTIVATION_CLAMPED_SILU;
-    if (is_clamped && c->plain_mlp)
+        c->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU || c->mlp.activation == MOEC_ACTIVATION_CLAMPED_SILU;
+    if (is_clamped && c->mlp.plain)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has MLPs without a gate, but an activation that clamps gates, expected gates",
                          subject);
@@ -439,64 +442,65 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
 
 static enum moec_status check_router(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
-    MOEC_TRY(check_range(subject, "kind of router", c->router_kind, 0, MOEC_ROUTER_COUNT - 1, err));
-    if (!isfinite(c->router_scale) || signbit(c->router_scale))
+    MOEC_TRY(check_range(subject, "kind of router", c->router.kind, 0, MOEC_ROUTER_COUNT - 1, err));
+    if (!isfinite(c->router.scale) || signbit(c->router.scale))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says %g as the scale of router weights, expected 0 or a positive number",
-                         subject, (double)c->router_scale);
-    if (c->router_soft_sum && !c->norm_topk_prob)
+                         subject, (double)c->router.scale);
+    if (c->router.soft_sum && !c->router.norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s adds an epsilon to the sum of router weights, but does not divide "
                          "the weights by that sum",
                          subject);
-    if (c->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN && c->norm_topk_prob)
+    if (c->router.kind == MOEC_ROUTER_SOFTMAX_CHOSEN && c->router.norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s divides router weights by their sum, but a softmax over the chosen experts "
                          "already gives weights that sum to 1",
                          subject);
-    if (c->router_scales_input && (c->top_k != 1 || c->own_norms || c->expert_capacity > 0))
+    if (c->router.scales_input && (c->top_k != 1 || c->mlp.own_norms || c->router.expert_capacity > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has a router that scales expert inputs; moec supports that only with top-k 1, "
                          "without norms of each expert and without an expert capacity",
                          subject);
-    const bool is_mixer = c->router_kind == MOEC_ROUTER_SPARSEMIXER;
-    if (is_mixer ? !(c->router_jitter >= 0 && c->router_jitter <= 1e6f) : c->router_jitter != 0)
+    const bool is_mixer = c->router.kind == MOEC_ROUTER_SPARSEMIXER;
+    if (is_mixer ? !(c->router.jitter >= 0 && c->router.jitter <= 1e6f) : c->router.jitter != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g as the router's jitter, expected %s", subject,
-                         (double)c->router_jitter,
+                         (double)c->router.jitter,
                          is_mixer ? "0 or a positive number" : "0 without SparseMixer");
     return MOEC_OK;
 }
 
 static enum moec_status check_groups(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
-    const bool is_grouped = c->n_group > 0;
-    MOEC_TRY(check_range(subject, "groups of experts", c->n_group, is_grouped ? 2 : 0, c->n_expert, err));
-    MOEC_TRY(check_range(subject, "chosen groups of experts", c->n_top_group, is_grouped,
-                         is_grouped ? c->n_group - 1 : 0, err));
-    MOEC_TRY(check_range(subject, "score of groups of experts", c->group_score, 0,
+    const bool is_grouped = c->router.n_group > 0;
+    MOEC_TRY(
+        check_range(subject, "groups of experts", c->router.n_group, is_grouped ? 2 : 0, c->n_expert, err));
+    MOEC_TRY(check_range(subject, "chosen groups of experts", c->router.n_top_group, is_grouped,
+                         is_grouped ? c->router.n_group - 1 : 0, err));
+    MOEC_TRY(check_range(subject, "score of groups of experts", c->router.group_score, 0,
                          is_grouped ? MOEC_GROUP_COUNT - 1 : 0, err));
     if (!is_grouped)
         return MOEC_OK;
-    const uint32_t size = c->n_expert / c->n_group;
-    if (c->n_expert % c->n_group != 0)
+    const uint32_t size = c->n_expert / c->router.n_group;
+    if (c->n_expert % c->router.n_group != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says %u experts in %u groups, expected a multiple of the number of groups",
-                         subject, c->n_expert, c->n_group);
-    MOEC_TRY(check_range(subject, "experts in a group", size, c->group_score == MOEC_GROUP_BEST_TWO ? 2 : 1,
-                         MOEC_MAX_EXPERTS, err));
+                         subject, c->n_expert, c->router.n_group);
+    MOEC_TRY(check_range(subject, "experts in a group", size,
+                         c->router.group_score == MOEC_GROUP_BEST_TWO ? 2 : 1, MOEC_MAX_EXPERTS, err));
     return check_range(subject, "experts for each token with groups", c->top_k, 1,
-                       (uint64_t)c->n_top_group * size, err);
+                       (uint64_t)c->router.n_top_group * size, err);
 }
 
 static enum moec_status check_factors(const struct moec_config *c, const char *subject,
                                       struct moec_error *err)
 {
-    MOEC_TRY(check_factor(subject, "the scale of the embedding", c->embedding_scale, err));
-    MOEC_TRY(check_factor(subject, "the scale of residuals", c->residual_scale, err));
-    MOEC_TRY(check_factor(subject, "the scale of queries' latents", c->q_latent_scale, err));
-    MOEC_TRY(check_factor(subject, "the scale of latents", c->latent_scale, err));
-    MOEC_TRY(check_factor(subject, "the logit cap", c->logit_cap, err));
-    if (c->own_norms && (c->norms != MOEC_NORMS_AROUND || c->n_ff_shared == 0))
+    MOEC_TRY(check_factor(subject, "the scale of the embedding", c->scale.embedding, err));
+    MOEC_TRY(check_factor(subject, "the scale of residuals", c->scale.residual, err));
+    MOEC_TRY(check_factor(subject, "the scale of queries' latents", c->scale.q_latent, err));
+    MOEC_TRY(check_factor(subject, "the scale of latents", c->scale.latent, err));
+    MOEC_TRY(check_factor(subject, "the logit cap", c->scale.logit_cap, err));
+    if (c->mlp.own_norms && (c->norms != MOEC_NORMS_AROUND || c->n_ff_shared == 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has separate norms for router and experts: these need norms both before and "
                          "after attention and MLP, and a shared expert",
@@ -507,17 +511,17 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
             "%s has LayerNorms with biases: these need norms only before or only after attention and MLP, "
             "and no encoder",
             subject);
-    if (c->projects_output && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
+    if (c->head.projects_output && (c->n_encoder_layer > 0 || c->scale.logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s projects the last hidden state: this is not supported with an encoder or a "
                          "logit divisor",
                          subject);
-    if (c->head_bias && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
+    if (c->head.bias && (c->n_encoder_layer > 0 || c->scale.logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s adds a bias to the logits: this is not supported with an encoder or a logit "
                          "divisor",
                          subject);
-    return check_factor(subject, "the logit divisor", c->logit_divisor, err);
+    return check_factor(subject, "the logit divisor", c->scale.logit_divisor, err);
 }
 
 /* What comes with an encoder, and what no encoder is known to come with. */
@@ -525,36 +529,36 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
 {
     const bool has_encoder = moec_config_is_encoder_decoder(c);
     MOEC_TRY(check_range(subject, "encoder layers", c->n_encoder_layer, 0, c->n_layer - 1, err));
-    if (has_encoder != (c->n_bucket > 0))
+    if (has_encoder != (c->position.n_bucket > 0))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             "%s says %u encoder layers and %u buckets of relative positions, expected both above 0 or both 0",
-            subject, c->n_encoder_layer, c->n_bucket);
+            subject, c->n_encoder_layer, c->position.n_bucket);
     const struct moec_layer_kind *kind = &c->kinds[0];
     if (has_encoder &&
-        (c->own_norms || c->layer_scale || c->logit_cap > 0 || kind->v_norm || kind->keys_are_values ||
-         kind->window > 0 || kind->chunk > 0 || c->router_scales_input || kind->clip_qkv > 0 ||
-         kind->qkv_bias || kind->qk_norm || kind->o_bias || kind->has_sinks || kind->has_gate ||
-         kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 || c->embedding_scale > 0 ||
-         c->residual_scale > 0 || c->logit_divisor > 0 || c->expert_bias))
+        (c->mlp.own_norms || c->scale.has_layer || c->scale.logit_cap > 0 || kind->v_norm ||
+         kind->keys_are_values || kind->window > 0 || kind->chunk > 0 || c->router.scales_input ||
+         kind->clip_qkv > 0 || kind->qkv_bias || kind->qk_norm || kind->o_bias || kind->has_sinks ||
+         kind->has_gate || kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 ||
+         c->scale.embedding > 0 || c->scale.residual > 0 || c->scale.logit_divisor > 0 || c->mlp.expert_bias))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has an encoder together with settings that moec supports only without one, such "
                          "as a window, a QKV clip, biases or norms of q, k, v, a shared expert, scales or "
                          "expert biases",
                          subject);
-    if (!has_encoder && c->scaled_head)
+    if (!has_encoder && c->head.is_scaled)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s scales the input of the LM head, which is supported only with an encoder",
                          subject);
-    if (c->full_keeps_input && (c->expert_capacity == 0 || has_encoder))
+    if (c->router.full_keeps_input && (c->router.expert_capacity == 0 || has_encoder))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says that tokens pass by an expert whose capacity is used up, but %s", subject,
                          has_encoder ? "this is not supported with an encoder" : "gives no capacity");
-    if (c->expert_capacity > 0)
+    if (c->router.expert_capacity > 0)
         MOEC_TRY(check_range(subject, "experts for each token with an expert capacity", c->top_k, 1, 1, err));
     const uint32_t last_id = has_encoder ? c->n_vocab - 1 : 0;
-    MOEC_TRY(check_range(subject, "decoder start id", c->decoder_start_id, 0, last_id, err));
-    return check_range(subject, "padding id", c->pad_id, 0, last_id, err);
+    MOEC_TRY(check_range(subject, "decoder start id", c->ids.decoder_start, 0, last_id, err));
+    return check_range(subject, "padding id", c->ids.pad, 0, last_id, err);
 }
 
 static enum moec_status check_family(const struct moec_config *c, const char *subject, struct moec_error *err)
@@ -590,11 +594,11 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
     MOEC_TRY(check_groups(c, subject, err));
     MOEC_TRY(check_factors(c, subject, err));
     MOEC_TRY(check_range(subject, "place of norms", c->norms, 0, MOEC_NORMS_COUNT - 1, err));
-    MOEC_TRY(check_range(subject, "activation", c->activation, 0, MOEC_ACTIVATION_COUNT - 1, err));
+    MOEC_TRY(check_range(subject, "activation", c->mlp.activation, 0, MOEC_ACTIVATION_COUNT - 1, err));
     MOEC_TRY(check_stacks(c, subject, err));
-    MOEC_TRY(check_range(subject, "end-of-text ids", c->n_eos, 0, MOEC_MAX_EOS, err));
-    for (uint32_t i = 0; i < c->n_eos; i++)
-        MOEC_TRY(check_range(subject, "end-of-text id", c->eos_ids[i], 0, c->n_vocab - 1, err));
+    MOEC_TRY(check_range(subject, "end-of-text ids", c->ids.n_eos, 0, MOEC_MAX_EOS, err));
+    for (uint32_t i = 0; i < c->ids.n_eos; i++)
+        MOEC_TRY(check_range(subject, "end-of-text id", c->ids.eos[i], 0, c->n_vocab - 1, err));
     return MOEC_OK;
 }
 
@@ -625,9 +629,9 @@ void moec_config_choose_rope(struct moec_config *config, uint32_t n_tokens)
     const uint32_t n = n_tokens < config->n_position ? n_tokens : config->n_position;
     if (limit == 0 || n <= limit)
         return;
-    const uint32_t context = config->n_rope_factor > 0 ? limit + 1 : n;
-    if (context > config->rope_context)
-        config->rope_context = context;
+    const uint32_t context = config->position.n_rope_factor > 0 ? limit + 1 : n;
+    if (context > config->position.rope_context)
+        config->position.rope_context = context;
 }
 
 enum moec_status moec_config_choose_kv(struct moec_config *config, struct moec_codec kv,

@@ -50,7 +50,7 @@ enum moec_router_kind {
     MOEC_ROUTER_SIGMOID = 1,        /* scores: sigmoid of each (DeepSeek-V3); weights: scores of the chosen */
     MOEC_ROUTER_SOFTMAX_CHOSEN = 2, /* scores: the logits; weights: softmax over those chosen (gpt-oss) */
     /* Scores: the logits. The weight of a chosen expert is its share in a softmax over itself and those that
-     * were not chosen before it, but for experts whose logit is lower by more than 2 router_jitter of the
+     * were not chosen before it, but for experts whose logit is lower by more than 2 jitter of the
      * larger of its size and the chosen one's (SparseMixer, arXiv 2409.12136, as PhiMoE uses it). */
     MOEC_ROUTER_SPARSEMIXER = 3,
     /* Scores: the square root of log(1 + e^logit) of each (DeepSeek-V4); weights: scores of the chosen. */
@@ -76,6 +76,101 @@ enum moec_group_score {
 
 enum moec_stack { MOEC_STACK_ENCODER, MOEC_STACK_DECODER };
 
+/* Positions, beside what the kinds of layers say. */
+struct moec_position_config {
+    /* Buckets of relative positions (T5): each head has a bias for each bucket, which is added to attention
+     * scores. Each stack has its own table; buckets are two-sided in the encoder and cover only the past in
+     * the decoder, and cross attention has none. With buckets, scores are not scaled, and queries and keys
+     * are not rotated. 0 = no buckets: layers rotate, and scores are scaled by head_dim^-0.5. */
+    uint32_t n_bucket;
+    uint32_t max_distance; /* from here on all distances share the last bucket; 0 without buckets */
+    /* Where angles depend on the length of the text: the length that they are for, 0 = at most the trained
+     * context (moec_config_choose_rope). */
+    uint32_t rope_context;
+    /* Of layers with MOEC_ROPE_LONG: what the frequency of each pair is divided by in texts within the
+     * trained context, and in longer ones; and the attention_factor of longer ones. */
+    uint32_t n_rope_factor; /* pairs; 0 = there are no such layers */
+    float rope_factors[2][MOEC_MAX_FACTORS];
+    double rope_long_attention;
+    /* Queries at position p are multiplied by 1 + query_growth ln(1 + floor(p / trained context)) (Llama 4,
+     * Mistral 4); 0 = not. Layers that rotate then know their trained context. */
+    float query_growth;
+    /* 0 = as above. Else only layers that do not rotate have this, by 1 + query_growth ln(1 + floor((p + 1) /
+     * growth_positions)) (Llama 4), and need not know their trained context. */
+    uint32_t growth_positions;
+};
+
+/* Factors of activations; 0 = off. */
+struct moec_scale_config {
+    /* The embedding is multiplied, what attention and MLPs add to the hidden state is multiplied, logits are
+     * divided (Granite, MiniCPM). */
+    float embedding, residual, logit_divisor;
+    float logit_cap; /* logits are logit_cap tanh(logit / logit_cap) (Gemma) */
+    bool has_layer;  /* the hidden state is multiplied by a factor after each layer (Gemma 4) */
+    /* What latents are multiplied by after their norm: that of queries, and that of keys and values
+     * (LongCat-Flash). */
+    float q_latent, latent;
+};
+
+/* From the last hidden state to logits. */
+struct moec_head_config {
+    bool is_tied;   /* the head is the embedding */
+    bool is_scaled; /* its input is multiplied by n_embd^-0.5 (T5 with a tied head) */
+    /* What the head reads is silu(W h + b) of the last hidden state h, without a norm (GPTSAN). */
+    bool projects_output;
+    bool bias; /* logits have a bias (n_vocab) */
+};
+
+/* MLPs, those of experts and those of layers without. */
+struct moec_mlp_config {
+    uint8_t activation; /* enum moec_activation of every MLP */
+    bool plain;         /* two matrices, up and down, where others have three with a gate */
+    bool shared_gate;   /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
+    bool dense_bias;    /* both matrices of an MLP of a layer without experts have biases; only if plain */
+    bool dense_silu;    /* those MLPs compute silu(up . x), whatever `activation` is; likewise */
+    bool has_bypass;    /* tanh(B x) stands in the place of a shared expert's output (GPTSAN) */
+    bool expert_bias;   /* each matrix of a routed expert has a bias, kept with the dense weights (gpt-oss) */
+    /* In layers with experts, the router, the routed experts and the shared expert read the hidden state by a
+     * norm each, and what routed and shared experts add is normed before their sum is (Gemma 4, whose shared
+     * expert is the layer's MLP). Weights of the chosen are multiplied by a factor of each expert. */
+    bool own_norms;
+    /* What routed experts give joins the hidden state at the end of the layer that follows, which has an MLP
+     * (LongCat-Flash, whose layers are two of these); a shared expert's output joins it at once. */
+    bool joins_late;
+};
+
+/* How a router scores, chooses and weighs. */
+struct moec_router_config {
+    uint8_t kind; /* enum moec_router_kind */
+    float jitter; /* of MOEC_ROUTER_SPARSEMIXER, else 0 */
+    bool bias;    /* logits have a bias (moec_config_choices) */
+    /* A bias (moec_config_choices) is added to scores for the choice alone (DeepSeek-V3); layers that route
+     * by token have none. */
+    bool choice_bias;
+    /* The expert's input is multiplied by the router's weight, not its output (Llama 4); only top-1. */
+    bool scales_input;
+    bool norm_topk_prob; /* weights of the chosen are divided by their sum */
+    bool soft_sum;       /* 1e-6 is added to that sum (LFM2) */
+    float scale;         /* and then multiplied by this; 0 = off */
+    /* Experts form n_group groups of equally many, in order, and tokens choose among the n_top_group best
+     * alone. 0 = experts are not grouped, and both fields that follow are 0. */
+    uint32_t n_group, n_top_group;
+    uint8_t group_score; /* enum moec_group_score */
+    /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
+     * further ones skip the expert. 0 = no limit. See struct moec_sequence_rows. */
+    uint32_t expert_capacity;
+    /* What such a token's expert gives is then its input, with the router's weight (GPTSAN); else it is 0. */
+    bool full_keeps_input;
+};
+
+/* Tokens with a meaning. */
+struct moec_token_config {
+    uint32_t n_eos; /* end-of-text ids (generation_config.json, else config.json) */
+    uint32_t eos[MOEC_MAX_EOS];
+    uint32_t decoder_start; /* token that every target begins with; 0 without an encoder */
+    uint32_t pad;           /* 0 without an encoder */
+};
+
 struct moec_config {
     char family[24]; /* config.json's model_type, for people: "qwen2_moe" */
 
@@ -91,41 +186,8 @@ struct moec_config {
     uint32_t n_vocab;    /* rows of the embedding */
     uint32_t n_position; /* max_position_embeddings; MOEC_MAX_POSITIONS where the model sets no limit */
     double rms_eps;      /* used as F32 */
-    bool tied_head;      /* the head is the embedding */
-    /* Buckets of relative positions (T5): each head has a bias for each bucket, which is added to attention
-     * scores. Each stack has its own table; buckets are two-sided in the encoder and cover only the past in
-     * the decoder, and cross attention has none. With buckets, scores are not scaled, and queries and keys
-     * are not rotated. 0 = no buckets: layers rotate, and scores are scaled by head_dim^-0.5. */
-    uint32_t n_bucket;
-    uint32_t max_distance; /* from here on all distances share the last bucket; 0 without buckets */
-    /* Where angles depend on the length of the text: the length that they are for, 0 = at most the trained
-     * context (moec_config_choose_rope). */
-    uint32_t rope_context;
-    /* What latents are multiplied by after their norm: that of queries, and that of keys and values
-     * (LongCat-Flash); 0 = nothing. */
-    float q_latent_scale, latent_scale;
-    /* Of layers with MOEC_ROPE_LONG: what the frequency of each pair is divided by in texts within the
-     * trained context, and in longer ones; and the attention_factor of longer ones. */
-    uint32_t n_rope_factor; /* pairs; 0 = there are no such layers */
-    float rope_factors[2][MOEC_MAX_FACTORS];
-    double rope_long_attention;
-    /* Queries at position p are multiplied by 1 + query_growth ln(1 + floor(p / trained context)) (Llama 4,
-     * Mistral 4); 0 = not. Layers that rotate then know their trained context. */
-    float query_growth;
-    /* 0 = as above. Else only layers that do not rotate have this, by 1 + query_growth ln(1 + floor((p + 1) /
-     * growth_positions)) (Llama 4), and need not know their trained context. */
-    uint32_t growth_positions;
-    bool scaled_head; /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
-    uint8_t norms;    /* enum moec_norms, of every layer */
-    bool layer_norm;  /* all norms of layers, before or after, and the last one are LayerNorms with biases */
-    /* What the head reads is silu(W h + b) of the last hidden state h, without a norm (GPTSAN). */
-    bool projects_output;
-    bool head_bias; /* logits have a bias (n_vocab) */
-    /* 0 = off: the embedding is multiplied, what attention and MLPs add to the hidden state is multiplied,
-     * logits are divided (Granite, MiniCPM). */
-    float embedding_scale, residual_scale, logit_divisor;
-    float logit_cap;  /* logits are logit_cap tanh(logit / logit_cap); 0 = off (Gemma) */
-    bool layer_scale; /* the hidden state is multiplied by a factor after each layer (Gemma 4) */
+    uint8_t norms;       /* enum moec_norms, of every layer */
+    bool layer_norm; /* all norms of layers, before or after, and the last one are LayerNorms with biases */
 
     uint32_t n_expert; /* routed experts of a MoE layer */
     /* Further choices of its router, numbered from n_expert on, that give the token its input, times the
@@ -135,47 +197,14 @@ struct moec_config {
     uint32_t top_k;
     uint32_t n_ff_expert; /* neurons of a routed expert */
     uint32_t n_ff_shared; /* neurons of the shared expert, 0 = none */
-    uint8_t activation;   /* enum moec_activation of every MLP */
-    bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
-    bool shared_gate;     /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
-    bool dense_bias; /* both matrices of an MLP of a layer without experts have biases; only with plain_mlp */
-    bool dense_silu; /* those MLPs compute silu(up . x), whatever `activation` is; likewise */
-    bool has_bypass; /* tanh(B x) stands in the place of a shared expert's output (GPTSAN) */
-    bool expert_bias; /* each matrix of a routed expert has a bias, kept with the dense weights (gpt-oss) */
-    /* In layers with experts, the router, the routed experts and the shared expert read the hidden state by a
-     * norm each, and what routed and shared experts add is normed before their sum is (Gemma 4, whose shared
-     * expert is the layer's MLP). Weights of the chosen are multiplied by a factor of each expert. */
-    bool own_norms;
-    /* What routed experts give joins the hidden state at the end of the layer that follows, which has an MLP
-     * (LongCat-Flash, whose layers are two of these); a shared expert's output joins it at once. */
-    bool joins_late;
-
-    uint8_t router_kind; /* enum moec_router_kind */
-    float router_jitter; /* of MOEC_ROUTER_SPARSEMIXER, else 0 */
-    bool router_bias;    /* router logits have a bias (moec_config_choices) */
-    /* A bias (moec_config_choices) is added to scores for the choice alone (DeepSeek-V3); layers that route
-     * by token have none. */
-    bool router_choice_bias;
-    /* The expert's input is multiplied by the router's weight, not its output (Llama 4); only top-1. */
-    bool router_scales_input;
-    bool norm_topk_prob;  /* weights of the chosen are divided by their sum */
-    bool router_soft_sum; /* 1e-6 is added to that sum (LFM2) */
-    float router_scale;   /* and then multiplied by this; 0 = off */
-    /* Experts form n_group groups of equally many, in order, and tokens choose among the n_top_group best
-     * alone. 0 = experts are not grouped, and both fields that follow are 0. */
-    uint32_t n_group, n_top_group;
-    uint8_t group_score; /* enum moec_group_score */
-    /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
-     * further ones skip the expert. 0 = no limit. See struct moec_sequence_rows. */
-    uint32_t expert_capacity;
-    /* What such a token's expert gives is then its input, with the router's weight (GPTSAN); else it is 0. */
-    bool full_keeps_input;
-
     uint8_t expert_dtype; /* enum moec_dtype of the routed experts in the source checkpoint */
-    uint32_t n_eos;       /* end-of-text ids (generation_config.json, else config.json) */
-    uint32_t eos_ids[MOEC_MAX_EOS];
-    uint32_t decoder_start_id; /* token that every target begins with; 0 without an encoder */
-    uint32_t pad_id;           /* 0 without an encoder */
+
+    struct moec_router_config router;
+    struct moec_mlp_config mlp;
+    struct moec_position_config position;
+    struct moec_scale_config scale;
+    struct moec_head_config head;
+    struct moec_token_config ids;
 };
 
 /* Checks every limit and relation. `subject` names the source in messages ("'config.json'"). */
@@ -204,11 +233,11 @@ static inline uint32_t moec_config_choices(const struct moec_config *config)
  * negative. */
 static inline bool moec_config_has_passed(const struct moec_config *config)
 {
-    return config->expert_capacity > 0 || config->n_identity > 0;
+    return config->router.expert_capacity > 0 || config->n_identity > 0;
 }
 static inline bool moec_config_passed_give_input(const struct moec_config *config)
 {
-    return config->full_keeps_input || config->n_identity > 0;
+    return config->router.full_keeps_input || config->n_identity > 0;
 }
 
 /* The trained context where angles depend on whether a text is longer than it, else 0. */
@@ -271,7 +300,7 @@ struct moec_moe_range moec_config_moe_range(const struct moec_config *config, ui
 /* Matrices of an MLP: 2 or 3. */
 static inline uint32_t moec_config_mlp_matrices(const struct moec_config *config)
 {
-    return config->plain_mlp ? 2 : 3;
+    return config->mlp.plain ? 2 : 3;
 }
 
 /* Number of MoE layers (S of EdgeMoE), and the MoE ordinal of a model layer (-1 for a dense one). */

@@ -361,12 +361,12 @@ static enum moec_status decode_chunks(const uint8_t *payload, size_t n_bytes,
 
 static size_t scaled_size(const struct moec_config *c)
 {
-    return c->router_scales_input ? SCALED_BYTES : 0;
+    return c->router.scales_input ? SCALED_BYTES : 0;
 }
 
 static void encode_scaled(const struct moec_config *c, uint8_t *payload)
 {
-    moec_section_put_u32(&payload, c->router_scales_input);
+    moec_section_put_u32(&payload, c->router.scales_input);
 }
 
 static enum moec_status decode_scaled(const uint8_t *payload, size_t n_bytes,
@@ -378,7 +378,7 @@ static enum moec_status decode_scaled(const uint8_t *payload, size_t n_bytes,
                          MOEC_CONFIG_SUBJECT
                          " has value %u in %zu bytes for scaled expert inputs, expected value 1 in %u bytes",
                          value, n_bytes, SCALED_BYTES);
-    reading->config.router_scales_input = true;
+    reading->config.router.scales_input = true;
     return MOEC_OK;
 }
 
@@ -428,17 +428,17 @@ static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_byte
 /* u8 kind, u8 has a choice bias, u8 has a soft sum, u8 0, f32 scale. */
 static size_t router_size(const struct moec_config *c)
 {
-    return c->router_kind != 0 || c->router_choice_bias || c->router_soft_sum || c->router_scale != 0
+    return c->router.kind != 0 || c->router.choice_bias || c->router.soft_sum || c->router.scale != 0
                ? ROUTER_BYTES
                : 0;
 }
 
 static void encode_router(const struct moec_config *c, uint8_t *payload)
 {
-    const uint8_t flags[4] = {c->router_kind, c->router_choice_bias, c->router_soft_sum, 0};
+    const uint8_t flags[4] = {c->router.kind, c->router.choice_bias, c->router.soft_sum, 0};
     memcpy(payload, flags, sizeof flags);
     payload += sizeof flags;
-    moec_section_put_f32(&payload, c->router_scale);
+    moec_section_put_f32(&payload, c->router.scale);
 }
 
 static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes,
@@ -454,11 +454,11 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes,
                          MOEC_CONFIG_SUBJECT
                          " has %u, %u and %u after the kind of router, expected two values of 0 or 1, then 0",
                          payload[1], payload[2], payload[3]);
-    c->router_kind = payload[0];
-    c->router_choice_bias = payload[1] != 0;
-    c->router_soft_sum = payload[2] != 0;
+    c->router.kind = payload[0];
+    c->router.choice_bias = payload[1] != 0;
+    c->router.soft_sum = payload[2] != 0;
     payload += 4;
-    c->router_scale = moec_section_get_f32(&payload);
+    c->router.scale = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
 
@@ -467,14 +467,14 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes,
 /* u32 groups, u32 chosen groups, u8 score, 3 zeros. */
 static size_t groups_size(const struct moec_config *c)
 {
-    return c->n_group > 0 ? GROUP_BYTES : 0;
+    return c->router.n_group > 0 ? GROUP_BYTES : 0;
 }
 
 static void encode_groups(const struct moec_config *c, uint8_t *payload)
 {
-    const uint8_t flags[4] = {c->group_score, 0, 0, 0};
-    moec_section_put_u32(&payload, c->n_group);
-    moec_section_put_u32(&payload, c->n_top_group);
+    const uint8_t flags[4] = {c->router.group_score, 0, 0, 0};
+    moec_section_put_u32(&payload, c->router.n_group);
+    moec_section_put_u32(&payload, c->router.n_top_group);
     memcpy(payload, flags, sizeof flags);
 }
 
@@ -486,9 +486,9 @@ static enum moec_status decode_groups(const uint8_t *payload, size_t n_bytes,
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT " has %zu bytes for groups of experts, expected %u", n_bytes,
                          GROUP_BYTES);
-    c->n_group = moec_section_get_u32(&payload);
-    c->n_top_group = moec_section_get_u32(&payload);
-    c->group_score = payload[0];
+    c->router.n_group = moec_section_get_u32(&payload);
+    c->router.n_top_group = moec_section_get_u32(&payload);
+    c->router.group_score = payload[0];
     if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
@@ -501,12 +501,12 @@ static enum moec_status decode_groups(const uint8_t *payload, size_t n_bytes,
 /* u8 has biases, 3 zeros. */
 static size_t experts_size(const struct moec_config *c)
 {
-    return c->expert_bias ? EXPERT_BYTES : 0;
+    return c->mlp.expert_bias ? EXPERT_BYTES : 0;
 }
 
 static void encode_experts(const struct moec_config *c, uint8_t *payload)
 {
-    const uint8_t flags[EXPERT_BYTES] = {c->expert_bias, 0, 0, 0};
+    const uint8_t flags[EXPERT_BYTES] = {c->mlp.expert_bias, 0, 0, 0};
     memcpy(payload, flags, sizeof flags);
 }
 
@@ -523,7 +523,7 @@ static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes,
             MOEC_CONFIG_SUBJECT
             " has %u as the flag of expert biases, then %u, %u and %u, expected 1 and three zeros",
             payload[0], payload[1], payload[2], payload[3]);
-    reading->config.expert_bias = true;
+    reading->config.mlp.expert_bias = true;
     return MOEC_OK;
 }
 
@@ -533,7 +533,7 @@ static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes,
 
 static size_t identity_size(const struct moec_config *c)
 {
-    return c->n_identity > 0 || c->joins_late || c->q_latent_scale != 0 || c->latent_scale != 0
+    return c->n_identity > 0 || c->mlp.joins_late || c->scale.q_latent != 0 || c->scale.latent != 0
                ? IDENTITY_BYTES
                : 0;
 }
@@ -541,9 +541,9 @@ static size_t identity_size(const struct moec_config *c)
 static void encode_identity(const struct moec_config *c, uint8_t *payload)
 {
     moec_section_put_u32(&payload, c->n_identity);
-    moec_section_put_u32(&payload, c->joins_late);
-    moec_section_put_f32(&payload, c->q_latent_scale);
-    moec_section_put_f32(&payload, c->latent_scale);
+    moec_section_put_u32(&payload, c->mlp.joins_late);
+    moec_section_put_f32(&payload, c->scale.q_latent);
+    moec_section_put_f32(&payload, c->scale.latent);
 }
 
 static enum moec_status decode_identity(const uint8_t *payload, size_t n_bytes,
@@ -561,9 +561,9 @@ static enum moec_status decode_identity(const uint8_t *payload, size_t n_bytes,
                          MOEC_CONFIG_SUBJECT
                          " has %u for adding expert outputs a layer later, expected 0 or 1",
                          joins_late);
-    c->joins_late = joins_late != 0;
-    c->q_latent_scale = moec_section_get_f32(&payload);
-    c->latent_scale = moec_section_get_f32(&payload);
+    c->mlp.joins_late = joins_late != 0;
+    c->scale.q_latent = moec_section_get_f32(&payload);
+    c->scale.latent = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
 
@@ -572,7 +572,7 @@ static enum moec_status decode_identity(const uint8_t *payload, size_t n_bytes,
 /* u8 place of norms, 3 zeros, f32 embedding scale, residual scale, logit divisor. */
 static size_t norms_size(const struct moec_config *c)
 {
-    return c->norms != 0 || c->embedding_scale != 0 || c->residual_scale != 0 || c->logit_divisor != 0
+    return c->norms != 0 || c->scale.embedding != 0 || c->scale.residual != 0 || c->scale.logit_divisor != 0
                ? NORM_BYTES
                : 0;
 }
@@ -582,9 +582,9 @@ static void encode_norms(const struct moec_config *c, uint8_t *payload)
     const uint8_t flags[4] = {c->norms, 0, 0, 0};
     memcpy(payload, flags, sizeof flags);
     payload += sizeof flags;
-    moec_section_put_f32(&payload, c->embedding_scale);
-    moec_section_put_f32(&payload, c->residual_scale);
-    moec_section_put_f32(&payload, c->logit_divisor);
+    moec_section_put_f32(&payload, c->scale.embedding);
+    moec_section_put_f32(&payload, c->scale.residual);
+    moec_section_put_f32(&payload, c->scale.logit_divisor);
 }
 
 static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes,
@@ -600,9 +600,9 @@ static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes,
                          MOEC_CONFIG_SUBJECT " has nonzero bytes after the place of norms, expected 0");
     c->norms = payload[0];
     payload += 4;
-    c->embedding_scale = moec_section_get_f32(&payload);
-    c->residual_scale = moec_section_get_f32(&payload);
-    c->logit_divisor = moec_section_get_f32(&payload);
+    c->scale.embedding = moec_section_get_f32(&payload);
+    c->scale.residual = moec_section_get_f32(&payload);
+    c->scale.logit_divisor = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
 
@@ -611,15 +611,15 @@ static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes,
 /* u8 own norms of router and experts, u8 scale of layers, u16 0, f32 cap of logits. */
 static size_t caps_size(const struct moec_config *c)
 {
-    return c->own_norms || c->layer_scale || c->logit_cap != 0 ? CAP_BYTES : 0;
+    return c->mlp.own_norms || c->scale.has_layer || c->scale.logit_cap != 0 ? CAP_BYTES : 0;
 }
 
 static void encode_caps(const struct moec_config *c, uint8_t *payload)
 {
-    const uint8_t flags[4] = {c->own_norms, c->layer_scale, 0, 0};
+    const uint8_t flags[4] = {c->mlp.own_norms, c->scale.has_layer, 0, 0};
     memcpy(payload, flags, sizeof flags);
     payload += sizeof flags;
-    moec_section_put_f32(&payload, c->logit_cap);
+    moec_section_put_f32(&payload, c->scale.logit_cap);
 }
 
 static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
@@ -636,10 +636,10 @@ static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
                          " has the bytes %u, %u, %u, %u for separate norms, layer scale and two reserved "
                          "fields, expected 0 or 1 in the first two and 0 in the others",
                          payload[0], payload[1], payload[2], payload[3]);
-    c->own_norms = payload[0] != 0;
-    c->layer_scale = payload[1] != 0;
+    c->mlp.own_norms = payload[0] != 0;
+    c->scale.has_layer = payload[1] != 0;
     payload += 4;
-    c->logit_cap = moec_section_get_f32(&payload);
+    c->scale.logit_cap = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
 
@@ -649,18 +649,19 @@ static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
 
 static size_t rope_size(const struct moec_config *c)
 {
-    return c->rope_context > 0 || c->n_rope_factor > 0 ? ROPE_BYTES + 2 * sizeof(float) * c->n_rope_factor
-                                                       : 0;
+    return c->position.rope_context > 0 || c->position.n_rope_factor > 0
+               ? ROPE_BYTES + 2 * sizeof(float) * c->position.n_rope_factor
+               : 0;
 }
 
 static void encode_rope(const struct moec_config *c, uint8_t *payload)
 {
-    moec_section_put_u32(&payload, c->rope_context);
-    moec_section_put_u32(&payload, c->n_rope_factor);
-    moec_section_put_f64(&payload, c->rope_long_attention);
+    moec_section_put_u32(&payload, c->position.rope_context);
+    moec_section_put_u32(&payload, c->position.n_rope_factor);
+    moec_section_put_f64(&payload, c->position.rope_long_attention);
     for (size_t set = 0; set < 2; set++)
-        for (uint32_t i = 0; i < c->n_rope_factor; i++)
-            moec_section_put_f32(&payload, c->rope_factors[set][i]);
+        for (uint32_t i = 0; i < c->position.n_rope_factor; i++)
+            moec_section_put_f32(&payload, c->position.rope_factors[set][i]);
 }
 
 static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
@@ -671,20 +672,20 @@ static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT " has %zu bytes for factors of RoPE, expected at least %u",
                          n_bytes, ROPE_BYTES);
-    c->rope_context = moec_section_get_u32(&payload);
-    c->n_rope_factor = moec_section_get_u32(&payload);
-    c->rope_long_attention = moec_section_get_f64(&payload);
-    if (c->n_rope_factor > MOEC_MAX_FACTORS)
+    c->position.rope_context = moec_section_get_u32(&payload);
+    c->position.n_rope_factor = moec_section_get_u32(&payload);
+    c->position.rope_long_attention = moec_section_get_f64(&payload);
+    if (c->position.n_rope_factor > MOEC_MAX_FACTORS)
         return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says %u factors of RoPE, expected 0..%u",
-                         c->n_rope_factor, MOEC_MAX_FACTORS);
-    if (n_bytes != ROPE_BYTES + 2 * sizeof(float) * c->n_rope_factor)
+                         c->position.n_rope_factor, MOEC_MAX_FACTORS);
+    if (n_bytes != ROPE_BYTES + 2 * sizeof(float) * c->position.n_rope_factor)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
                          " has %zu bytes for %u factors of RoPE, expected 16 bytes and 8 for each factor",
-                         n_bytes, c->n_rope_factor);
+                         n_bytes, c->position.n_rope_factor);
     for (size_t set = 0; set < 2; set++)
-        for (uint32_t i = 0; i < c->n_rope_factor; i++)
-            c->rope_factors[set][i] = moec_section_get_f32(&payload);
+        for (uint32_t i = 0; i < c->position.n_rope_factor; i++)
+            c->position.rope_factors[set][i] = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
 
@@ -693,15 +694,15 @@ static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
 
 static size_t growth_size(const struct moec_config *c)
 {
-    const size_t n_bytes = c->growth_positions > 0 ? GROWTH_BYTES + sizeof(uint32_t) : GROWTH_BYTES;
-    return c->query_growth != 0 ? n_bytes : 0;
+    const size_t n_bytes = c->position.growth_positions > 0 ? GROWTH_BYTES + sizeof(uint32_t) : GROWTH_BYTES;
+    return c->position.query_growth != 0 ? n_bytes : 0;
 }
 
 static void encode_growth(const struct moec_config *c, uint8_t *payload)
 {
-    moec_section_put_f32(&payload, c->query_growth);
-    if (c->growth_positions > 0)
-        moec_section_put_u32(&payload, c->growth_positions);
+    moec_section_put_f32(&payload, c->position.query_growth);
+    if (c->position.growth_positions > 0)
+        moec_section_put_u32(&payload, c->position.growth_positions);
 }
 
 static enum moec_status decode_growth(const uint8_t *payload, size_t n_bytes,
@@ -711,9 +712,9 @@ static enum moec_status decode_growth(const uint8_t *payload, size_t n_bytes,
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT " has %zu bytes for the growth of queries, expected %u or %zu",
                          n_bytes, GROWTH_BYTES, GROWTH_BYTES + sizeof(uint32_t));
-    reading->config.query_growth = moec_section_get_f32(&payload);
+    reading->config.position.query_growth = moec_section_get_f32(&payload);
     if (n_bytes > GROWTH_BYTES)
-        reading->config.growth_positions = moec_section_get_u32(&payload);
+        reading->config.position.growth_positions = moec_section_get_u32(&payload);
     return MOEC_OK;
 }
 
@@ -722,12 +723,12 @@ static enum moec_status decode_growth(const uint8_t *payload, size_t n_bytes,
 
 static size_t jitter_size(const struct moec_config *c)
 {
-    return c->router_jitter != 0 ? JITTER_BYTES : 0;
+    return c->router.jitter != 0 ? JITTER_BYTES : 0;
 }
 
 static void encode_jitter(const struct moec_config *c, uint8_t *payload)
 {
-    moec_section_put_f32(&payload, c->router_jitter);
+    moec_section_put_f32(&payload, c->router.jitter);
 }
 
 static enum moec_status decode_jitter(const uint8_t *payload, size_t n_bytes,
@@ -737,7 +738,7 @@ static enum moec_status decode_jitter(const uint8_t *payload, size_t n_bytes,
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT " has %zu bytes for the router's jitter, expected %u", n_bytes,
                          JITTER_BYTES);
-    reading->config.router_jitter = moec_section_get_f32(&payload);
+    reading->config.router.jitter = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
 
@@ -775,12 +776,12 @@ static enum moec_status decode_token_routes(const uint8_t *payload, size_t n_byt
 
 static size_t centre_size(const struct moec_config *c)
 {
-    return c->layer_norm || c->head_bias ? CENTRE_BYTES : 0;
+    return c->layer_norm || c->head.bias ? CENTRE_BYTES : 0;
 }
 
 static void encode_centre(const struct moec_config *c, uint8_t *payload)
 {
-    const uint8_t flags[CENTRE_BYTES] = {c->layer_norm, c->head_bias, 0, 0};
+    const uint8_t flags[CENTRE_BYTES] = {c->layer_norm, c->head.bias, 0, 0};
     memcpy(payload, flags, sizeof flags);
 }
 
@@ -799,7 +800,7 @@ static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
             "then two of 0",
             payload[0], payload[1], payload[2], payload[3]);
     reading->config.layer_norm = payload[0] != 0;
-    reading->config.head_bias = payload[1] != 0;
+    reading->config.head.bias = payload[1] != 0;
     return MOEC_OK;
 }
 
@@ -810,8 +811,8 @@ static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
 
 static size_t learned_size(const struct moec_config *c)
 {
-    bool is_plain =
-        !c->projects_output && !c->has_bypass && !c->full_keeps_input && !c->dense_bias && !c->dense_silu;
+    bool is_plain = !c->head.projects_output && !c->mlp.has_bypass && !c->router.full_keeps_input &&
+                    !c->mlp.dense_bias && !c->mlp.dense_silu;
     for (uint32_t i = 0; i < c->n_kind; i++)
         is_plain = is_plain && !c->kinds[i].adds_positions;
     return is_plain ? 0 : LEARNED_BYTES + c->n_layer;
@@ -819,8 +820,9 @@ static size_t learned_size(const struct moec_config *c)
 
 static void encode_learned(const struct moec_config *c, uint8_t *payload)
 {
-    const uint8_t flags[LEARNED_BYTES] = {c->projects_output, c->has_bypass, c->full_keeps_input,
-                                          (uint8_t)(c->dense_bias | c->dense_silu << 1)};
+    const uint8_t flags[LEARNED_BYTES] = {c->head.projects_output, c->mlp.has_bypass,
+                                          c->router.full_keeps_input,
+                                          (uint8_t)(c->mlp.dense_bias | c->mlp.dense_silu << 1)};
     memcpy(payload, flags, sizeof flags);
     for (uint32_t layer = 0; layer < c->n_layer; layer++)
         payload[LEARNED_BYTES + layer] = moec_config_layer(c, layer)->adds_positions;
@@ -842,11 +844,11 @@ static enum moec_status decode_learned(const uint8_t *payload, size_t n_bytes,
                 MOEC_CONFIG_SUBJECT
                 " has %u at offset %zu of position embeddings and skip connections, expected 0..%d",
                 payload[i], i, i == 3 ? 3 : 1);
-    c->projects_output = payload[0] != 0;
-    c->has_bypass = payload[1] != 0;
-    c->full_keeps_input = payload[2] != 0;
-    c->dense_bias = (payload[3] & 1) != 0;
-    c->dense_silu = (payload[3] & 2) != 0;
+    c->head.projects_output = payload[0] != 0;
+    c->mlp.has_bypass = payload[1] != 0;
+    c->router.full_keeps_input = payload[2] != 0;
+    c->mlp.dense_bias = (payload[3] & 1) != 0;
+    c->mlp.dense_silu = (payload[3] & 2) != 0;
     memcpy(reading->adds_positions, payload + LEARNED_BYTES, reading->n_layer);
     return MOEC_OK;
 }

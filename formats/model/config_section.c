@@ -122,17 +122,17 @@ static enum moec_status check_blocks(const uint8_t *at, size_t n_left, const str
 
 static bool needs_tail(const struct moec_config *c)
 {
-    return c->n_encoder_layer > 0 || c->activation != MOEC_ACTIVATION_SILU || c->plain_mlp ||
-           c->router_bias || c->expert_capacity > 0;
+    return c->n_encoder_layer > 0 || c->mlp.activation != MOEC_ACTIVATION_SILU || c->mlp.plain ||
+           c->router.bias || c->router.expert_capacity > 0;
 }
 
 static void encode_tail(const struct moec_config *c, uint8_t **at)
 {
-    const uint32_t counts[6] = {c->n_encoder_layer, c->n_bucket,         c->max_distance,
-                                c->expert_capacity, c->decoder_start_id, c->pad_id};
+    const uint32_t counts[6] = {c->n_encoder_layer,        c->position.n_bucket, c->position.max_distance,
+                                c->router.expert_capacity, c->ids.decoder_start, c->ids.pad};
     for (size_t i = 0; i < 6; i++)
         moec_section_put_u32(at, counts[i]);
-    const uint8_t flags[4] = {c->activation, c->plain_mlp, c->router_bias, c->scaled_head};
+    const uint8_t flags[4] = {c->mlp.activation, c->mlp.plain, c->router.bias, c->head.is_scaled};
     memcpy(*at, flags, sizeof flags);
     *at += sizeof flags;
 }
@@ -163,17 +163,17 @@ static void encode_fixed(const struct moec_config *c, uint32_t version, uint8_t 
     moec_section_put_f32(at, kind->clip_qkv);
     const uint8_t flags[8] = {kind->qkv_bias,
                               kind->qk_norm == MOEC_QK_NORM_WHOLE,
-                              c->tied_head,
-                              c->shared_gate,
-                              c->norm_topk_prob,
+                              c->head.is_tied,
+                              c->mlp.shared_gate,
+                              c->router.norm_topk_prob,
                               c->expert_dtype,
                               0,
                               0};
     memcpy(*at, flags, sizeof flags);
     *at += sizeof flags;
-    moec_section_put_u32(at, c->n_eos);
-    for (uint32_t i = 0; i < c->n_eos; i++)
-        moec_section_put_u32(at, c->eos_ids[i]);
+    moec_section_put_u32(at, c->ids.n_eos);
+    for (uint32_t i = 0; i < c->ids.n_eos; i++)
+        moec_section_put_u32(at, c->ids.eos[i]);
     for (uint32_t layer = 0; layer < c->n_layer; layer++)
         *(*at)++ = moec_config_is_moe(c, layer);
 }
@@ -186,8 +186,8 @@ enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **
     MOEC_TRY(moec_config_check(c, "config", err));
     const size_t n_block_bytes = blocks_size(c);
     const uint32_t version = n_block_bytes > 0 ? 3 : needs_tail(c) ? 2 : 1;
-    const size_t total =
-        SECTION_FIXED + (size_t)4 * c->n_eos + c->n_layer + (version > 1 ? SECTION_TAIL : 0) + n_block_bytes;
+    const size_t total = SECTION_FIXED + (size_t)4 * c->ids.n_eos + c->n_layer +
+                         (version > 1 ? SECTION_TAIL : 0) + n_block_bytes;
     MOEC_TRY(moec_alloc(&memory, total, 1, MOEC_CONFIG_SUBJECT, err));
     uint8_t *at = memory;
     encode_fixed(c, version, &at);
@@ -206,8 +206,8 @@ static enum moec_status decode_flags(const uint8_t **at, struct moec_config_read
 {
     struct moec_config *c = &reading->config;
     bool is_normed = false;
-    bool *const flags[5] = {&reading->attention[0].qkv_bias, &is_normed, &c->tied_head, &c->shared_gate,
-                            &c->norm_topk_prob};
+    bool *const flags[5] = {&reading->attention[0].qkv_bias, &is_normed, &c->head.is_tied,
+                            &c->mlp.shared_gate, &c->router.norm_topk_prob};
     for (int i = 0; i < 8; i++) {
         uint8_t value = *(*at)++;
         if (value > (i < 5 ? 1 : i == 5 ? 255 : 0))
@@ -224,12 +224,12 @@ static enum moec_status decode_flags(const uint8_t **at, struct moec_config_read
 
 static enum moec_status decode_tail(const uint8_t *at, struct moec_config *c, struct moec_error *err)
 {
-    uint32_t *const counts[6] = {&c->n_encoder_layer, &c->n_bucket,         &c->max_distance,
-                                 &c->expert_capacity, &c->decoder_start_id, &c->pad_id};
+    uint32_t *const counts[6] = {&c->n_encoder_layer,        &c->position.n_bucket, &c->position.max_distance,
+                                 &c->router.expert_capacity, &c->ids.decoder_start, &c->ids.pad};
     for (size_t i = 0; i < 6; i++)
         *counts[i] = moec_section_get_u32(&at);
-    bool *const flags[3] = {&c->plain_mlp, &c->router_bias, &c->scaled_head};
-    c->activation = *at++;
+    bool *const flags[3] = {&c->mlp.plain, &c->router.bias, &c->head.is_scaled};
+    c->mlp.activation = *at++;
     for (size_t i = 0; i < 3; i++, at++) {
         if (*at > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
@@ -268,13 +268,13 @@ static enum moec_status decode_fixed(const uint8_t **at, struct moec_config_read
     c->rms_eps = moec_section_get_f64(at);
     kind->clip_qkv = moec_section_get_f32(at);
     MOEC_TRY(decode_flags(at, reading, err));
-    c->n_eos = moec_section_get_u32(at);
+    c->ids.n_eos = moec_section_get_u32(at);
     if (reading->n_layer == 0 || reading->n_layer > MOEC_MAX_LAYERS)
         return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says layers %u, expected 1..%u",
                          reading->n_layer, MOEC_MAX_LAYERS);
-    if (c->n_eos > MOEC_MAX_EOS)
+    if (c->ids.n_eos > MOEC_MAX_EOS)
         return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says end-of-text ids %u, expected 0..%u",
-                         c->n_eos, MOEC_MAX_EOS);
+                         c->ids.n_eos, MOEC_MAX_EOS);
     return MOEC_OK;
 }
 
@@ -329,12 +329,12 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
                          version);
     MOEC_TRY(decode_fixed(&at, &reading, err));
     const size_t expected =
-        SECTION_FIXED + (size_t)4 * c->n_eos + reading.n_layer + (version > 1 ? SECTION_TAIL : 0);
+        SECTION_FIXED + (size_t)4 * c->ids.n_eos + reading.n_layer + (version > 1 ? SECTION_TAIL : 0);
     if (version == 3 ? n_bytes <= expected : n_bytes != expected)
         return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes, expected %s%zu", n_bytes,
                          version == 3 ? "more than " : "", expected);
-    for (uint32_t i = 0; i < c->n_eos; i++)
-        c->eos_ids[i] = moec_section_get_u32(&at);
+    for (uint32_t i = 0; i < c->ids.n_eos; i++)
+        c->ids.eos[i] = moec_section_get_u32(&at);
     MOEC_TRY(decode_is_moe(at, &reading, err));
     if (version > 1)
         MOEC_TRY(decode_tail(at + reading.n_layer, c, err));

@@ -100,12 +100,13 @@ const char *moec_role_name(enum moec_role role)
 bool moec_role_expected(const struct moec_config *config, enum moec_role role, uint32_t layer)
 {
     if (layer == MOEC_LAYER_NONE)
-        return role == MOEC_ROLE_EMBEDDING || (role == MOEC_ROLE_FINAL_NORM && !config->projects_output) ||
+        return role == MOEC_ROLE_EMBEDDING ||
+               (role == MOEC_ROLE_FINAL_NORM && !config->head.projects_output) ||
                ((role == MOEC_ROLE_OUTPUT_PROJECTION || role == MOEC_ROLE_OUTPUT_PROJECTION_BIAS) &&
-                config->projects_output) ||
-               (role == MOEC_ROLE_HEAD && !config->tied_head) ||
-               (role == MOEC_ROLE_HEAD_BIAS && config->head_bias) ||
-               (role == MOEC_ROLE_FINAL_NORM_BIAS && config->layer_norm && !config->projects_output) ||
+                config->head.projects_output) ||
+               (role == MOEC_ROLE_HEAD && !config->head.is_tied) ||
+               (role == MOEC_ROLE_HEAD_BIAS && config->head.bias) ||
+               (role == MOEC_ROLE_FINAL_NORM_BIAS && config->layer_norm && !config->head.projects_output) ||
                (role == MOEC_ROLE_ENCODER_NORM && moec_config_is_encoder_decoder(config));
     if (layer >= config->n_layer)
         return false;
@@ -127,10 +128,10 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_POSITIONS:
         return kind->adds_positions;
     case MOEC_ROLE_BYPASS:
-        return moe && config->has_bypass;
+        return moe && config->mlp.has_bypass;
     case MOEC_ROLE_DENSE_UP_BIAS:
     case MOEC_ROLE_DENSE_DOWN_BIAS:
-        return is_dense && config->dense_bias;
+        return is_dense && config->mlp.dense_bias;
     case MOEC_ROLE_ATTENTION_POST_NORM:
         return mixes && config->norms != MOEC_NORMS_BEFORE;
     case MOEC_ROLE_MLP_POST_NORM:
@@ -144,13 +145,13 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_O:
         return mixes;
     case MOEC_ROLE_LAYER_SCALE:
-        return config->layer_scale;
+        return config->scale.has_layer;
     case MOEC_ROLE_ROUTER_NORM:
     case MOEC_ROLE_ROUTER_EXPERT_SCALE:
     case MOEC_ROLE_EXPERT_NORM:
     case MOEC_ROLE_EXPERT_POST_NORM:
     case MOEC_ROLE_SHARED_POST_NORM:
-        return moe && config->own_norms;
+        return moe && config->mlp.own_norms;
     case MOEC_ROLE_Q_DOWN:
     case MOEC_ROLE_Q_DOWN_NORM:
         return kind->q_latent_dim > 0;
@@ -194,30 +195,30 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_ROUTER:
         return moe;
     case MOEC_ROLE_SHARED_EXPERT_GATE:
-        return moe && config->shared_gate;
+        return moe && config->mlp.shared_gate;
     case MOEC_ROLE_SHARED_GATE:
-        return moe && config->n_ff_shared > 0 && !config->plain_mlp;
+        return moe && config->n_ff_shared > 0 && !config->mlp.plain;
     case MOEC_ROLE_SHARED_UP:
     case MOEC_ROLE_SHARED_DOWN:
         return moe && config->n_ff_shared > 0;
     case MOEC_ROLE_DENSE_GATE:
-        return is_dense && !config->plain_mlp;
+        return is_dense && !config->mlp.plain;
     case MOEC_ROLE_DENSE_UP:
     case MOEC_ROLE_DENSE_DOWN:
         return is_dense;
     case MOEC_ROLE_ATTENTION_BIAS:
-        return config->n_bucket > 0 && moec_config_stack_layer(config, layer) == 0;
+        return config->position.n_bucket > 0 && moec_config_stack_layer(config, layer) == 0;
     case MOEC_ROLE_ROUTER_BIAS:
-        return moe && config->router_bias;
+        return moe && config->router.bias;
     case MOEC_ROLE_ROUTER_CHOICE_BIAS:
-        return moe && config->router_choice_bias && !kind->routes_by_token;
+        return moe && config->router.choice_bias && !kind->routes_by_token;
     case MOEC_ROLE_ROUTER_TABLE:
         return kind->routes_by_token;
     case MOEC_ROLE_EXPERT_GATE_BIAS:
-        return moe && config->expert_bias && !config->plain_mlp;
+        return moe && config->mlp.expert_bias && !config->mlp.plain;
     case MOEC_ROLE_EXPERT_UP_BIAS:
     case MOEC_ROLE_EXPERT_DOWN_BIAS:
-        return moe && config->expert_bias;
+        return moe && config->mlp.expert_bias;
     case MOEC_ROLE_CROSS_NORM:
     case MOEC_ROLE_CROSS_Q:
     case MOEC_ROLE_CROSS_K:

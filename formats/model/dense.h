@@ -42,7 +42,7 @@
     X(DENSE_UP, 19, k->n_ff_dense, c->n_embd)                                                                \
     X(DENSE_GATE, 20, k->n_ff_dense, c->n_embd)                                                              \
     X(DENSE_DOWN, 21, k->n_ff_dense, c->n_embd)                                                              \
-    X(ATTENTION_BIAS, 22, c->n_bucket, k->n_head)                                                            \
+    X(ATTENTION_BIAS, 22, c->position.n_bucket, k->n_head)                                                   \
     X(ROUTER_BIAS, 23, 1, moec_config_choices(c))                                                            \
     X(CROSS_NORM, 24, 1, c->n_embd)                                                                          \
     X(CROSS_Q, 25, k->n_head * k->head_dim, c->n_embd)                                                       \

@@ -31,7 +31,7 @@ static struct moec_record_layout make_layout(const struct moec_config *config, s
                                              struct moec_codec up, struct moec_codec down)
 {
     struct moec_record_layout layout = {.n_matrix = (uint8_t)moec_config_mlp_matrices(config),
-                                        .activation = config->activation,
+                                        .activation = config->mlp.activation,
                                         .n_ff = config->n_ff_expert,
                                         .n_embd = config->n_embd};
     down = moec_codec_for_down(down);

@@ -16,13 +16,13 @@ enum moec_status moec_sparsity_check_config(const struct moec_config *config, st
     if (moec_config_moe_count(config) == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "the model has no experts whose neurons could be left out");
-    if (config->plain_mlp)
+    if (config->mlp.plain)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "the experts of '%s' have no gate projection: skipping neurons by |up . x| would leave out only "
             "the down projection, which is not supported",
             config->family);
-    if (config->activation == MOEC_ACTIVATION_CLAMPED_GLU || config->expert_bias)
+    if (config->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU || config->mlp.expert_bias)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "neurons of '%s' contribute even where up . x is 0, so they cannot be skipped by |up . x|; "

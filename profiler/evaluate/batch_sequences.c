@@ -21,11 +21,11 @@ enum moec_status moec_batch_sequences_create(const struct moec_config *config, u
     *sequences =
         (struct moec_batch_sequences){.n_expert = config->n_expert, .n_room = n_room, .route = route};
     const char *what = "tokens of experts";
-    if (config->expert_capacity == 0 && route == NULL && !moec_config_routes_by_token(config))
+    if (config->router.expert_capacity == 0 && route == NULL && !moec_config_routes_by_token(config))
         return MOEC_OK;
     enum moec_status status =
         moec_alloc((void **)&sequences->spans, n_room, sizeof *sequences->spans, what, err);
-    if (status == MOEC_OK && config->expert_capacity > 0)
+    if (status == MOEC_OK && config->router.expert_capacity > 0)
         status = moec_alloc((void **)&sequences->counts, (uint64_t)n_room * config->n_expert,
                             sizeof *sequences->counts, what, err);
     if (status == MOEC_OK && route != NULL)

@@ -409,7 +409,7 @@ static enum moec_status score_target(struct moec_continuation *c, struct moec_ca
     if (candidate->n_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
     MOEC_TRY_OUT(encode(c, candidate->bytes, candidate->n_bytes, &ids, &n, err));
-    MOEC_TRY_OUT(join(&c->forward.model->config.decoder_start_id, 1, ids, n, c->start->suffix,
+    MOEC_TRY_OUT(join(&c->forward.model->config.ids.decoder_start, 1, ids, n, c->start->suffix,
                       c->start->n_suffix, &scored.tokens, err));
     if (scored.tokens.n < 2 || scored.tokens.n - 1 > c->n_context) {
         status = moec_fail(err, MOEC_ERR_LIMIT,

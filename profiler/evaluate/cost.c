@@ -86,15 +86,15 @@ uint64_t moec_cost_mlp(const struct moec_config *config, uint32_t layer, uint64_
     const uint64_t d = config->n_embd, matrices = moec_config_mlp_matrices(config);
     if (!moec_config_is_moe(config, layer))
         return matrices * n * moec_config_layer(config, layer)->n_ff_dense * d;
-    uint64_t shared = matrices * n * config->n_ff_shared * d + (config->shared_gate ? n * d : 0) +
-                      (config->has_bypass ? n * d * d : 0);
+    uint64_t shared = matrices * n * config->n_ff_shared * d + (config->mlp.shared_gate ? n * d : 0) +
+                      (config->mlp.has_bypass ? n * d * d : 0);
     return n * moec_config_choices(config) * d + config->top_k * (moec_cost_expert(config, n) + n * d) +
            shared;
 }
 
 uint64_t moec_cost_head(const struct moec_config *config, uint64_t n)
 {
-    const uint64_t projected = config->projects_output ? config->n_embd : 0;
+    const uint64_t projected = config->head.projects_output ? config->n_embd : 0;
     return n * (config->n_vocab + projected) * config->n_embd;
 }
 

@@ -158,7 +158,7 @@ static enum moec_status allocate(struct moec_router_record *record, struct moec_
                                 max_tokens * moec_lanes_padded(moec_config_choices(config)), sizeof(float),
                                 what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&record->inputs, max_tokens * stride, sizeof(float), what, err));
-    if (config->own_norms || config->router_scales_input)
+    if (config->mlp.own_norms || config->router.scales_input)
         return moec_alloc_aligned((void **)&record->gate_inputs, max_tokens * stride, sizeof(float), what,
                                   err);
     return MOEC_OK;

@@ -374,8 +374,8 @@ out:
 void moec_windows_options_for(const struct moec_config *config, struct moec_windows_options *options)
 {
     options->has_source = moec_config_is_encoder_decoder(config);
-    options->start_token = config->decoder_start_id;
-    options->end_token = config->n_eos > 0 ? config->eos_ids[0] : config->decoder_start_id;
+    options->start_token = config->ids.decoder_start;
+    options->end_token = config->ids.n_eos > 0 ? config->ids.eos[0] : config->ids.decoder_start;
 }
 
 enum moec_status moec_windows_need_task(const struct moec_config *config, const struct moec_task *task,

@@ -238,11 +238,11 @@ static const char *reason_to_omit(const struct moec_config *config, enum moec_we
     const bool is_sparsity = study == MOEC_WEIGHT_STUDY_SPARSITY;
     if (study == MOEC_WEIGHT_STUDY_CHOICES && config->top_k == moec_config_choices(config))
         return "a token takes all experts";
-    if (config->plain_mlp && (study == MOEC_WEIGHT_STUDY_PROJECTIONS || is_sparsity))
+    if (config->mlp.plain && (study == MOEC_WEIGHT_STUDY_PROJECTIONS || is_sparsity))
         return "it compares gate, up and down projection, and the experts of this model have no gate";
-    if (is_sparsity && config->activation == MOEC_ACTIVATION_CLAMPED_GLU)
+    if (is_sparsity && config->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU)
         return "it takes small products as zero, and a neuron of this model whose up product is zero counts";
-    if (is_sparsity && config->expert_bias)
+    if (is_sparsity && config->mlp.expert_bias)
         return "it takes small products as zero, and the experts of this model add biases to them";
     return NULL;
 }
@@ -259,7 +259,7 @@ void moec_weight_studies_limit(const struct moec_config *config, struct moec_pro
         moec_progress_note(options->progress, "study '%s' is left out: %s", studies_of[s].name, reason);
         options->studies &= ~(1u << s);
     }
-    if (!config->plain_mlp)
+    if (!config->mlp.plain)
         return;
     if (options->projections)
         moec_progress_note(options->progress, "--projections is ignored: the experts of this model have no "

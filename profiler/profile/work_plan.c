@@ -64,7 +64,7 @@ static enum moec_status measure_dense(const struct moec_work_request *request, s
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     MOEC_TRY(moec_checkpoint_stream_dense(request->checkpoint,
                                           request->n_models > 1 ? 16 : request->dense_bits, 0, &dense, err));
-    const enum moec_role role = config->tied_head ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
+    const enum moec_role role = config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
     const struct moec_dense_entry *head = moec_dense_entry_find(&dense, role, MOEC_LAYER_NONE);
     sizes->dense_bytes = dense.blob_bytes;
     sizes->dense_floor_bytes = moec_model_stream_floor(config, &dense);
@@ -101,7 +101,8 @@ uint64_t moec_work_plan_layer_bytes(const struct moec_checkpoint *checkpoint)
     const uint64_t dense =
         moec_checkpoint_weight_bytes(checkpoint) - moec_checkpoint_expert_bytes(checkpoint);
     const uint64_t n_moe = moec_config_moe_count(config);
-    const uint64_t vocabulary = (config->tied_head ? 1 : 2) * (uint64_t)config->n_vocab * config->n_embd * 2;
+    const uint64_t vocabulary =
+        (config->head.is_tied ? 1 : 2) * (uint64_t)config->n_vocab * config->n_embd * 2;
     /* Layers without experts are the smaller ones; an even share of the dense weights is what all have. */
     const uint64_t share = dense > vocabulary ? (dense - vocabulary) / config->n_layer : 0;
     return share + (n_moe > 0 ? moec_checkpoint_expert_bytes(checkpoint) / n_moe : 0);

@@ -159,7 +159,7 @@ static enum moec_status run(struct sweeping *sweeping, struct moec_error *err)
     enum moec_status status = MOEC_OK;
     const struct moec_layer_pairs_job *job = sweeping->job;
     const struct moec_config *config = sweeping->config;
-    const bool own = (config->own_norms || config->router_scales_input) && !job->of_experts;
+    const bool own = (config->mlp.own_norms || config->router.scales_input) && !job->of_experts;
     const uint32_t max_tokens = moec_sweep_max_tokens(&sweeping->windows);
     struct moec_sweep sweep = {0};
     struct moec_states hidden = {0};

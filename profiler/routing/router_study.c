@@ -156,7 +156,7 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
     const uint64_t n_score = (uint64_t)study->pool.n_threads * TILE_TOKENS;
     MOEC_TRY(moec_alloc_aligned((void **)&study->input, max_tokens, row_bytes, what, err));
     study->gate_input = study->input;
-    if (study->model->config.own_norms || study->model->config.router_scales_input)
+    if (study->model->config.mlp.own_norms || study->model->config.router.scales_input)
         MOEC_TRY(moec_alloc_aligned((void **)&study->own_gate_input, max_tokens, row_bytes, what, err));
     if (study->own_gate_input != NULL)
         study->gate_input = study->own_gate_input;
@@ -180,7 +180,7 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
     const uint64_t n_sample = n_token < MOEC_COSINE_TOKENS ? n_token : MOEC_COSINE_TOKENS;
     const uint64_t n_float =
         max_tokens *
-            ((config->own_norms || config->router_scales_input ? 2 : 1) * stride + config->top_k + 2) +
+            ((config->mlp.own_norms || config->router.scales_input ? 2 : 1) * stride + config->top_k + 2) +
         2 * n_token + n_sample * stride + moec_config_choices(config) * stride +
         n_thread * TILE_TOKENS * moec_lanes_padded(moec_config_choices(config));
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +

@@ -575,7 +575,7 @@ static void open_span(const struct sensitivity *job, uint32_t s, uint64_t row, s
 {
     const struct moec_baseline *baseline = &job->baseline;
     const uint64_t *rows = baseline->row_start + span->window;
-    const uint32_t n_row = (uint32_t)(rows[1] - rows[0]), limit = job->config->expert_capacity;
+    const uint32_t n_row = (uint32_t)(rows[1] - rows[0]), limit = job->config->router.expert_capacity;
     const bool begins_anew = (limit > 0 && n_row > limit) || moec_config_is_running(job->config);
     if (s < moec_config_moe_encoder_count(job->config)) {
         const uint64_t *sources = baseline->source_start + span->window;

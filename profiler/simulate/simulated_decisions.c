@@ -104,7 +104,7 @@ static enum moec_status allocate(struct work *work, uint64_t n, struct moec_erro
         MOEC_TRY(moec_alloc((void **)&to->is_low, n, sizeof *to->is_low, "decided answers", err));
     MOEC_TRY(moec_alloc((void **)&work->is_active, (uint64_t)to->n_form * to->n_expert, sizeof(bool),
                         "decided answers", err));
-    if (config->expert_capacity > 0)
+    if (config->router.expert_capacity > 0)
         MOEC_TRY(moec_alloc((void **)&work->counts, (uint64_t)to->n_layer * to->n_expert,
                             sizeof *work->counts, "decided answers", err));
     if (work->setup->route->precision.kind == MOEC_PRECISION_FATE)
@@ -336,7 +336,7 @@ static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, ui
                recorded->n_logit * sizeof(float));
     note_forms(work, &sequences, ordinal, a);
     moec_decide(&work->forward, recorded->moe_layers[ordinal], &sequences, &routing);
-    const bool has_passed = config->n_identity > 0 || config->expert_capacity > 0;
+    const bool has_passed = config->n_identity > 0 || config->router.expert_capacity > 0;
     for (uint64_t i = 0; i < (uint64_t)n_tok * recorded->top_k; i++) {
         const uint64_t c = answer->choices + i;
         const bool is_low = to->is_low != NULL && work->decider.is_low[i];

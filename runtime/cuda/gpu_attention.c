@@ -144,7 +144,7 @@ static enum moec_status send_growth(struct attention *attention, struct moec_err
     struct moec_gpu_backend *b = attention->b;
     const uint64_t n_bytes = attention->n_tok * sizeof(float);
     bool grows = false;
-    if (b->config->query_growth == 0)
+    if (b->config->position.query_growth == 0)
         return MOEC_OK;
     float *factors = moec_gpu_staging_take(&b->staging, n_bytes);
     const void *device = NULL;
@@ -269,7 +269,7 @@ static void project(const struct attention *attention)
         if (weights->v.rows == 0)
             b->kernels->norm(b->stream, &copy);
     }
-    if (b->config->n_bucket == 0)
+    if (b->config->position.n_bucket == 0)
         place(attention, q);
 }
 
@@ -327,12 +327,12 @@ static void project_latent(const struct attention *attention)
     moec_gpu_multiply(b, &weights->kv_down, NULL, n_tok, x, attention->keys, MOEC_CUDA_STORE);
     if (kind->q_latent_dim > 0) {
         moec_gpu_multiply(b, &weights->q_down, NULL, n_tok, x, latents, MOEC_CUDA_STORE);
-        norm_latent(attention, weights->q_down_norm, b->config->q_latent_scale, kind->q_latent_dim, latents);
+        norm_latent(attention, weights->q_down_norm, b->config->scale.q_latent, kind->q_latent_dim, latents);
         moec_gpu_pad(b, n_tok, kind->q_latent_dim, latents);
         x = latents;
     }
     moec_gpu_multiply(b, &weights->q, NULL, n_tok, x, queries, MOEC_CUDA_STORE);
-    norm_latent(attention, weights->kv_down_norm, b->config->latent_scale, kind->latent_dim, attention->keys);
+    norm_latent(attention, weights->kv_down_norm, b->config->scale.latent, kind->latent_dim, attention->keys);
     rotate(attention, moec_gpu_rows(queries.first + moec_layer_plain_dim(kind), queries.stride),
            kind->n_head);
     rotate(attention, attention->values, 1);
@@ -368,7 +368,7 @@ static void attend(const struct attention *attention)
     const struct moec_gpu_backend *b = attention->b;
     const struct moec_layer_kind *kind = attention->kind;
     const enum moec_stack stack = moec_config_stack(b->config, attention->layer);
-    const bool is_latent = kind->latent_dim > 0, has_bias = b->config->n_bucket > 0;
+    const bool is_latent = kind->latent_dim > 0, has_bias = b->config->position.n_bucket > 0;
     const float scale = kind->score_scale > 0 ? kind->score_scale : 1.0f / sqrtf((float)kind->head_dim);
     const bool is_biased = has_bias && !attention->is_cross;
     const struct moec_cuda_attention step = {
@@ -390,7 +390,7 @@ static void attend(const struct attention *attention)
         .sinks = attention->is_cross ? NULL : attention->weights->sinks,
         .position_bias = is_biased ? b->model->position_bias[stack] : NULL,
         .bias_width = is_biased ? (uint32_t)moec_position_bias_width(b->config, stack) : 0,
-        .bias_limit = b->config->max_distance,
+        .bias_limit = b->config->position.max_distance,
         .window = kind->window,
         .chunk = kind->chunk,
         .is_causal = !attention->is_cross && stack == MOEC_STACK_DECODER};

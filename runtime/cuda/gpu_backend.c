@@ -85,7 +85,7 @@ static enum moec_status backend_embed(struct moec_backend *self, const uint32_t 
     const struct moec_cuda_lookup step = {.matrix = moec_gpu_matrix(&b->model->embedding),
                                           .ids = ids,
                                           .n = n_tok,
-                                          .scale = b->config->embedding_scale,
+                                          .scale = b->config->scale.embedding,
                                           .out = moec_gpu_rows(hidden, b->stride)};
     b->kernels->lookup(b->stream, &step);
     moec_gpu_clear_late(b, n_tok, hidden);
@@ -108,17 +108,17 @@ static void norm_outputs(struct moec_gpu_backend *b, uint32_t n_tok, const float
 {
     const struct moec_config *config = b->config;
     const struct moec_cuda_rows normed = moec_gpu_rows(b->room.normed, b->stride);
-    if (config->projects_output) {
+    if (config->head.projects_output) {
         moec_gpu_multiply(b, &b->model->output_projection, b->model->output_projection_bias, n_tok,
                           moec_gpu_rows(hidden, b->stride), normed, MOEC_CUDA_SILU);
         moec_gpu_pad(b, n_tok, config->n_embd, normed);
     } else {
         moec_gpu_norm(b, b->model->final_norm, n_tok, hidden, b->room.normed);
     }
-    if (config->scaled_head)
+    if (config->head.is_scaled)
         scale_normed(b, n_tok, (float)(1 / sqrt((double)config->n_embd)));
-    if (config->logit_divisor != 0)
-        scale_normed(b, n_tok, 1.0f / config->logit_divisor);
+    if (config->scale.logit_divisor != 0)
+        scale_normed(b, n_tok, 1.0f / config->scale.logit_divisor);
 }
 
 /* Logits of a few rows, to room.logits. */
@@ -131,8 +131,9 @@ static void multiply_head(struct moec_gpu_backend *b, uint32_t first, uint32_t n
                                            .x_stride = b->stride,
                                            .bias = b->model->head_bias,
                                            .y = moec_gpu_rows(b->room.logits, b->config->n_vocab),
-                                           .sink = b->config->logit_cap > 0 ? MOEC_CUDA_CAP : MOEC_CUDA_STORE,
-                                           .cap = b->config->logit_cap,
+                                           .sink = b->config->scale.logit_cap > 0 ? MOEC_CUDA_CAP
+                                                                                  : MOEC_CUDA_STORE,
+                                           .cap = b->config->scale.logit_cap,
                                            .rounded = b->rounded};
     b->kernels->product(b->stream, &step);
 }

@@ -137,7 +137,7 @@ enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint3
     const struct moec_expert_request all = moec_expert_request_of(layer, 0);
     MOEC_TRY(run_one(b, &weights->dense, &all, b->room.normed, n_tok, err));
     moec_gpu_add_update(b, weights->mlp_post_norm, n_tok, b->room.shared, hidden);
-    if (b->config->joins_late) { /* what the experts of the layer before gave */
+    if (b->config->mlp.joins_late) { /* what the experts of the layer before gave */
         moec_gpu_add(b, n_tok, hidden + moec_forward_late(b->config), 0, hidden);
         moec_gpu_clear_late(b, n_tok, hidden);
     }
@@ -492,10 +492,10 @@ enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,
                                                .n_tok = sum->n_tok,
                                                .top_k = sum->top_k,
                                                .n = b->config->n_embd,
-                                               .scale = b->config->residual_scale,
+                                               .scale = b->config->scale.residual,
                                                .adds = true,
                                                .out = moec_gpu_rows(hidden, b->stride)};
-    if (b->config->joins_late)
+    if (b->config->mlp.joins_late)
         combine_late(b, &step, hidden);
     else if (has_norms)
         combine_normed(b, of_layer, &step, hidden);

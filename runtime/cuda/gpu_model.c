@@ -124,7 +124,8 @@ static enum moec_status take_all(struct walk *walk, struct moec_gpu_model *model
         MOEC_TRY(take_layer(walk, config, at, &model->layers[at]));
         MOEC_TRY(take_layer_biases(walk, &model->model->layers[at], &model->biases[at]));
     }
-    for (int stack = MOEC_STACK_ENCODER; config->n_bucket > 0 && stack <= MOEC_STACK_DECODER; stack++)
+    for (int stack = MOEC_STACK_ENCODER; config->position.n_bucket > 0 && stack <= MOEC_STACK_DECODER;
+         stack++)
         MOEC_TRY(take(walk,
                       moec_config_layer(config, 0)->n_head *
                           moec_position_bias_width(config, (enum moec_stack)stack),
@@ -260,7 +261,7 @@ static uint64_t bias_floats(const struct moec_config *config, const struct moec_
 {
     const uint64_t n_expert = kind->is_moe ? config->n_expert : 1,
                    n_ff = kind->is_moe ? config->n_ff_expert : kind->n_ff_dense;
-    const bool has_biases = kind->is_moe ? config->expert_bias : config->dense_bias;
+    const bool has_biases = kind->is_moe ? config->mlp.expert_bias : config->mlp.dense_bias;
     return has_biases ? n_expert * (2 * moec_lanes_padded(n_ff) + moec_lanes_padded(config->n_embd)) : 0;
 }
 
@@ -268,7 +269,7 @@ static uint64_t bias_floats(const struct moec_config *config, const struct moec_
 static uint64_t vector_floats(const struct moec_config *config, const struct moec_layer_kind *kind)
 {
     const uint64_t n_channel = moec_layer_is_running(kind) ? moec_layer_channels(kind) : 0;
-    const uint64_t n_norm = config->norms == MOEC_NORMS_AROUND ? 4 : 2, n_own = config->own_norms ? 4 : 0;
+    const uint64_t n_norm = config->norms == MOEC_NORMS_AROUND ? 4 : 2, n_own = config->mlp.own_norms ? 4 : 0;
     const uint64_t norms = n_norm * norm_floats(config) + (n_own + 3) * config->n_embd;
     const uint64_t running = n_channel == 0 ? 0
                                             : (kind->conv_size + (uint64_t)1) * moec_lanes_padded(n_channel) +

@@ -94,7 +94,7 @@ void moec_gpu_add_update(const struct moec_gpu_backend *b, const float *post_nor
 {
     if (post_norm != NULL)
         moec_gpu_norm(b, post_norm, n_tok, update, update);
-    moec_gpu_add(b, n_tok, update, b->config->residual_scale, hidden);
+    moec_gpu_add(b, n_tok, update, b->config->scale.residual, hidden);
 }
 
 void moec_gpu_clear_late(const struct moec_gpu_backend *b, uint32_t n_tok, float *hidden)
@@ -106,14 +106,14 @@ void moec_gpu_clear_late(const struct moec_gpu_backend *b, uint32_t n_tok, float
                                         .n_part = 1,
                                         .n = b->config->n_embd,
                                         .padded = (uint32_t)b->stride};
-    if (b->config->joins_late)
+    if (b->config->mlp.joins_late)
         b->kernels->norm(b->stream, &copy);
 }
 
 void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_matrix *o, const float *bias,
                           const float *post_norm, uint32_t n_tok, struct moec_cuda_rows x, float *hidden)
 {
-    const bool is_plain = post_norm == NULL && b->config->residual_scale == 0;
+    const bool is_plain = post_norm == NULL && b->config->scale.residual == 0;
     moec_gpu_pad(b, n_tok, o->columns, x);
     moec_gpu_multiply(b, o, bias, n_tok, x, moec_gpu_rows(is_plain ? hidden : b->room.normed, b->stride),
                       is_plain ? MOEC_CUDA_ADD : MOEC_CUDA_STORE);

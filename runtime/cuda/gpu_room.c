@@ -87,11 +87,11 @@ uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_toke
                              struct moec_gpu_room *room)
 {
     const uint64_t m = max_tokens, stride = moec_forward_stride(config);
-    const bool experts_read_other = config->own_norms || config->router_scales_input;
+    const bool experts_read_other = config->mlp.own_norms || config->router.scales_input;
     uint64_t used = 0;
     room->normed = carve(base, &used, m * stride);
     room->expert_input = experts_read_other ? carve(base, &used, m * stride) : room->normed;
-    room->shared_input = config->own_norms ? carve(base, &used, m * stride) : room->normed;
+    room->shared_input = config->mlp.own_norms ? carve(base, &used, m * stride) : room->normed;
     room->mixer = carve(base, &used, m * moec_gpu_mixer_stride(config));
     room->ranks = carve(base, &used, m * config->top_k * stride);
     room->shared = carve(base, &used, m * stride);

@@ -127,7 +127,7 @@ static struct moec_decision_header header_of(const struct moert_engine *engine)
                                           .n_layer = moec_config_moe_count(&config),
                                           .top_k = config.top_k};
     moec_config_choose_rope(&config, engine->rope_tokens);
-    header.rope_context = moec_config_rope_limit(&config) > 0 ? config.rope_context : 0;
+    header.rope_context = moec_config_rope_limit(&config) > 0 ? config.position.rope_context : 0;
     name_bundle(engine->bundle, header.bundle);
     write_precision(precision, header.precision, sizeof header.precision);
     (void)snprintf(header.arithmetic, sizeof header.arithmetic, "%s",

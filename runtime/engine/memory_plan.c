@@ -23,7 +23,7 @@ static uint64_t derived_bytes(const struct moec_config *config)
     const uint64_t extra = config->norms == MOEC_NORMS_AROUND ? 2 : 0;
     const uint64_t layer = sizeof(struct moec_layer) + MOEC_ROLE_COUNT * sizeof(struct moec_dense_entry);
     uint64_t floats = (norms - 2) * config->n_embd + moec_position_bias_floats(config);
-    floats += config->head_bias ? config->n_vocab + (uint64_t)MOEC_LANES : 0;
+    floats += config->head.bias ? config->n_vocab + (uint64_t)MOEC_LANES : 0;
     for (uint32_t at = 0; at < config->n_layer; at++) {
         const struct moec_layer_kind *kind = moec_config_layer(config, at);
         floats +=
@@ -31,10 +31,10 @@ static uint64_t derived_bytes(const struct moec_config *config)
             2 * (moec_layer_q_dim(kind) + 2 * moec_layer_kv_dim(kind)) +
             (uint64_t)(kind->conv_size + 2) * (moec_layer_channels(kind) + MOEC_LANES) +
             2 * moec_layer_value_dim(kind) + kind->q_latent_dim +
-            (config->own_norms ? 4 * (uint64_t)config->n_embd : 0) +
-            (config->own_norms ? config->n_expert : 0) +
+            (config->mlp.own_norms ? 4 * (uint64_t)config->n_embd : 0) +
+            (config->mlp.own_norms ? config->n_expert : 0) +
             (config->norms == MOEC_NORMS_AFTER && config->layer_norm ? 2 * (uint64_t)config->n_embd : 0) +
-            (config->router_bias + config->router_choice_bias) * (uint64_t)moec_config_choices(config) +
+            (config->router.bias + config->router.choice_bias) * (uint64_t)moec_config_choices(config) +
             (uint64_t)20 * MOEC_LANES;
     }
     for (uint32_t kind = 0; kind < config->n_kind; kind++)

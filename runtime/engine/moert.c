@@ -307,7 +307,7 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
             "sparsity, experts are always copied whole");
     if (options->device == NULL)
         return MOEC_OK;
-    if (options->cooperates && engine->bundle->config.router_scales_input)
+    if (options->cooperates && engine->bundle->config.router.scales_input)
         what = "--cooperate in a model whose router scales the experts' input";
     if (options->cooperates && is_bf16)
         what = "--cooperate in the arithmetic bf16, which the processor cannot run";
@@ -598,8 +598,8 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .n_moe_layer = moec_config_moe_count(config),
         .n_encoder_layer = config->n_encoder_layer,
         .n_moe_encoder_layer = moec_config_moe_encoder_count(config),
-        .decoder_start_id = config->decoder_start_id,
-        .pad_id = config->pad_id,
+        .decoder_start_id = config->ids.decoder_start,
+        .pad_id = config->ids.pad,
         .n_expert = config->n_expert,
         .top_k = config->top_k,
         .n_threads = (uint32_t)engine->n_threads,
@@ -634,7 +634,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .n_position = config->n_position,
         .kv_lent_bytes = moec_kv_lending_lent_bytes(lending),
         .rope_limit = moec_config_rope_limit(config),
-        .rope_context = engine->model->config.rope_context,
+        .rope_context = engine->model->config.position.rope_context,
         .device = engine->gpu != NULL ? engine->gpu->info.name : NULL,
         .vram_bytes = engine->gpu != NULL ? engine->gpu->plan.total_bytes : 0,
         .vram_pool_bytes = engine->gpu != NULL ? moec_engine_gpu_pool_bytes(engine->gpu) : 0,
@@ -798,8 +798,8 @@ const char *moert_engine_path(const struct moert_engine *engine)
 bool moert_token_is_end(const struct moert_engine *engine, uint32_t token)
 {
     const struct moec_config *config = &engine->bundle->config;
-    for (uint32_t i = 0; i < config->n_eos; i++)
-        if (config->eos_ids[i] == token)
+    for (uint32_t i = 0; i < config->ids.n_eos; i++)
+        if (config->ids.eos[i] == token)
             return true;
     return false;
 }

@@ -146,8 +146,8 @@ enum moec_status moec_generator_create(struct moec_session *session,
                                  .hooks = options->hooks,
                                  .n_context = moec_session_context(session)};
     g->rules = (struct moec_token_rules){.generation = &g->generation,
-                                         .eos_ids = config->eos_ids,
-                                         .n_eos = options->ignore_eos ? 0 : config->n_eos,
+                                         .eos_ids = config->ids.eos,
+                                         .n_eos = options->ignore_eos ? 0 : config->ids.n_eos,
                                          .n_vocab = config->n_vocab};
     MOEC_TRY_OUT(moec_alloc((void **)&g->rules.seen, seen_words(config), sizeof *g->rules.seen,
                             "tokens that a text has", err));
@@ -319,7 +319,7 @@ static enum moec_status begin_text(struct moec_generator *g, const uint32_t *pro
     const bool has_encoder = moec_config_is_encoder_decoder(g->config);
     g->n_prompt = has_encoder ? 1 : n_prompt;
     const uint32_t room = g->n_context - g->n_prompt + 1;
-    memcpy(g->prompt, has_encoder ? &g->config->decoder_start_id : prompt, g->n_prompt * sizeof *prompt);
+    memcpy(g->prompt, has_encoder ? &g->config->ids.decoder_start : prompt, g->n_prompt * sizeof *prompt);
     g->is_cut = n_tokens > room;
     g->n_tokens = g->is_cut ? room : n_tokens;
     g->rules.max_length = g->n_prompt + g->n_tokens;

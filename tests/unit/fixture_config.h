@@ -20,18 +20,18 @@ static inline struct moec_config sample(void)
                             .n_vocab = 99,
                             .n_position = 1000,
                             .rms_eps = 1e-6,
-                            .tied_head = true,
+                            .head.is_tied = true,
                             .n_expert = 9,
                             .top_k = 3,
                             .n_ff_expert = 20,
                             .n_ff_shared = 30,
-                            .shared_gate = true,
+                            .mlp.shared_gate = true,
                             .n_kind = 2,
                             .kinds = {KIND(.is_moe = true), KIND(.n_ff_dense = 40)},
                             .layer_kind = {0, 1, 0, 0, 1},
                             .expert_dtype = MOEC_DTYPE_BF16,
-                            .n_eos = 2,
-                            .eos_ids = {98, 5}};
+                            .ids.n_eos = 2,
+                            .ids.eos = {98, 5}};
     return c;
 }
 
@@ -48,18 +48,18 @@ static inline struct moec_config two_stacks(void)
         kind->clip_qkv = 0;
         kind->qkv_bias = false;
     }
-    c.scaled_head = true;
-    c.n_bucket = 8;
-    c.max_distance = 20;
+    c.head.is_scaled = true;
+    c.position.n_bucket = 8;
+    c.position.max_distance = 20;
     c.top_k = 1;
     c.n_ff_shared = 0;
-    c.shared_gate = false;
-    c.activation = MOEC_ACTIVATION_GELU_TANH;
-    c.plain_mlp = true;
-    c.router_bias = true;
-    c.expert_capacity = 33;
-    c.decoder_start_id = 98;
-    c.pad_id = 97;
+    c.mlp.shared_gate = false;
+    c.mlp.activation = MOEC_ACTIVATION_GELU_TANH;
+    c.mlp.plain = true;
+    c.router.bias = true;
+    c.router.expert_capacity = 33;
+    c.ids.decoder_start = 98;
+    c.ids.pad = 97;
     return c;
 }
 
@@ -105,8 +105,8 @@ static inline struct moec_config parts_alone(void)
     c.kinds[3] = (struct moec_layer_kind)KIND(.no_mlp = true);
     c.n_kind = 4;
     memcpy(c.layer_kind, (uint8_t[]){0, 1, 2, 3, 1}, 5);
-    c.activation = MOEC_ACTIVATION_RELU_SQUARED;
-    c.plain_mlp = true;
+    c.mlp.activation = MOEC_ACTIVATION_RELU_SQUARED;
+    c.mlp.plain = true;
     return c;
 }
 

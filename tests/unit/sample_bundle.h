@@ -171,8 +171,8 @@ TEMPORARY_UNUSED static void sample_make(struct sample *s, uint32_t n_expert, ui
                   {.n_head = 2, .n_kv_head = 1, .head_dim = 4, .rope_theta = 10000, .n_ff_dense = n_ff}},
         .layer_kind = {0, 1, 0},
         .expert_dtype = MOEC_DTYPE_BF16,
-        .n_eos = 1,
-        .eos_ids = {2}};
+        .ids.n_eos = 1,
+        .ids.eos = {2}};
     for (size_t i = 0; i < sizeof widths; i++)
         assert_status(moec_codec_for_bits(widths[i],
                                           i % 2 == 0 ? MOEC_SCHEME_SYMMETRIC : MOEC_SCHEME_ASYMMETRIC, 0,

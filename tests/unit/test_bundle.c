@@ -256,7 +256,7 @@ static void test_bundle__small_experts_stand_closer(void **state)
     assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
     config.n_ff_expert = 265;
     assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_ALIGNMENT);
-    config.plain_mlp = true; /* two matrices */
+    config.mlp.plain = true; /* two matrices */
     assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
 }
 

@@ -36,8 +36,8 @@ static void test_checkpoint__configs(void **state)
     assert_int_equal(c->n_position, 256);
     assert_int_equal(c->kinds[0].window, 0);
     assert_true(c->kinds[0].rope_theta == 10000.0 && c->rms_eps == 1e-6 && c->kinds[0].clip_qkv == 0);
-    assert_true(c->kinds[0].qkv_bias && !c->kinds[0].qk_norm && !c->tied_head && c->shared_gate &&
-                !c->norm_topk_prob);
+    assert_true(c->kinds[0].qkv_bias && !c->kinds[0].qk_norm && !c->head.is_tied && c->mlp.shared_gate &&
+                !c->router.norm_topk_prob);
     assert_int_equal(c->n_expert, 6);
     assert_int_equal(c->top_k, 3);
     assert_int_equal(c->n_ff_expert, 11);
@@ -45,23 +45,23 @@ static void test_checkpoint__configs(void **state)
     assert_int_equal(c->kinds[1].n_ff_dense, 28);
     assert_layers(c, "1011");
     assert_int_equal(c->expert_dtype, MOEC_DTYPE_BF16);
-    assert_int_equal(c->n_eos, 2); /* generation_config.json's list, not config.json's 130 */
-    assert_int_equal(c->eos_ids[0], 130);
-    assert_int_equal(c->eos_ids[1], 128);
+    assert_int_equal(c->ids.n_eos, 2); /* generation_config.json's list, not config.json's 130 */
+    assert_int_equal(c->ids.eos[0], 130);
+    assert_int_equal(c->ids.eos[1], 128);
     assert_int_equal(moec_checkpoint_expert_bytes(ck), 3 * 6 * 3 * 11 * 32 * 2);
     assert_true(moec_checkpoint_weight_bytes(ck) > moec_checkpoint_expert_bytes(ck));
     moec_checkpoint_close(ck);
 
     ck = open_good(FAMILIES "qwen2_moe-tied");
     c = moec_checkpoint_config(ck);
-    assert_true(c->tied_head && c->norm_topk_prob && c->kinds[0].rope_theta == 1e6);
+    assert_true(c->head.is_tied && c->router.norm_topk_prob && c->kinds[0].rope_theta == 1e6);
     assert_layers(c, "0101");
     assert_int_equal(c->expert_dtype, MOEC_DTYPE_F16);
     moec_checkpoint_close(ck);
 
     ck = open_good(FAMILIES "olmoe");
     c = moec_checkpoint_config(ck);
-    assert_true(c->kinds[0].qk_norm && !c->kinds[0].qkv_bias && c->norm_topk_prob &&
+    assert_true(c->kinds[0].qk_norm && !c->kinds[0].qkv_bias && c->router.norm_topk_prob &&
                 c->kinds[0].clip_qkv == 1.5f && c->rms_eps == 1e-5);
     assert_int_equal(c->n_ff_shared, 0);
     assert_int_equal(c->n_kind, 1);
@@ -70,9 +70,9 @@ static void test_checkpoint__configs(void **state)
 
     ck = open_good(FAMILIES "olmoe-b"); /* no generation_config.json */
     c = moec_checkpoint_config(ck);
-    assert_int_equal(c->n_eos, 1);
-    assert_int_equal(c->eos_ids[0], 112);
-    assert_false(c->norm_topk_prob);
+    assert_int_equal(c->ids.n_eos, 1);
+    assert_int_equal(c->ids.eos[0], 112);
+    assert_false(c->router.norm_topk_prob);
     moec_checkpoint_close(ck);
 
     ck = open_good(FAMILIES "mixtral-window");
@@ -80,7 +80,7 @@ static void test_checkpoint__configs(void **state)
     assert_int_equal(c->kinds[0].window, 11);
     assert_int_equal(c->kinds[0].head_dim, 12);
     assert_int_equal(c->n_expert, 4);
-    assert_true(c->norm_topk_prob);
+    assert_true(c->router.norm_topk_prob);
     moec_checkpoint_close(ck);
     moec_checkpoint_close(NULL);
 }

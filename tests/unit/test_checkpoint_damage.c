@@ -66,7 +66,7 @@ static void test_checkpoint_damage__a_head_beside_a_tied_one(void **state)
     temporary_copy(FAMILIES "qwen3_moe", folder);
     patch(folder, "config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
     struct moec_checkpoint *ck = open_good(folder), *plain = open_good(FAMILIES "qwen3_moe");
-    assert_false(moec_checkpoint_config(ck)->tied_head);
+    assert_false(moec_checkpoint_config(ck)->head.is_tied);
     assert_int_equal(moec_checkpoint_weight_bytes(ck), moec_checkpoint_weight_bytes(plain));
     assert_ok(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), err);
     assert_true(moec_dense_find(&dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &head));
@@ -75,7 +75,7 @@ static void test_checkpoint_damage__a_head_beside_a_tied_one(void **state)
     moec_checkpoint_close(ck);
     copy_tensor(folder, "model.embed_tokens.weight", "lm_head.weight");
     ck = open_good(folder);
-    assert_true(moec_checkpoint_config(ck)->tied_head);
+    assert_true(moec_checkpoint_config(ck)->head.is_tied);
     moec_checkpoint_close(ck);
     temporary_remove(folder);
 }
@@ -650,9 +650,9 @@ static void test_checkpoint_damage__tokenizer_and_generation_config(void **state
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         temporary_write(folder, "generation_config.json", cases[i].text, strlen(cases[i].text));
         ck = open_good(folder);
-        assert_int_equal(moec_checkpoint_config(ck)->n_eos, cases[i].n_eos);
+        assert_int_equal(moec_checkpoint_config(ck)->ids.n_eos, cases[i].n_eos);
         if (cases[i].n_eos > 0)
-            assert_int_equal(moec_checkpoint_config(ck)->eos_ids[0], cases[i].first);
+            assert_int_equal(moec_checkpoint_config(ck)->ids.eos[0], cases[i].first);
         moec_checkpoint_close(ck);
     }
     /* Settings of generation: config.json's count where no other file speaks, or where that was made of it.

@@ -66,7 +66,7 @@ static void check_expert(const struct moec_bundle *bundle, const struct moec_che
     moec_record_bind(&layout, record, &mlp);
     float *gate = moec_mlp_has_gate(&mlp) ? decode_matrix(&mlp.gate) : NULL;
     float *up = decode_matrix(&mlp.up), *down = decode_matrix(&mlp.down);
-    assert_int_equal(gate == NULL, bundle->config.plain_mlp);
+    assert_int_equal(gate == NULL, bundle->config.mlp.plain);
     if (gate != NULL)
         assert_memory_equal(ours[0], gate, n * sizeof *gate);
     assert_memory_equal(ours[1], up, n * sizeof *up);

@@ -12,13 +12,13 @@ static void test_config__section_of_two_stacks(void **state)
     assert_int_equal(bytes[0], 2);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     assert_int_equal(back.n_encoder_layer, 2);
-    assert_int_equal(back.n_bucket, 8);
-    assert_int_equal(back.max_distance, 20);
-    assert_int_equal(back.expert_capacity, 33);
-    assert_int_equal(back.decoder_start_id, 98);
-    assert_int_equal(back.pad_id, 97);
-    assert_int_equal(back.activation, MOEC_ACTIVATION_GELU_TANH);
-    assert_true(back.plain_mlp && back.router_bias && back.scaled_head);
+    assert_int_equal(back.position.n_bucket, 8);
+    assert_int_equal(back.position.max_distance, 20);
+    assert_int_equal(back.router.expert_capacity, 33);
+    assert_int_equal(back.ids.decoder_start, 98);
+    assert_int_equal(back.ids.pad, 97);
+    assert_int_equal(back.mlp.activation, MOEC_ACTIVATION_GELU_TANH);
+    assert_true(back.mlp.plain && back.router.bias && back.head.is_scaled);
     /* MoE layers 0 | 2 3: ordinals 0 | 1 2 */
     assert_int_equal(moec_config_moe_encoder_count(&back), 1);
     struct moec_moe_range range = moec_config_moe_range(&back, 2);
@@ -44,20 +44,27 @@ static void test_config__section_round_trip(void **state)
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     assert_string_equal(back.family, c.family);
     const uint32_t *const fields[][2] = {
-        {&c.n_layer, &back.n_layer}, {&c.n_embd, &back.n_embd},           {&c.n_kind, &back.n_kind},
-        {&c.n_vocab, &back.n_vocab}, {&c.n_position, &back.n_position},   {&c.n_expert, &back.n_expert},
-        {&c.top_k, &back.top_k},     {&c.n_ff_expert, &back.n_ff_expert}, {&c.n_ff_shared, &back.n_ff_shared},
-        {&c.n_eos, &back.n_eos},
+        {&c.n_layer, &back.n_layer},
+        {&c.n_embd, &back.n_embd},
+        {&c.n_kind, &back.n_kind},
+        {&c.n_vocab, &back.n_vocab},
+        {&c.n_position, &back.n_position},
+        {&c.n_expert, &back.n_expert},
+        {&c.top_k, &back.top_k},
+        {&c.n_ff_expert, &back.n_ff_expert},
+        {&c.n_ff_shared, &back.n_ff_shared},
+        {&c.ids.n_eos, &back.ids.n_eos},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         assert_int_equal(*fields[i][0], *fields[i][1]);
     for (uint32_t i = 0; i < c.n_kind; i++)
         assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
-    assert_true(back.rms_eps == c.rms_eps && back.tied_head && back.shared_gate && !back.norm_topk_prob);
+    assert_true(back.rms_eps == c.rms_eps && back.head.is_tied && back.mlp.shared_gate &&
+                !back.router.norm_topk_prob);
     assert_int_equal(back.expert_dtype, MOEC_DTYPE_BF16);
     assert_memory_equal(back.layer_kind, c.layer_kind, sizeof c.layer_kind);
-    assert_int_equal(back.eos_ids[0], 98);
-    assert_int_equal(back.eos_ids[1], 5);
+    assert_int_equal(back.ids.eos[0], 98);
+    assert_int_equal(back.ids.eos[1], 5);
     uint8_t *again = NULL;
     size_t n_again = 0;
     assert_status(moec_config_encode(&back, &again, &n_again, &err), MOEC_OK, err);
@@ -156,10 +163,10 @@ static void test_config__section_of_dense_sizes(void **state)
 static struct moec_config sigmoid_router(void)
 {
     struct moec_config c = sample();
-    c.router_kind = MOEC_ROUTER_SIGMOID;
-    c.router_choice_bias = true;
-    c.norm_topk_prob = true;
-    c.router_scale = 2.5f;
+    c.router.kind = MOEC_ROUTER_SIGMOID;
+    c.router.choice_bias = true;
+    c.router.norm_topk_prob = true;
+    c.router.scale = 2.5f;
     return c;
 }
 
@@ -177,8 +184,8 @@ static void test_config__section_of_routers(void **state)
     assert_memory_equal(bytes + block, ((uint8_t[]){16, 0, 0, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0x20, 0x40}),
                         16);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
-    assert_int_equal(back.router_kind, MOEC_ROUTER_SIGMOID);
-    assert_true(back.router_choice_bias && back.norm_topk_prob && back.router_scale == 2.5f);
+    assert_int_equal(back.router.kind, MOEC_ROUTER_SIGMOID);
+    assert_true(back.router.choice_bias && back.router.norm_topk_prob && back.router.scale == 2.5f);
 
     const struct damage damages[] = {
         {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes for the router, expected 8"},
@@ -276,7 +283,7 @@ static void test_config__section_of_layers_of_one_part(void **state)
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     for (uint32_t layer = 0; layer < c.n_layer; layer++)
         assert_true(moec_layer_same(moec_config_layer(&back, layer), moec_config_layer(&c, layer)));
-    assert_true(moec_config_attention(&back) == &back.kinds[3] && back.activation == c.activation);
+    assert_true(moec_config_attention(&back) == &back.kinds[3] && back.mlp.activation == c.mlp.activation);
 
     const struct damage damages[] = {
         {steps + 4, 8, MOEC_ERR_FORMAT, "8 bytes for minimum time steps, expected 12"},
@@ -334,15 +341,15 @@ static void test_config__section_of_routing_by_token(void **state)
         assert_true(moec_config_add_layer(&c, &kind));
     }
     assert_int_equal(c.n_kind, 2);
-    c.router_kind = MOEC_ROUTER_ROOT_SOFTPLUS;
-    c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
+    c.router.kind = MOEC_ROUTER_ROOT_SOFTPLUS;
+    c.mlp.activation = MOEC_ACTIVATION_CLAMPED_SILU;
     assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
     const size_t block = n - 8 - 3;
     assert_memory_equal(bytes + block, ((uint8_t[]){20, 0, 0, 0, 3, 0, 0, 0, 1, 0, 1}), 11);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     assert_true(moec_config_routes_by_token(&back) && moec_config_layer(&back, 2)->routes_by_token &&
-                !moec_config_layer(&back, 1)->routes_by_token && back.activation == c.activation &&
-                back.router_kind == c.router_kind);
+                !moec_config_layer(&back, 1)->routes_by_token && back.mlp.activation == c.mlp.activation &&
+                back.router.kind == c.router.kind);
     const struct damage damages[] = {
         {block + 4, 2, MOEC_ERR_FORMAT, "2 bytes for routing by token, expected 3"},
         {block + 9, 2, MOEC_ERR_FORMAT, "2 for routing by token in layer 1, expected 0 or 1"},
@@ -358,14 +365,14 @@ static void test_config__section_of_experts(void **state)
     struct moec_error err = {0};
     uint8_t *bytes = NULL;
     size_t n = 0;
-    c.expert_bias = true;
-    c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
+    c.mlp.expert_bias = true;
+    c.mlp.activation = MOEC_ACTIVATION_CLAMPED_GLU;
     assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
     const size_t block = 112 + 4 * 2 + 5 + 28;
     assert_int_equal(n, block + 8 + 4);
     assert_memory_equal(bytes + block, ((uint8_t[]){18, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0}), 12);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
-    assert_true(back.expert_bias && back.activation == MOEC_ACTIVATION_CLAMPED_GLU);
+    assert_true(back.mlp.expert_bias && back.mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU);
     const struct damage damages[] = {
         {block + 4, 3, MOEC_ERR_FORMAT, "3 bytes for expert options, expected 4"},
         {block + 8, 0, MOEC_ERR_FORMAT, "0 as the flag of expert biases, then 0, 0 and 0"},
@@ -382,8 +389,8 @@ static struct moec_config own_norms(void)
 {
     struct moec_config c = sample();
     c.norms = MOEC_NORMS_AROUND;
-    c.own_norms = c.layer_scale = true;
-    c.logit_cap = 30;
+    c.mlp.own_norms = c.scale.has_layer = true;
+    c.scale.logit_cap = 30;
     c.n_ff_shared = 20;
     for (uint32_t i = 0; i < c.n_kind; i++) {
         c.kinds[i].v_norm = true;
@@ -411,7 +418,7 @@ static void test_config__section_of_own_norms(void **state)
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     for (uint32_t i = 0; i < c.n_kind; i++)
         assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
-    assert_true(back.own_norms && back.layer_scale && back.logit_cap == 30);
+    assert_true(back.mlp.own_norms && back.scale.has_layer && back.scale.logit_cap == 30);
 
     const struct damage damages[] = {
         {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the mixer of attention kind 0"},
@@ -435,16 +442,16 @@ static struct moec_config long_rope(void)
         c.kinds[i].rope_scaling = (struct moec_rope_scaling){
             .kind = MOEC_ROPE_LONG, .factor = 1, .attention_factor = 1.25, .original_positions = 250};
     }
-    c.n_rope_factor = 2;
-    c.rope_factors[0][0] = c.rope_factors[0][1] = 1;
-    c.rope_factors[1][0] = 2;
-    c.rope_factors[1][1] = 3.5f;
-    c.rope_long_attention = 1.5;
-    c.router_kind = MOEC_ROUTER_SPARSEMIXER;
-    c.norm_topk_prob = false;
-    c.router_jitter = 0.5f;
-    c.layer_norm = c.head_bias = true;
-    c.query_growth = 0.25f;
+    c.position.n_rope_factor = 2;
+    c.position.rope_factors[0][0] = c.position.rope_factors[0][1] = 1;
+    c.position.rope_factors[1][0] = 2;
+    c.position.rope_factors[1][1] = 3.5f;
+    c.position.rope_long_attention = 1.5;
+    c.router.kind = MOEC_ROUTER_SPARSEMIXER;
+    c.router.norm_topk_prob = false;
+    c.router.jitter = 0.5f;
+    c.layer_norm = c.head.bias = true;
+    c.position.query_growth = 0.25f;
     return c;
 }
 
@@ -457,12 +464,12 @@ static void test_config__section_of_identity_experts(void **state)
     uint8_t *bytes = NULL;
     size_t n = 0;
     c.n_identity = 5;
-    c.q_latent_scale = 1.5f;
-    c.latent_scale = 2;
+    c.scale.q_latent = 1.5f;
+    c.scale.latent = 2;
     assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
-    assert_true(back.n_identity == 5 && !back.joins_late && back.q_latent_scale == 1.5f &&
-                back.latent_scale == 2);
+    assert_true(back.n_identity == 5 && !back.mlp.joins_late && back.scale.q_latent == 1.5f &&
+                back.scale.latent == 2);
     assert_int_equal(moec_config_choices(&back), back.n_expert + 5);
     /* The block's payload follows its header: tag 22, 16 bytes. */
     static const uint8_t header[] = {22, 0, 0, 0, 16, 0, 0, 0};
@@ -490,13 +497,14 @@ static void test_config__section_of_chunks(void **state)
             .kind = MOEC_ROPE_LLAMA3, .factor = 8, .beta_fast = 4, .beta_slow = 1, .original_positions = 50};
     }
     c.top_k = 1;
-    c.router_kind = MOEC_ROUTER_SIGMOID_CHOSEN;
-    c.router_scales_input = true;
-    c.query_growth = 0.5f;
-    c.growth_positions = 13;
+    c.router.kind = MOEC_ROUTER_SIGMOID_CHOSEN;
+    c.router.scales_input = true;
+    c.position.query_growth = 0.5f;
+    c.position.growth_positions = 13;
     assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
-    assert_true(back.router_scales_input && back.growth_positions == 13 && back.query_growth == 0.5f);
+    assert_true(back.router.scales_input && back.position.growth_positions == 13 &&
+                back.position.query_growth == 0.5f);
     for (uint32_t layer = 0; layer < c.n_layer; layer++)
         assert_true(moec_layer_same(moec_config_layer(&back, layer), moec_config_layer(&c, layer)));
 
@@ -520,20 +528,21 @@ static void test_config__section_of_learned_positions(void **state)
     uint8_t *bytes = NULL;
     size_t n = 0;
     c.n_ff_shared = 0;
-    c.shared_gate = false;
+    c.mlp.shared_gate = false;
     c.top_k = 1;
-    c.expert_capacity = 4;
+    c.router.expert_capacity = 4;
     c.norms = MOEC_NORMS_AFTER;
-    c.layer_norm = c.projects_output = c.has_bypass = c.full_keeps_input = true;
-    c.plain_mlp = c.dense_bias = c.dense_silu = true;
+    c.layer_norm = c.head.projects_output = c.mlp.has_bypass = c.router.full_keeps_input = true;
+    c.mlp.plain = c.mlp.dense_bias = c.mlp.dense_silu = true;
     for (uint32_t i = 0; i < c.n_kind; i++) {
         c.kinds[i].rope_theta = 0;
         c.kinds[i].adds_positions = !c.kinds[i].is_moe;
     }
     assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
-    assert_true(back.layer_norm && back.projects_output && back.has_bypass && back.full_keeps_input &&
-                back.dense_bias && back.dense_silu && back.expert_capacity == 4);
+    assert_true(back.layer_norm && back.head.projects_output && back.mlp.has_bypass &&
+                back.router.full_keeps_input && back.mlp.dense_bias && back.mlp.dense_silu &&
+                back.router.expert_capacity == 4);
     for (uint32_t layer = 0; layer < c.n_layer; layer++)
         assert_int_equal(moec_config_layer(&back, layer)->adds_positions, !moec_config_is_moe(&c, layer));
 
@@ -559,11 +568,11 @@ static void test_config__section_of_long_rope(void **state)
     uint8_t *bytes = NULL;
     size_t n = 0;
     moec_config_choose_rope(&c, 250);
-    assert_int_equal(c.rope_context, 0);
+    assert_int_equal(c.position.rope_context, 0);
     moec_config_choose_rope(&c, c.n_position);
-    assert_int_equal(c.rope_context, 251);
+    assert_int_equal(c.position.rope_context, 251);
     moec_config_choose_rope(&c, 20); /* a choice for longer texts stays */
-    assert_int_equal(c.rope_context, 251);
+    assert_int_equal(c.position.rope_context, 251);
     assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
     const size_t jitter = n - 12 - 12, router = jitter - 16, growth = router - 12, rope = growth - 24 - 4 * 4;
     assert_memory_equal(bytes + rope, ((uint8_t[]){10, 0, 0, 0, 32, 0, 0, 0, 251,  0,    0, 0, 2,    0,
@@ -574,10 +583,10 @@ static void test_config__section_of_long_rope(void **state)
     assert_memory_equal(bytes + jitter, ((uint8_t[]){19, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0x3f, 34}), 13);
     assert_memory_equal(bytes + jitter + 12, ((uint8_t[]){34, 0, 0, 0, 4, 0, 0, 0, 1, 1, 0, 0}), 12);
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
-    assert_memory_equal(back.rope_factors, c.rope_factors, sizeof c.rope_factors);
-    assert_true(back.rope_context == 251 && back.n_rope_factor == 2 && back.rope_long_attention == 1.5 &&
-                back.router_jitter == 0.5f && back.query_growth == 0.25f && back.layer_norm &&
-                back.head_bias);
+    assert_memory_equal(back.position.rope_factors, c.position.rope_factors, sizeof c.position.rope_factors);
+    assert_true(back.position.rope_context == 251 && back.position.n_rope_factor == 2 &&
+                back.position.rope_long_attention == 1.5 && back.router.jitter == 0.5f &&
+                back.position.query_growth == 0.25f && back.layer_norm && back.head.bias);
 
     const struct damage damages[] = {
         {rope + 4, 12, MOEC_ERR_FORMAT, "12 bytes for factors of RoPE, expected at least 16"},
@@ -619,13 +628,13 @@ static struct moec_config forms(void)
                                                         .original_positions = 250};
     }
     c.kinds[1].has_gate = true; /* a second kind of attention */
-    c.n_group = 3;
-    c.n_top_group = 2;
-    c.group_score = MOEC_GROUP_BEST_TWO;
+    c.router.n_group = 3;
+    c.router.n_top_group = 2;
+    c.router.group_score = MOEC_GROUP_BEST_TWO;
     c.norms = MOEC_NORMS_AROUND;
-    c.embedding_scale = 3;
-    c.residual_scale = 0.5f;
-    c.logit_divisor = 8;
+    c.scale.embedding = 3;
+    c.scale.residual = 0.5f;
+    c.scale.logit_divisor = 8;
     return c;
 }
 
@@ -647,9 +656,10 @@ static void test_config__section_of_forms(void **state)
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     for (uint32_t i = 0; i < c.n_kind; i++)
         assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
-    assert_true(back.n_group == 3 && back.n_top_group == 2 && back.group_score == MOEC_GROUP_BEST_TWO);
-    assert_true(back.norms == MOEC_NORMS_AROUND && back.embedding_scale == 3 && back.residual_scale == 0.5f &&
-                back.logit_divisor == 8);
+    assert_true(back.router.n_group == 3 && back.router.n_top_group == 2 &&
+                back.router.group_score == MOEC_GROUP_BEST_TWO);
+    assert_true(back.norms == MOEC_NORMS_AROUND && back.scale.embedding == 3 && back.scale.residual == 0.5f &&
+                back.scale.logit_divisor == 8);
 
     const struct damage damages[] = {
         {form + 4, 52, MOEC_ERR_FORMAT, "52 bytes for attention options, expected 104"},

@@ -42,38 +42,39 @@ static void test_config_check__check_refuses(void **state)
     struct moec_error err = {0};
     struct moec_config good = sample();
     assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
-    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 6");
-    REFUSED(c.router_jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
+    REFUSED(c.router.kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 6");
+    REFUSED(c.router.jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
     REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
-    REFUSED((c.projects_output = true, c.logit_divisor = 2), MOEC_ERR_FORMAT,
+    REFUSED((c.head.projects_output = true, c.scale.logit_divisor = 2), MOEC_ERR_FORMAT,
             "projects the last hidden state");
-    REFUSED((c.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
+    REFUSED((c.mlp.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
             "expert bypass together with a shared");
-    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT,
+    REFUSED(c.router.scales_input = true, MOEC_ERR_FORMAT,
             "scales expert inputs; moec supports that only with top-k 1");
     REFUSED((c.kinds[0].window = 4, c.kinds[0].chunk = 3), MOEC_ERR_LIMIT,
             "attention chunk 3, expected 0..0");
-    REFUSED(c.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");
+    REFUSED(c.position.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");
     REFUSED((c.kinds[0].rope_scaling = (struct moec_rope_scaling){.kind = MOEC_ROPE_LLAMA3,
                                                                   .factor = 2,
                                                                   .beta_fast = 1,
                                                                   .beta_slow = 2,
                                                                   .original_positions = 9}),
             MOEC_ERR_FORMAT, "expected the high one to be at least the low one");
-    REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "activation: these two are supported only without gates");
-    REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "but gives no capacity");
+    REFUSED(c.mlp.dense_bias = true, MOEC_ERR_FORMAT,
+            "activation: these two are supported only without gates");
+    REFUSED(c.router.full_keeps_input = true, MOEC_ERR_FORMAT, "but gives no capacity");
     REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "identity experts 4096");
-    REFUSED((c.n_identity = 2, c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = false),
+    REFUSED((c.n_identity = 2, c.router.kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.router.norm_topk_prob = false),
             MOEC_ERR_FORMAT, "need a softmax or sigmoid router");
-    REFUSED((c.joins_late = true, c.norms = MOEC_NORMS_AFTER), MOEC_ERR_FORMAT, "one layer later");
-    REFUSED(c.latent_scale = -1, MOEC_ERR_FORMAT, "the scale of latents");
-    REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
-    REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "text length for RoPE angles 5");
-    REFUSED(c.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
-    REFUSED(c.router_scale = NAN, MOEC_ERR_FORMAT, "nan as the scale");
-    REFUSED(c.router_scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
-    REFUSED(c.router_scale = -0.0f, MOEC_ERR_FORMAT, "-0 as the scale");
-    REFUSED((c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = true), MOEC_ERR_FORMAT,
+    REFUSED((c.mlp.joins_late = true, c.norms = MOEC_NORMS_AFTER), MOEC_ERR_FORMAT, "one layer later");
+    REFUSED(c.scale.latent = -1, MOEC_ERR_FORMAT, "the scale of latents");
+    REFUSED(c.position.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
+    REFUSED(c.position.rope_context = 5, MOEC_ERR_LIMIT, "text length for RoPE angles 5");
+    REFUSED(c.position.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
+    REFUSED(c.router.scale = NAN, MOEC_ERR_FORMAT, "nan as the scale");
+    REFUSED(c.router.scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
+    REFUSED(c.router.scale = -0.0f, MOEC_ERR_FORMAT, "-0 as the scale");
+    REFUSED((c.router.kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.router.norm_topk_prob = true), MOEC_ERR_FORMAT,
             "divides router weights by their sum");
     REFUSED(c.n_layer = 0, MOEC_ERR_LIMIT, "layers 0, expected 1..1024");
     REFUSED(c.n_layer = 1025, MOEC_ERR_LIMIT, "layers 1025");
@@ -86,9 +87,9 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c.kinds[0].head_dim = 7, MOEC_ERR_FORMAT, "even");
     REFUSED(c.n_encoder_layer = 2, MOEC_ERR_FORMAT, "2 encoder layers and 0 buckets");
     REFUSED(c.n_encoder_layer = 5, MOEC_ERR_LIMIT, "expected 0..4");
-    REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE (theta");
-    REFUSED(c.max_distance = 20, MOEC_ERR_FORMAT, "has no buckets for them, expected 0");
-    REFUSED(c.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
+    REFUSED(c.position.n_bucket = 8; c.position.max_distance = 20, MOEC_ERR_FORMAT, "RoPE (theta");
+    REFUSED(c.position.max_distance = 20, MOEC_ERR_FORMAT, "has no buckets for them, expected 0");
+    REFUSED(c.router.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
     REFUSED(c.kinds[0].q_latent_dim = 5, MOEC_ERR_LIMIT, "latent of queries 5, expected 0..0");
     REFUSED(c = latent(); c.kinds[0].n_head = 4;
             c.kinds[0].n_kv_head = 2, MOEC_ERR_LIMIT, "key/value heads with a latent 2");
@@ -97,22 +98,22 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c = latent();
             c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "latent attention (MLA) together with");
     REFUSED(c = latent(); c.kinds[0].n_head = c.kinds[0].latent_dim = 1u << 19, MOEC_ERR_LIMIT, "heads x ");
-    REFUSED(c.activation = 6, MOEC_ERR_LIMIT, "activation 6");
-    REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
-            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
+    REFUSED(c.mlp.activation = 6, MOEC_ERR_LIMIT, "activation 6");
+    REFUSED(c.mlp.activation = MOEC_ACTIVATION_CLAMPED_SILU;
+            c.mlp.plain = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
     REFUSED(c = two_stacks();
             c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token id but has");
-    REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
-            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
-    REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "settings that moec supports only");
+    REFUSED(c.mlp.activation = MOEC_ACTIVATION_CLAMPED_GLU;
+            c.mlp.plain = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
+    REFUSED(c = two_stacks(); c.mlp.expert_bias = true, MOEC_ERR_FORMAT, "settings that moec supports only");
     REFUSED(c = two_stacks(); c.top_k = 2, MOEC_ERR_LIMIT, "expected 1..1");
-    REFUSED(c = two_stacks(); c.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
-    REFUSED(c = two_stacks(); c.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");
+    REFUSED(c = two_stacks(); c.position.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
+    REFUSED(c = two_stacks(); c.position.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");
     REFUSED(c = two_stacks(); c.kinds[0].qk_norm = c.kinds[1].qk_norm = true, MOEC_ERR_FORMAT, "norms of q");
-    REFUSED(c = two_stacks(); c.decoder_start_id = 99, MOEC_ERR_LIMIT, "decoder start id");
-    REFUSED(c = two_stacks(); c.pad_id = 99, MOEC_ERR_LIMIT, "padding id");
-    REFUSED(c.pad_id = 1, MOEC_ERR_LIMIT, "padding id");
-    REFUSED(c.scaled_head = true, MOEC_ERR_FORMAT, "supported only with an encoder");
+    REFUSED(c = two_stacks(); c.ids.decoder_start = 99, MOEC_ERR_LIMIT, "decoder start id");
+    REFUSED(c = two_stacks(); c.ids.pad = 99, MOEC_ERR_LIMIT, "padding id");
+    REFUSED(c.ids.pad = 1, MOEC_ERR_LIMIT, "padding id");
+    REFUSED(c.head.is_scaled = true, MOEC_ERR_FORMAT, "supported only with an encoder");
     REFUSED(c.kinds[0].head_dim = 0, MOEC_ERR_LIMIT, "head dimension");
     REFUSED((c.kinds[0].n_head = 1u << 20, c.kinds[0].n_kv_head = 1, c.kinds[0].head_dim = 1u << 20),
             MOEC_ERR_LIMIT, "heads x head dimension");
@@ -143,7 +144,7 @@ static void test_config_check__check_refuses(void **state)
             "dense MLP size without an MLP 40");
     REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,
             "has no MLP and has neither attention nor");
-    REFUSED((c = parts_alone(), c.layer_scale = true), MOEC_ERR_FORMAT,
+    REFUSED((c = parts_alone(), c.scale.has_layer = true), MOEC_ERR_FORMAT,
             "not supported with an encoder or a layer scale");
     REFUSED((c = two_stacks(), c.kinds[1].no_mlp = true, c.kinds[1].n_ff_dense = 0), MOEC_ERR_FORMAT,
             "not supported with an encoder or a layer scale");
@@ -162,8 +163,8 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c.n_kind = 33, MOEC_ERR_LIMIT, "kinds of layers 33");
     REFUSED(c.layer_kind[5] = 1, MOEC_ERR_FORMAT, "to layer 5 of 5");
     REFUSED(c.expert_dtype = MOEC_DTYPE_INT4, MOEC_ERR_FORMAT, "expert dtype");
-    REFUSED(c.n_eos = 17, MOEC_ERR_LIMIT, "end-of-text ids");
-    REFUSED(c.eos_ids[1] = 99, MOEC_ERR_LIMIT, "end-of-text id 99");
+    REFUSED(c.ids.n_eos = 17, MOEC_ERR_LIMIT, "end-of-text ids");
+    REFUSED(c.ids.eos[1] = 99, MOEC_ERR_LIMIT, "end-of-text id 99");
     REFUSED(memset(c.family, 'a', sizeof c.family), MOEC_ERR_FORMAT, "family");
     REFUSED(c.family[0] = '\0', MOEC_ERR_FORMAT, "family");
     REFUSED(c.family[3] = '\n', MOEC_ERR_FORMAT, "family");

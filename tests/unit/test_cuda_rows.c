@@ -212,7 +212,7 @@ static void route_scalar(const struct moec_config *config, const float *choice_b
     moec_router_score(config, &moec_kernels_scalar, logits);
     struct moec_scored_token scored = {
         .n_expert = config->n_expert, .top_k = config->top_k, .scores = logits, .bias = choice_bias};
-    if (config->n_group > 0) {
+    if (config->router.n_group > 0) {
         moec_router_group(config, logits, choice_bias, bias);
         scored.bias = bias;
     }
@@ -236,17 +236,17 @@ static void check_router(const struct moec_config *config, const float *choice_b
         route_scalar(config, choice_bias, expert_scale, want + t * stride, wanted.experts + t * k,
                      wanted.weights + t * k);
     }
-    moec_cuda_router_run(NULL, &(struct moec_cuda_router){.kind = config->router_kind,
-                                                          .group_score = config->group_score,
-                                                          .norms_weights = config->norm_topk_prob,
-                                                          .has_soft_sum = config->router_soft_sum,
+    moec_cuda_router_run(NULL, &(struct moec_cuda_router){.kind = config->router.kind,
+                                                          .group_score = config->router.group_score,
+                                                          .norms_weights = config->router.norm_topk_prob,
+                                                          .has_soft_sum = config->router.soft_sum,
                                                           .n_tok = TOKENS,
                                                           .n_expert = n,
                                                           .top_k = k,
-                                                          .n_group = config->n_group,
-                                                          .n_top_group = config->n_top_group,
-                                                          .jitter = config->router_jitter,
-                                                          .scale = config->router_scale,
+                                                          .n_group = config->router.n_group,
+                                                          .n_top_group = config->router.n_top_group,
+                                                          .jitter = config->router.jitter,
+                                                          .scale = config->router.scale,
                                                           .choice_bias = choice_bias,
                                                           .expert_scale = expert_scale,
                                                           .scores = got,
@@ -284,18 +284,18 @@ static void test_cuda_rows__routers_choose_and_weigh_as_the_forward_pass_does(vo
                 static struct moec_config config;
                 config = (struct moec_config){.n_expert = n,
                                               .top_k = sizes[s][1],
-                                              .router_kind = (uint8_t)kind,
-                                              .router_jitter = 0.01f};
-                config.norm_topk_prob = form % 2 == 1;
-                config.router_soft_sum = form == 3;
-                config.router_scale = form > 1 ? 2.5f : 0;
+                                              .router.kind = (uint8_t)kind,
+                                              .router.jitter = 0.01f};
+                config.router.norm_topk_prob = form % 2 == 1;
+                config.router.soft_sum = form == 3;
+                config.router.scale = form > 1 ? 2.5f : 0;
                 float *logits = random_logits(n, form == 2), *bias = random_floats(n, KIND_ORDINARY),
                       *scale = random_floats(n, KIND_ORDINARY);
                 check_router(&config, form == 1 ? bias : NULL, form == 3 ? scale : NULL, logits);
                 if (n % 4 == 0 && sizes[s][1] <= n / 2) {
-                    config.n_group = 4;
-                    config.n_top_group = 2;
-                    config.group_score = (uint8_t)(form % 2);
+                    config.router.n_group = 4;
+                    config.router.n_top_group = 2;
+                    config.router.group_score = (uint8_t)(form % 2);
                     check_router(&config, form < 2 ? bias : NULL, NULL, logits);
                 }
                 free(logits);

@@ -112,7 +112,7 @@ static void test_dense_fit__is_nearer_than_rounding(void **state)
         struct moec_dense_fit *fit = fit_of(&bench, 2);
         for (uint32_t i = 0; i < 2; i++) {
             struct moec_dense ours = dense_of(fit, i), linear = {0};
-            const bool tied = bench.fixture.model->config.tied_head;
+            const bool tied = bench.fixture.model->config.head.is_tied;
             uint32_t n_changed = 0, n_fitted = 0;
             MUST(moec_checkpoint_load_dense(bench.fixture.checkpoint, i == 0 ? 4 : 8, i == 0 ? 32 : 0,
                                             &linear, &err));
@@ -248,7 +248,7 @@ static void test_dense_fit__codecs_of_gptq_are_nearer_than_hqq(void **state)
             sum[0] += three;
             sum[1] += five;
         }
-        assert_int_equal(n_unknown, config->tied_head ? 0 : 1); /* the embedding */
+        assert_int_equal(n_unknown, config->head.is_tied ? 0 : 1); /* the embedding */
         assert_true(sum[1] > 0);
         assert_true(moec_dense_fit_error(fit, n, THREE) < 0);
         for (int i = 0; i < 2; i++) {

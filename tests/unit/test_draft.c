@@ -145,7 +145,7 @@ static void open_subject(struct subject *s, const char *name, uint32_t max_token
 {
     struct moec_error err = {0};
     s->fixture = fixture_open(name);
-    s->fixture.model->config.n_eos = 0;
+    s->fixture.model->config.ids.n_eos = 0;
     assert_ok(moec_forward_init(&s->forward, s->fixture.model, moec_kernels_best(), 1,
                                 moec_variants_experts(s->fixture.variants), max_tokens, &err),
               err);
@@ -257,8 +257,8 @@ static void test_draft__a_text_may_end_inside_a_draft(void **state)
     struct moec_config *config = &s.fixture.model->config;
     uint32_t n_ended = 0;
     for (uint32_t i = 0; i < whole.n; i++) {
-        config->n_eos = 1;
-        config->eos_ids[0] = whole.tokens[i];
+        config->ids.n_eos = 1;
+        config->ids.eos[0] = whole.tokens[i];
         const struct text text = compare(&s, &generation, moert_sampler_greedy(), 40);
         n_ended += text.how == MOEC_GENERATED_END;
     }

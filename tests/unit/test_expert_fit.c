@@ -115,7 +115,7 @@ static void test_expert_fit__is_nearer_than_hqq(void **state)
                     two += moec_expert_fit_error(fit, layer, e, (enum moec_projection)p, TWO_GPTQ);
                     energy += moec_expert_fit_energy(fit, layer, e, (enum moec_projection)p);
                 }
-            if (p == MOEC_PROJECTION_GATE && config->plain_mlp) {
+            if (p == MOEC_PROJECTION_GATE && config->mlp.plain) {
                 assert_true(gptq == 0 && energy == 0);
                 continue;
             }

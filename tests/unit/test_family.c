@@ -58,11 +58,12 @@ static void test_family__defaults_are_those_of_transformers(void **state)
     assert_int_equal(q.n_ff_expert, 1408);
     assert_int_equal(q.n_ff_shared, 5632);
     assert_int_equal(q.n_kind, 1); /* no layer without experts */
-    assert_int_equal(q.n_eos, 0);
+    assert_int_equal(q.ids.n_eos, 0);
     assert_int_equal(q.kinds[0].window, 0);
     assert_int_equal(moec_config_moe_count(&q), 24);
-    assert_true(q.kinds[0].rope_theta == 1e4 && q.rms_eps == 1e-6 && q.kinds[0].qkv_bias && q.shared_gate);
-    assert_true(!q.tied_head && !q.norm_topk_prob && !q.kinds[0].qk_norm);
+    assert_true(q.kinds[0].rope_theta == 1e4 && q.rms_eps == 1e-6 && q.kinds[0].qkv_bias &&
+                q.mlp.shared_gate);
+    assert_true(!q.head.is_tied && !q.router.norm_topk_prob && !q.kinds[0].qk_norm);
     struct moec_config o = good("{" OLMOE "}");
     assert_int_equal(o.n_vocab, 50304);
     assert_int_equal(o.n_layer, 16);
@@ -71,10 +72,10 @@ static void test_family__defaults_are_those_of_transformers(void **state)
     assert_int_equal(o.n_expert, 64);
     assert_int_equal(o.top_k, 8);
     assert_int_equal(o.n_ff_expert, 2048);
-    assert_int_equal(o.n_eos, 1);
-    assert_int_equal(o.eos_ids[0], 50279);
+    assert_int_equal(o.ids.n_eos, 1);
+    assert_int_equal(o.ids.eos[0], 50279);
     assert_true(o.kinds[0].qk_norm && !o.kinds[0].qkv_bias && o.kinds[0].clip_qkv == 0 && o.rms_eps == 1e-5 &&
-                !o.norm_topk_prob);
+                !o.router.norm_topk_prob);
     struct moec_config m = good("{" MIXTRAL "}");
     assert_int_equal(m.n_vocab, 32000);
     assert_int_equal(m.n_embd, 4096);
@@ -86,8 +87,8 @@ static void test_family__defaults_are_those_of_transformers(void **state)
     assert_int_equal(m.top_k, 2);
     assert_int_equal(m.n_ff_expert, 14336);
     assert_int_equal(m.kinds[0].window, 0);
-    assert_int_equal(m.eos_ids[0], 2);
-    assert_true(m.kinds[0].rope_theta == 1e6 && m.rms_eps == 1e-5 && m.norm_topk_prob);
+    assert_int_equal(m.ids.eos[0], 2);
+    assert_true(m.kinds[0].rope_theta == 1e6 && m.rms_eps == 1e-5 && m.router.norm_topk_prob);
 }
 
 static void test_family__heads_and_rope(void **state)
@@ -117,12 +118,12 @@ static void test_family__heads_and_rope(void **state)
     assert_int_equal(c.n_position, 600);
     assert_int_equal(moec_config_rope_limit(&c), 300);
     moec_config_choose_rope(&c, 300);
-    assert_int_equal(c.rope_context, 0);
+    assert_int_equal(c.position.rope_context, 0);
     moec_config_choose_rope(&c, 400);
     moec_config_choose_rope(&c, 350);
-    assert_int_equal(c.rope_context, 400);
+    assert_int_equal(c.position.rope_context, 400);
     moec_config_choose_rope(&c, 4000);
-    assert_int_equal(c.rope_context, 600);
+    assert_int_equal(c.position.rope_context, 600);
 }
 
 static void test_family__qwen_layers(void **state)
@@ -182,7 +183,7 @@ static void test_family__layers_of_one_part(void **state)
         assert_true(moec_layer_attends(&c.kinds[1]) && c.kinds[1].no_mlp && c.kinds[1].rope_theta == 0);
         assert_true(!moec_layer_mixes(&c.kinds[2]) && !c.kinds[2].no_mlp);
         assert_true(!moec_layer_mixes(&c.kinds[3]) && c.kinds[3].n_ff_dense == 21504);
-        assert_true(c.plain_mlp && c.activation == MOEC_ACTIVATION_RELU_SQUARED && c.n_ff_shared == 7688);
+        assert_true(c.mlp.plain && c.mlp.activation == MOEC_ACTIVATION_RELU_SQUARED && c.n_ff_shared == 7688);
     }
     assert_true(good("{" NEMOTRON "}").n_layer == 4 && good("{" NEMOTRON "}").kinds[0].step_min == 0.001f);
 }
@@ -205,18 +206,19 @@ static void test_family__layers_of_kimi_delta_attention(void **state)
         assert_int_equal(moec_layer_attends(moec_config_layer(&c, layer)), layer == 1);
     const struct moec_layer_kind *kind = moec_config_layer(&c, 3);
     assert_true(kind->mixer == MOEC_MIXER_CHANNEL_DELTA && kind->head_dim == 24 && kind->n_head == 6 &&
-                kind->n_kv_head == 6 && kind->conv_size == 3 && c.n_group == 4 && c.n_top_group == 1);
+                kind->n_kv_head == 6 && kind->conv_size == 3 && c.router.n_group == 4 &&
+                c.router.n_top_group == 1);
 }
 
 static void test_family__end_of_text(void **state)
 {
     (void)state;
     struct moec_config c = good("{" OLMOE ", \"vocab_size\": 100}");
-    assert_int_equal(c.n_eos, 0); /* the class's 50279 does not exist here */
+    assert_int_equal(c.ids.n_eos, 0); /* the class's 50279 does not exist here */
     c = good("{" OLMOE ", \"eos_token_id\": [3, 60000, 4]}");
-    assert_int_equal(c.n_eos, 2);
-    assert_int_equal(c.eos_ids[0], 3);
-    assert_int_equal(c.eos_ids[1], 4);
+    assert_int_equal(c.ids.n_eos, 2);
+    assert_int_equal(c.ids.eos[0], 3);
+    assert_int_equal(c.ids.eos[1], 4);
 }
 
 static void test_family__refusals(void **state)
@@ -468,14 +470,14 @@ static void test_family__switch_defaults(void **state)
     assert_int_equal(moec_config_layer(&c, 0)->n_ff_dense, 2048);
     assert_int_equal(c.n_expert, 8);
     assert_int_equal(c.top_k, 1);
-    assert_int_equal(c.expert_capacity, 64);
-    assert_int_equal(c.n_bucket, 32);
-    assert_int_equal(c.max_distance, 128);
-    assert_int_equal(c.n_eos, 1);
-    assert_int_equal(c.eos_ids[0], 1);
-    assert_int_equal(c.decoder_start_id, 0);
-    assert_int_equal(c.activation, MOEC_ACTIVATION_RELU);
-    assert_true(c.plain_mlp && c.tied_head && c.scaled_head && !c.router_bias && c.rms_eps == 1e-6);
+    assert_int_equal(c.router.expert_capacity, 64);
+    assert_int_equal(c.position.n_bucket, 32);
+    assert_int_equal(c.position.max_distance, 128);
+    assert_int_equal(c.ids.n_eos, 1);
+    assert_int_equal(c.ids.eos[0], 1);
+    assert_int_equal(c.ids.decoder_start, 0);
+    assert_int_equal(c.mlp.activation, MOEC_ACTIVATION_RELU);
+    assert_true(c.mlp.plain && c.head.is_tied && c.head.is_scaled && !c.router.bias && c.rms_eps == 1e-6);
     /* three of twelve: every fourth, from the second on, in both stacks */
     for (uint32_t layer = 0; layer < 24; layer++)
         assert_int_equal(moec_config_is_moe(&c, layer), layer % 12 % 4 == 1);
@@ -557,8 +559,8 @@ static void test_family__switch_round_trip(void **state)
         free(generation);
     }
     struct moec_config c = good("{" SWITCH ", \"is_gated_act\": true, \"d_kv\": 7, \"pad_token_id\": 5}");
-    assert_true(c.activation == MOEC_ACTIVATION_RELU && !c.plain_mlp && c.kinds[0].head_dim == 7);
-    assert_int_equal(c.decoder_start_id, 5);
+    assert_true(c.mlp.activation == MOEC_ACTIVATION_RELU && !c.mlp.plain && c.kinds[0].head_dim == 7);
+    assert_int_equal(c.ids.decoder_start, 5);
 }
 
 int main(void)

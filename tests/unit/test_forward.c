@@ -551,7 +551,7 @@ static void test_forward__rows_of_the_embedding_that_come_late(void **state)
                              .blob = dense->blob,
                              .copy = malloc(entry->n_bytes),
                              .refused_at = entry->offset + REFUSED * row_bytes};
-    assert_false(fixture.model->config.tied_head);
+    assert_false(fixture.model->config.head.is_tied);
     for (uint32_t t = 0; t < N_TOK; t++)
         tokens[t] = N_TOK - t;
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 3,

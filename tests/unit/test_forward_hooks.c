@@ -146,7 +146,7 @@ static void check_dropped(const struct moec_forward *forward, uint32_t layer, ui
         for (size_t r = 0; r < k; r++) {
             if (r == rank)
                 assert_true(after[r] == 0);
-            else if (!config->norm_topk_prob)
+            else if (!config->router.norm_topk_prob)
                 assert_true(after[r] == before[r]);
             else
                 assert_true(fabsf(after[r] - before[r] / left) < 1e-5f);
@@ -201,7 +201,7 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     config->top_k = 1;
-    config->expert_capacity = 1;
+    config->router.expert_capacity = 1;
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
                                 moec_variants_experts(fixture.variants), N_TOK, &err),
               err);
@@ -212,7 +212,7 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     struct layer_run dropped = run_layer(&refuser, layer, NULL);
     uint32_t *counts = calloc(config->n_expert, sizeof *counts);
     for (uint32_t e = 0; e < config->n_expert; e++)
-        counts[e] = config->expert_capacity;
+        counts[e] = config->router.expert_capacity;
     const struct moec_sequence_rows span = {.n_rows = N_TOK, .counts = counts};
     const struct moec_sequences capacity = {&span, 1};
     for (uint32_t block = 2; block <= N_TOK; block += N_TOK - 2) {

@@ -101,7 +101,7 @@ static void run_case(const struct opened *opened, size_t number, const struct mo
     struct moec_generation generation = moec_generation_default();
     uint32_t prompt[N_CONTEXT], expected[N_CONTEXT], text[N_CONTEXT], n = 0;
     const struct moec_json *settings = moec_json_find(root, "settings");
-    config->n_eos = 0;
+    config->ids.n_eos = 0;
     assert_ok(moec_family_read_eos(settings, "case", config, &err), err);
     assert_ok(moec_generation_read(settings, "case", config->n_vocab, &generation, &err), err);
     const uint32_t n_prompt = read_ids(root, "prompt", prompt);
@@ -112,8 +112,8 @@ static void run_case(const struct opened *opened, size_t number, const struct mo
     const enum moec_generated how = read_text(generator, prompt, n_prompt, room, text, &n);
     check_text(name, number, text, n, expected, n_expected);
     bool is_end = false;
-    for (uint32_t i = 0; i < config->n_eos; i++)
-        is_end = is_end || config->eos_ids[i] == text[n - 1];
+    for (uint32_t i = 0; i < config->ids.n_eos; i++)
+        is_end = is_end || config->ids.eos[i] == text[n - 1];
     assert_int_equal(how, is_end ? MOEC_GENERATED_END : MOEC_GENERATED_LENGTH);
     if (moec_json_find(root, "score") != NULL) {
         double score = 0;
@@ -190,7 +190,7 @@ static void test_generate__a_full_context_ends_a_text(void **state)
     uint32_t long_text[N_CONTEXT], text[N_CONTEXT], n_long = 0, n = 0;
     struct opened roomy;
     open_session(&roomy, "mixtral", 16, N_CONTEXT);
-    opened.fixture.model->config.n_eos = roomy.fixture.model->config.n_eos = 0;
+    opened.fixture.model->config.ids.n_eos = roomy.fixture.model->config.ids.n_eos = 0;
     for (generation.n_beam = 1; generation.n_beam <= 3; generation.n_beam += 2) {
         struct moec_generator *tight = make_generator(&opened, &generation);
         struct moec_generator *free_one = make_generator(&roomy, &generation);

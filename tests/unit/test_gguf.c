@@ -113,7 +113,7 @@ static void assert_same_experts(const struct moec_checkpoint *a, const struct mo
         for (uint32_t expert = 0; moec_config_is_moe(c, layer) && expert < c->n_expert; expert++) {
             assert_ok(moec_checkpoint_load_expert(a, layer, expert, x, x + n, x + 2 * n, &err), err);
             assert_ok(moec_checkpoint_load_expert(b, layer, expert, y, y + n, y + 2 * n, &err), err);
-            for (size_t k = c->plain_mlp ? n : 0; k < 3 * n; k++) /* ggml has no minus zero in MXFP4 */
+            for (size_t k = c->mlp.plain ? n : 0; k < 3 * n; k++) /* ggml has no minus zero in MXFP4 */
                 assert_true(memcmp(&x[k], &y[k], sizeof *x) == 0 || (x[k] == 0 && y[k] == 0));
         }
     free(x);

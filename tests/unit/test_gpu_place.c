@@ -356,7 +356,7 @@ static enum moec_status take_trace(void *context, uint32_t ordinal, const struct
     append(traces, trace->weights, batch->n_rows * k);
     append(traces, trace->margins, batch->n_rows);
     append(traces, trace->input, rows);
-    if (traces->config->own_norms || traces->config->router_scales_input)
+    if (traces->config->mlp.own_norms || traces->config->router.scales_input)
         append(traces, trace->gate_input, rows);
     append(traces, trace->rank_outputs, rows * k);
     append(traces, trace->rank_norms, batch->n_rows * k);

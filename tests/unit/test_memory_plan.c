@@ -307,7 +307,7 @@ static void test_memory_plan__covers_the_model(void **state)
     struct moec_model *model = NULL;
     struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
     struct moec_config biased = config;
-    biased.kinds[0].qkv_bias = biased.shared_gate = true;
+    biased.kinds[0].qkv_bias = biased.mlp.shared_gate = true;
     assert_status(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_BF16, &codecs[16], &err),
                   MOEC_OK, err);
     uint32_t rows = 0, columns = 0, n_entries = 0;

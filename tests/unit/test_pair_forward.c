@@ -119,7 +119,7 @@ static void check_trace(const struct batch *batch, const uint32_t *lengths)
         uint32_t seen[16] = {0};
         for (uint32_t end = row + lengths[i]; row < end; row++) {
             const uint32_t expert = batch->trace.experts[row];
-            const bool is_full = ++seen[expert] > config->expert_capacity;
+            const bool is_full = ++seen[expert] > config->router.expert_capacity;
             assert_int_equal(batch->trace.weights[row] == 0, is_full);
             for (uint32_t c = 0; is_full && c < config->n_embd; c++)
                 assert_true(batch->trace.rank_outputs[row * batch->stride + c] == 0);

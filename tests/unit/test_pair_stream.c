@@ -211,7 +211,7 @@ static void check_engine(const struct pair *pair, const struct moert_options *op
     const struct moert_info info = moert_engine_info(engine);
     assert_int_equal(info.n_encoder_layer, pair->bundle->config.n_encoder_layer);
     assert_int_equal(info.n_moe_encoder_layer, moec_config_moe_encoder_count(&pair->bundle->config));
-    assert_int_equal(info.decoder_start_id, pair->bundle->config.decoder_start_id);
+    assert_int_equal(info.decoder_start_id, pair->bundle->config.ids.decoder_start);
     assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
     assert_int_equal(moert_session_step(session, pair->tokens, 1, logits, &err), MOERT_ERR_USAGE);
     err = (struct moert_error){0};

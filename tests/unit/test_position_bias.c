@@ -19,18 +19,18 @@ static void test_position_bias__buckets_of_transformers(void **state)
         fail_msg("%s", err.message);
     const uint32_t *at = (const uint32_t *)(const void *)bytes, *end = at + n_bytes / sizeof *at;
     for (; at < end; n_config++) {
-        const struct moec_config config = {.n_bucket = at[0], .max_distance = at[1]};
+        const struct moec_config config = {.position.n_bucket = at[0], .position.max_distance = at[1]};
         const int64_t n = at[2];
         at += 3;
         for (int64_t offset = -n; offset <= n; offset++, at++)
             if (moec_position_bucket(&config, MOEC_STACK_ENCODER, offset) != *at)
-                fail_msg("%u buckets to %u, offset %d: bucket %u, expected %u", config.n_bucket,
-                         config.max_distance, (int)offset,
+                fail_msg("%u buckets to %u, offset %d: bucket %u, expected %u", config.position.n_bucket,
+                         config.position.max_distance, (int)offset,
                          moec_position_bucket(&config, MOEC_STACK_ENCODER, offset), *at);
         for (int64_t offset = -n; offset <= 0; offset++, at++)
             if (moec_position_bucket(&config, MOEC_STACK_DECODER, offset) != *at)
-                fail_msg("decoder, %u buckets to %u, offset %d: bucket %u, expected %u", config.n_bucket,
-                         config.max_distance, (int)offset,
+                fail_msg("decoder, %u buckets to %u, offset %d: bucket %u, expected %u",
+                         config.position.n_bucket, config.position.max_distance, (int)offset,
                          moec_position_bucket(&config, MOEC_STACK_DECODER, offset), *at);
     }
     assert_ptr_equal(at, end);
@@ -43,7 +43,8 @@ static void test_position_bias__adds_the_bias_of_each_distance(void **state)
 {
     (void)state;
     enum { HEADS = 3, BUCKETS = 8, N = 64 };
-    const struct moec_config config = {.kinds = {{.n_head = HEADS}}, .n_bucket = BUCKETS, .max_distance = 20};
+    const struct moec_config config = {
+        .kinds = {{.n_head = HEADS}}, .position.n_bucket = BUCKETS, .position.max_distance = 20};
     float weights[BUCKETS * HEADS];
     for (size_t i = 0; i < BUCKETS * HEADS; i++)
         weights[i] = (float)i + 0.25f;

@@ -17,7 +17,7 @@ static struct moec_config sample(void)
         .n_expert = 5,
         .n_ff_expert = N_FF,
         .n_ff_shared = 7,
-        .shared_gate = true,
+        .mlp.shared_gate = true,
         .n_kind = 2,
         .kinds = {{.n_head = 4, .n_kv_head = 2, .head_dim = 6, .qkv_bias = true, .is_moe = true},
                   {.n_head = 4, .n_kv_head = 2, .head_dim = 6, .qkv_bias = true, .n_ff_dense = 9}},
@@ -125,7 +125,7 @@ static void test_record__parts_stand_in_one_piece(void **state)
     (void)state;
     struct moec_config config = sample();
     const struct moec_record_layout gated = moec_record_layout_make(&config, codecs[5]);
-    config.plain_mlp = true;
+    config.mlp.plain = true;
     const struct moec_record_layout plain = moec_record_layout_make(&config, codecs[5]);
     const uint64_t row = gated.row_bytes[MOEC_PROJECTION_UP];
     struct moec_record_range range = range_of(&gated, (struct moec_record_part){0});
@@ -296,7 +296,7 @@ static void test_record__dense_table_lists_what_the_config_has(void **state)
     moec_dense_release(&dense);
     moec_dense_release(&dense);
     moec_dense_release(NULL);
-    config.tied_head = true;
+    config.head.is_tied = true;
     assert_status(moec_dense_create(&config, int4_where_allowed, &calls, &dense, &err), MOEC_OK, err);
     assert_false(moec_dense_find(&dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &matrix));
     moec_dense_release(&dense);

@@ -102,12 +102,12 @@ static void bench_close(struct bench *bench)
 static void set_case(struct bench *bench, const struct router_case *it)
 {
     struct moec_config *config = &bench->fixture.model->config;
-    config->router_kind = (uint8_t)it->kind;
-    config->router_jitter = it->kind == MOEC_ROUTER_SPARSEMIXER ? JITTER : 0;
-    config->norm_topk_prob = it->norm;
-    config->router_scale = it->scale;
-    config->router_bias = it->has_bias;
-    config->router_choice_bias = it->has_choice_bias;
+    config->router.kind = (uint8_t)it->kind;
+    config->router.jitter = it->kind == MOEC_ROUTER_SPARSEMIXER ? JITTER : 0;
+    config->router.norm_topk_prob = it->norm;
+    config->router.scale = it->scale;
+    config->router.bias = it->has_bias;
+    config->router.choice_bias = it->has_choice_bias;
     bench->layer->router_bias = it->has_bias ? bench->bias : NULL;
     bench->layer->router_choice_bias = it->has_choice_bias ? bench->choice_bias : NULL;
 }
@@ -179,7 +179,7 @@ static void reference_logits(const struct bench *bench, uint32_t token, double *
         square += (double)hidden[i] * hidden[i];
     const double factor = 1 / sqrt(square / config->n_embd + config->rms_eps);
     for (uint32_t e = 0; e < N_EXPERT; e++) {
-        logits[e] = config->router_bias ? bench->bias[e] : 0;
+        logits[e] = config->router.bias ? bench->bias[e] : 0;
         for (uint32_t i = 0; i < config->n_embd; i++)
             logits[e] += (double)bench->router[e * config->n_embd + i] * hidden[i] * factor *
                          bench->layer->mlp_norm[i];
@@ -200,14 +200,14 @@ static void reference_scores(const struct bench *bench, uint32_t token, double *
 {
     const struct moec_config *config = &bench->fixture.model->config;
     reference_logits(bench, token, scores);
-    if (config->router_kind == MOEC_ROUTER_SOFTMAX)
+    if (config->router.kind == MOEC_ROUTER_SOFTMAX)
         reference_softmax(scores, N_EXPERT);
     for (uint32_t e = 0; e < N_EXPERT; e++) {
-        if (config->router_kind == MOEC_ROUTER_SIGMOID)
+        if (config->router.kind == MOEC_ROUTER_SIGMOID)
             scores[e] = 1 / (1 + exp(-scores[e]));
-        if (config->router_kind == MOEC_ROUTER_ROOT_SOFTPLUS)
+        if (config->router.kind == MOEC_ROUTER_ROOT_SOFTPLUS)
             scores[e] = sqrt(log1p(exp(scores[e])));
-        compared[e] = scores[e] + (config->router_choice_bias ? (double)bench->choice_bias[e] : 0);
+        compared[e] = scores[e] + (config->router.choice_bias ? (double)bench->choice_bias[e] : 0);
     }
 }
 
@@ -248,16 +248,16 @@ static void reference_weights(const struct bench *bench, const double *scores, c
     const struct moec_config *config = &bench->fixture.model->config;
     double sum = 1e-20;
     for (uint32_t rank = 0; rank < n; rank++)
-        weights[rank] = config->router_kind == MOEC_ROUTER_SPARSEMIXER
+        weights[rank] = config->router.kind == MOEC_ROUTER_SPARSEMIXER
                             ? reference_share(scores, experts, rank + 1)
                             : scores[experts[rank]];
-    if (config->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN)
+    if (config->router.kind == MOEC_ROUTER_SOFTMAX_CHOSEN)
         reference_softmax(weights, n);
     for (uint32_t rank = 0; rank < n; rank++)
         sum += weights[rank];
     for (uint32_t rank = 0; rank < n; rank++)
-        weights[rank] *= (config->norm_topk_prob ? 1 / sum : 1) *
-                         (config->router_scale != 0 ? (double)config->router_scale : 1);
+        weights[rank] *= (config->router.norm_topk_prob ? 1 / sum : 1) *
+                         (config->router.scale != 0 ? (double)config->router.scale : 1);
 }
 
 static void assert_weight(const char *name, float weight, double expected)
@@ -477,7 +477,7 @@ static void test_router__a_choice_bias_is_a_dense_tensor(void **state)
     struct moec_dense without = {0}, dense = {0};
     struct moec_model *model = NULL;
     assert_ok(moec_checkpoint_load_dense(fixture.checkpoint, 16, 0, &without, &err), err);
-    config.router_choice_bias = true;
+    config.router.choice_bias = true;
     assert_ok(moec_dense_create(&config, codec_of, &without, &dense, &err), err);
     assert_int_equal(dense.n_entries, without.n_entries + moec_config_moe_count(&config));
     for (uint32_t i = 0; i < dense.n_entries; i++) {
@@ -515,10 +515,10 @@ static void test_router__every_kind_runs_a_model_with_the_same_bits(void **state
     for (uint32_t e = 0; e < config->n_expert; e++)
         choice_bias[e] = next_float(&random) / 4;
     for (size_t c = 0; c < N_CASE; c++) {
-        config->router_kind = (uint8_t)cases[c].kind;
-        config->router_jitter = cases[c].kind == MOEC_ROUTER_SPARSEMIXER ? JITTER : 0;
-        config->norm_topk_prob = cases[c].norm;
-        config->router_scale = cases[c].scale;
+        config->router.kind = (uint8_t)cases[c].kind;
+        config->router.jitter = cases[c].kind == MOEC_ROUTER_SPARSEMIXER ? JITTER : 0;
+        config->router.norm_topk_prob = cases[c].norm;
+        config->router.scale = cases[c].scale;
         for (uint32_t layer = 0; layer < config->n_layer; layer++)
             fixture.model->layers[layer].router_choice_bias = cases[c].has_choice_bias ? choice_bias : NULL;
         float *expected = fixture_run(&fixture, &moec_kernels_scalar, 1, n_tok, tokens, n_tok, n_tok);
@@ -558,8 +558,8 @@ static void test_router__previews_are_shares(void **state)
         for (uint32_t t = 0; t < N_TOK; t++) {
             double scores[N_EXPERT], compared[N_EXPERT], sum = 0;
             reference_scores(&bench, t, scores, compared);
-            if (config->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN ||
-                config->router_kind == MOEC_ROUTER_SPARSEMIXER)
+            if (config->router.kind == MOEC_ROUTER_SOFTMAX_CHOSEN ||
+                config->router.kind == MOEC_ROUTER_SPARSEMIXER)
                 reference_softmax(compared, N_EXPERT);
             for (uint32_t e = 0; e < N_EXPERT; e++)
                 sum += compared[e] > 0 ? compared[e] : 0;

@@ -266,7 +266,7 @@ static void test_simulated_run__refusals(void **state)
 static void test_simulated_run__experts_take_what_their_codecs_take(void **state)
 {
     (void)state;
-    static const struct moec_config config = {.n_embd = 128, .n_ff_expert = 96, .plain_mlp = true};
+    static const struct moec_config config = {.n_embd = 128, .n_ff_expert = 96, .mlp.plain = true};
     const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 64}, {.dtype = MOEC_DTYPE_INT8}};
     struct moec_record_layout layouts[2];
     uint32_t layout_of[8];

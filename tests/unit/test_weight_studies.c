@@ -4,6 +4,7 @@
 #include "formats/base/half.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/profile/activations.h"
+#include "profiler/profile/profile_run.h"
 #include "profiler/profile/weight_studies.h"
 
 #include <math.h>

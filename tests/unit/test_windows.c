@@ -395,7 +395,7 @@ static void test_windows__pairs_are_drawn_from_tasks_with_targets(void **state)
     struct moec_windows windows;
     struct moec_error err = {0};
     static struct moec_config config = {
-        .n_layer = 2, .n_encoder_layer = 1, .decoder_start_id = 3, .n_eos = 1};
+        .n_layer = 2, .n_encoder_layer = 1, .ids.decoder_start = 3, .ids.n_eos = 1};
     for (int r = 0; r < 40; r++)
         n += (size_t)snprintf(rows + n, sizeof rows - n, "{\"a\": \"%c\", \"b\": \"%c\"}\n", 'a' + r % 26,
                               'a' + r / 26);
@@ -418,7 +418,7 @@ static void test_windows__pairs_are_drawn_from_tasks_with_targets(void **state)
     (void)snprintf(task.reference, sizeof task.reference, "{b}");
     assert_int_equal(moec_windows_need_task(&config, &task, "a profile", &err), MOEC_OK);
     struct moec_windows_options options = {0};
-    config.eos_ids[0] = 5;
+    config.ids.eos[0] = 5;
     moec_windows_options_for(&config, &options);
     assert_true(options.has_source && options.start_token == 3 && options.end_token == 5);
 }

@@ -215,7 +215,7 @@ static void finish_scores(const struct tile *tile, uint32_t head, uint32_t q, co
     for (uint32_t g = 0; g < group; g++) {
         const uint32_t row = scratch_row(tile, head, q) + g;
         float *scores = tile->scratch->scores + row * MOEC_SUM_CHUNK;
-        if (config->n_bucket == 0)
+        if (config->position.n_bucket == 0)
             moec_scale_lanes(scores, to, attention->scale);
         if (attention->position_bias != NULL) {
             const size_t width = moec_position_bias_width(config, attention->stack);
@@ -508,7 +508,7 @@ static bool attend_by_positions(const struct moec_attention *attention)
 {
     const struct moec_span *span = attention->spans;
     if (attention->n_spans != 1 || span->n_rows != 1 || attention->forward->pool.n_threads == 1 ||
-        attention->position_bias != NULL || attention->forward->model->config.n_bucket > 0)
+        attention->position_bias != NULL || attention->forward->model->config.position.n_bucket > 0)
         return false;
     const struct tile tile = {.attention = attention, .span = span, .n = 1, .own_from = own_from(span)};
     const uint32_t from = attention->is_causal ? first_visible(attention, span->first_position) : 0;

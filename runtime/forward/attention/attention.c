@@ -142,7 +142,7 @@ static void norm_query_latent(void *context, size_t item, int thread)
     for (uint32_t token = first; token < end; token++) {
         float *latent = latents + token * attention->q_stride;
         norm_latent(attention, attention->weights.q_down_norm,
-                    attention->forward->model->config.q_latent_scale, n, latent);
+                    attention->forward->model->config.scale.q_latent, n, latent);
         memset(latent + n, 0, (room - n) * sizeof *latent);
     }
 }
@@ -162,7 +162,7 @@ static void place_latents(void *context, size_t item, int thread)
         float *queries = scratch->q + token * attention->q_stride + moec_latent_queries(kind);
         float *latent = own_row(attention, token, false);
         norm_latent(attention, attention->weights.kv_down_norm,
-                    attention->forward->model->config.latent_scale, n, latent);
+                    attention->forward->model->config.scale.latent, n, latent);
         if (attention->rope != NULL)
             rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
         grow_queries(attention, position, (size_t)kind->n_head * kind->head_dim, queries);
@@ -367,7 +367,7 @@ static void run_block(const struct moec_attention *whole, const struct moec_span
         project_latent(&attention, scratch->normed);
     else
         project(&attention, scratch->normed);
-    if (config->n_bucket == 0 && !is_latent)
+    if (config->position.n_bucket == 0 && !is_latent)
         moec_forward_run(forward, n_tiles, n_tok * (uint64_t)moec_layer_q_dim(attention.kind), place_rows,
                          &attention);
     if (moec_layer_rounds_kv(attention.kind))

@@ -101,13 +101,13 @@ static inline struct moec_scratch *moec_forward_scratch(const struct moec_forwar
  * else zeros. */
 static inline size_t moec_forward_stride(const struct moec_config *config)
 {
-    return (config->joins_late ? 2 : 1) * moec_lanes_padded(config->n_embd);
+    return (config->mlp.joins_late ? 2 : 1) * moec_lanes_padded(config->n_embd);
 }
 
 /* Where in a hidden state's row the sum of the routed experts of a MoE layer goes. */
 static inline size_t moec_forward_late(const struct moec_config *config)
 {
-    return config->joins_late ? moec_lanes_padded(config->n_embd) : 0;
+    return config->mlp.joins_late ? moec_lanes_padded(config->n_embd) : 0;
 }
 
 #endif

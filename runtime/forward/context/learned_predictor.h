@@ -26,14 +26,14 @@ MOEC_WARN_UNUSED enum moec_status moec_learned_predictor_create(const struct moe
                                                                 struct moec_learned_predictor **out,
                                                                 struct moec_error *err);
 
-/* Probabilities (E), in guesser->scores, that one token chooses each expert of the MoE layer behind MoE
+/* Probabilities (E), in learned_predictor->scores, that one token chooses each expert of the MoE layer behind MoE
  * ordinal `ordinal`, whose predictor is known. `normed` is what the router of `ordinal` read (n_embd floats),
  * `experts` (n_choice) what it chose; numbers from E on are no experts. */
 void moec_learned_predictor_token(const struct moec_learned_predictor *learned_predictor,
                                   const struct moec_kernels *kernels, uint32_t ordinal, const float *normed,
                                   const uint32_t *experts, uint32_t n_choice);
 
-/* The same summed over a batch: normed (T, stride), experts (T, k). Puts into guesser->list the n_best
+/* The same summed over a batch: normed (T, stride), experts (T, k). Puts into learned_predictor->list the n_best
  * experts, by falling score, ties to the lower index. Nothing, and false, where no predictor is known. */
 bool moec_learned_predictor_batch(const struct moec_learned_predictor *learned_predictor,
                                   const struct moec_kernels *kernels, uint32_t ordinal, uint32_t n_tok,

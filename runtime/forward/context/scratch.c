@@ -212,10 +212,10 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     thread->mlp.y = carve_floats(carver, sizes->mlp_tile, stride);
     thread->mlp.gate = carve_floats(carver, (uint64_t)sizes->mlp_chunks * sizes->mlp_tile, MOEC_SUM_CHUNK);
     thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
-    const bool has_exponents = config->activation == MOEC_ACTIVATION_GELU_TANH ||
-                               config->activation == MOEC_ACTIVATION_CLAMPED_GLU ||
-                               (config->activation == MOEC_ACTIVATION_SILU && config->plain_mlp) ||
-                               config->dense_silu;
+    const bool has_exponents = config->mlp.activation == MOEC_ACTIVATION_GELU_TANH ||
+                               config->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU ||
+                               (config->mlp.activation == MOEC_ACTIVATION_SILU && config->mlp.plain) ||
+                               config->mlp.dense_silu;
     thread->mlp.exponents = carve_floats(carver, has_exponents ? sizes->mlp_tile : 0, MOEC_SUM_CHUNK);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
@@ -228,7 +228,8 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     thread->router.weights = carve_floats(carver, decodes ? MOEC_ROUTER_ROWS : 0, stride);
     thread->router.logits =
         carve_floats(carver, router_tokens, moec_lanes_padded(moec_config_choices(config)));
-    thread->router.bias = carve_floats(carver, config->n_group > 0, moec_lanes_padded(config->n_expert));
+    thread->router.bias =
+        carve_floats(carver, config->router.n_group > 0, moec_lanes_padded(config->n_expert));
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
@@ -268,11 +269,11 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
                                       moec_lanes_padded(moec_config_choices(config)));
     scratch->gates = carve(carver, (uint64_t)MOEC_GATES_AHEAD * config->n_expert, sizeof *scratch->gates);
     scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
-    bool needs_row = config->n_ff_shared > 0 || config->has_bypass || largest_dense_size(config) > 0;
+    bool needs_row = config->n_ff_shared > 0 || config->mlp.has_bypass || largest_dense_size(config) > 0;
     scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);
     scratch->router_input = carve_floats(
-        carver, config->own_norms || config->router_scales_input ? max_tokens : 0, scratch->stride);
-    scratch->shared_input = carve_floats(carver, config->own_norms ? max_tokens : 0, scratch->stride);
+        carver, config->mlp.own_norms || config->router.scales_input ? max_tokens : 0, scratch->stride);
+    scratch->shared_input = carve_floats(carver, config->mlp.own_norms ? max_tokens : 0, scratch->stride);
     scratch->partials = carve_floats(carver, scratch->n_partials, scratch->stride);
 }
 

@@ -54,9 +54,9 @@ static inline bool moec_capacity_take(const struct moec_sequence_rows *span, con
     if (span->counts == NULL)
         return false;
     uint32_t *count = &span->counts[expert];
-    const bool is_full = *count >= config->expert_capacity;
+    const bool is_full = *count >= config->router.expert_capacity;
     if (is_full)
-        *weight = config->full_keeps_input ? -*weight : 0;
+        *weight = config->router.full_keeps_input ? -*weight : 0;
     *count += *count < UINT32_MAX ? 1 : 0;
     return is_full;
 }

@@ -113,7 +113,7 @@ void moec_forward_norm_batch(const struct moec_forward *forward, const float *we
 
 bool moec_forward_adds_plainly(const struct moec_forward *forward, const float *post_norm)
 {
-    return post_norm == NULL && forward->model->config.residual_scale == 0;
+    return post_norm == NULL && forward->model->config.scale.residual == 0;
 }
 
 void moec_forward_add(const struct moec_forward *forward, const float *post_norm, float *update,
@@ -122,8 +122,8 @@ void moec_forward_add(const struct moec_forward *forward, const float *post_norm
     const struct moec_config *config = &forward->model->config;
     if (post_norm != NULL)
         norm_row(forward, post_norm, update, update);
-    for (uint32_t i = 0; i < config->n_embd && config->residual_scale != 0; i++)
-        update[i] *= config->residual_scale;
+    for (uint32_t i = 0; i < config->n_embd && config->scale.residual != 0; i++)
+        update[i] *= config->scale.residual;
     forward->kernels->add(update, config->n_embd, hidden);
 }
 

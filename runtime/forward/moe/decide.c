@@ -151,7 +151,7 @@ static void score_row(const struct moec_forward *forward, uint32_t layer, struct
     const float *bias = weigher->router_choice_bias;
     memcpy(decider->scores, logits, moec_config_choices(config) * sizeof(float));
     moec_router_score(config, forward->kernels, decider->scores);
-    if (config->n_group > 0) {
+    if (config->router.n_group > 0) {
         moec_router_group(config, decider->scores, bias, decider->bias);
         bias = decider->bias;
     }
@@ -326,7 +326,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
         lower_unpopular(&row, experts, skips, is_low);
     }
     const uint32_t n_identity = pass_identities(config, is_dropped, experts, weights, skips, is_low);
-    if (span->counts != NULL && config->expert_capacity > 0 && !skips[0])
+    if (span->counts != NULL && config->router.expert_capacity > 0 && !skips[0])
         skips[0] = moec_capacity_take(span, config, experts[0], weights);
     take(forward, &row,
          (struct moec_route_taken){.experts = experts,

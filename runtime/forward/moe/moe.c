@@ -54,7 +54,7 @@ static void combine(const struct moec_forward *forward, const struct moec_layer 
                             rank_outputs[rank], config->n_embd, sum);
     if (layer->expert_post_norm != NULL)
         kernels->rms_norm(sum, layer->expert_post_norm, (float)config->rms_eps, config->n_embd, sum);
-    if (config->joins_late) {
+    if (config->mlp.joins_late) {
         memcpy(hidden + moec_forward_late(config), sum, config->n_embd * sizeof(float));
         if (shared_output != NULL)
             kernels->add(shared_output, config->n_embd, hidden);
@@ -81,9 +81,9 @@ static struct moec_moe_inputs inputs_of(const struct moec_forward *forward,
     const struct moec_config *config = &forward->model->config;
     float *experts = trace->input != NULL ? trace->input : scratch->normed;
     float *router = trace->gate_input != NULL ? trace->gate_input : scratch->router_input;
-    if (config->router_scales_input)
+    if (config->router.scales_input)
         return (struct moec_moe_inputs){.router = router, .experts = experts, .shared = router};
-    if (!config->own_norms)
+    if (!config->mlp.own_norms)
         return (struct moec_moe_inputs){experts, experts, experts};
     return (struct moec_moe_inputs){.router = router, .experts = experts, .shared = scratch->shared_input};
 }
@@ -117,7 +117,7 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
         .inputs = inputs_of(forward, t),
         .hidden = hidden,
         .has_passed = forward->model->config.n_identity > 0 ||
-                      (sequences != NULL && forward->model->config.expert_capacity > 0),
+                      (sequences != NULL && forward->model->config.router.expert_capacity > 0),
         .skips = decides ? forward->decider->skips : NULL,
         .is_low = decides ? forward->decider->is_low : NULL,
         .is_traced = looks(t),

@@ -84,7 +84,7 @@ static void route(const struct router *router, const struct moec_router_scratch 
         routing->ranges[token] = moec_router_compare(config, logits, NULL, NULL);
     moec_router_score(config, forward->kernels, logits);
     const float *bias = router->layer->router_choice_bias;
-    if (config->n_group > 0) {
+    if (config->router.n_group > 0) {
         moec_router_group(config, logits, bias, scratch->bias);
         bias = scratch->bias;
     }
@@ -306,9 +306,9 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
     if (decides) {
         moec_decide(forward, layer, sequences, routing);
         MOEC_TRY(hint(&router, err));
-    } else if (sequences != NULL && forward->model->config.expert_capacity > 0)
+    } else if (sequences != NULL && forward->model->config.router.expert_capacity > 0)
         fill_experts(&router, sequences);
-    if (!forward->model->config.router_scales_input)
+    if (!forward->model->config.router.scales_input)
         return MOEC_OK;
     if (backend != NULL)
         MOEC_TRY(backend->ops->scale(backend, n_tok, routing->weights, err));

@@ -53,8 +53,8 @@ void moec_router_by_token(const struct moec_forward *forward, const struct moec_
 
 bool moec_router_compares_logits(const struct moec_config *config, const struct moec_layer *layer)
 {
-    return layer->router_choice_bias == NULL && config->n_group == 0 &&
-           config->router_kind != MOEC_ROUTER_SIGMOID && config->router_kind != MOEC_ROUTER_ROOT_SOFTPLUS;
+    return layer->router_choice_bias == NULL && config->router.n_group == 0 &&
+           config->router.kind != MOEC_ROUTER_SIGMOID && config->router.kind != MOEC_ROUTER_ROOT_SOFTPLUS;
 }
 
 float moec_router_compare(const struct moec_config *config, const float *values, const float *bias,

@@ -52,7 +52,7 @@ static const struct kind kinds[MOEC_ROUTER_COUNT] = {
 
 void moec_router_score(const struct moec_config *config, const struct moec_kernels *kernels, float *logits)
 {
-    const struct kind *kind = &kinds[config->router_kind];
+    const struct kind *kind = &kinds[config->router.kind];
     if (kind->score != NULL)
         kind->score(kernels, logits, moec_config_choices(config));
 }
@@ -76,18 +76,20 @@ void moec_router_group(const struct moec_config *config, const float *scores, co
                        float *bias)
 {
     float group_scores[MOEC_MAX_EXPERTS];
-    const uint32_t size = config->n_expert / config->n_group;
+    const uint32_t size = config->n_expert / config->router.n_group;
     for (uint32_t e = 0; e < config->n_expert; e++)
         bias[e] = scores[e] + (router_bias != NULL ? router_bias[e] : 0);
-    for (uint32_t g = 0; g < config->n_group; g++)
-        group_scores[g] = group_score(config->group_score, bias + (size_t)g * size, size);
-    for (uint32_t g = 0; g < config->n_group; g++) {
+    for (uint32_t g = 0; g < config->router.n_group; g++)
+        group_scores[g] = group_score(config->router.group_score, bias + (size_t)g * size, size);
+    for (uint32_t g = 0; g < config->router.n_group; g++) {
         uint32_t n_better = 0;
-        for (uint32_t other = 0; other < config->n_group; other++)
+        for (uint32_t other = 0; other < config->router.n_group; other++)
             n_better += group_scores[other] > group_scores[g] ||
                         (group_scores[other] == group_scores[g] && other < g);
         for (uint32_t e = g * size; e < (g + 1) * size; e++)
-            bias[e] = n_better >= config->n_top_group ? -INFINITY : router_bias != NULL ? router_bias[e] : 0;
+            bias[e] = n_better >= config->router.n_top_group ? -INFINITY
+                      : router_bias != NULL                  ? router_bias[e]
+                                                             : 0;
     }
 }
 
@@ -102,7 +104,7 @@ static float mixed_share(const struct moec_config *config, const float *logits, 
         for (uint32_t before = 0; before < n_taken; before++)
             is_left = is_left && taken[before] != e;
         const float size = fabsf(logits[e]), range = size < own ? own : size;
-        if (is_left && !((own - logits[e]) / range > 2 * config->router_jitter))
+        if (is_left && !((own - logits[e]) / range > 2 * config->router.jitter))
             sum += moec_exp_f32(logits[e] - own);
     }
     return 1.0f / sum;
@@ -122,7 +124,7 @@ static void divide_by_sum(float *values, uint32_t n, float least_sum)
 void moec_router_weigh(const struct moec_config *config, const struct moec_kernels *kernels,
                        const float *scores, const uint32_t *experts, const bool *skips, float *weights)
 {
-    const struct kind *kind = &kinds[config->router_kind];
+    const struct kind *kind = &kinds[config->router.kind];
     const uint32_t k = config->top_k;
     float kept[MOEC_MAX_TOP_K]; /* of those that are not skipped, as if there were no others */
     uint32_t taken[MOEC_MAX_TOP_K], n_kept = 0;
@@ -131,17 +133,17 @@ void moec_router_weigh(const struct moec_config *config, const struct moec_kerne
             continue;
         const uint32_t expert = experts[rank];
         taken[n_kept] = expert;
-        kept[n_kept] = config->router_kind == MOEC_ROUTER_SPARSEMIXER
+        kept[n_kept] = config->router.kind == MOEC_ROUTER_SPARSEMIXER
                            ? mixed_share(config, scores, expert, taken, n_kept)
                            : scores[expert];
         n_kept++;
     }
     if (kind->weigh != NULL && n_kept > 0)
         kind->weigh(kernels, kept, n_kept);
-    if (config->norm_topk_prob)
-        divide_by_sum(kept, n_kept, config->router_soft_sum ? SOFT_SUM : kind->least_sum);
-    for (uint32_t i = 0; i < n_kept && config->router_scale != 0; i++)
-        kept[i] *= config->router_scale;
+    if (config->router.norm_topk_prob)
+        divide_by_sum(kept, n_kept, config->router.soft_sum ? SOFT_SUM : kind->least_sum);
+    for (uint32_t i = 0; i < n_kept && config->router.scale != 0; i++)
+        kept[i] *= config->router.scale;
     for (uint32_t rank = 0, i = 0; rank < k; rank++)
         weights[rank] = skips[rank] ? 0 : kept[i++];
 }
@@ -149,7 +151,7 @@ void moec_router_weigh(const struct moec_config *config, const struct moec_kerne
 void moec_router_shares(const struct moec_config *config, const struct moec_kernels *kernels,
                         const float *bias, float *logits)
 {
-    const struct kind *kind = &kinds[config->router_kind];
+    const struct kind *kind = &kinds[config->router.kind];
     const uint32_t n = moec_config_choices(config);
     kind->share(kernels, logits, n);
     if (bias == NULL && kind->shares_sum_to_1)

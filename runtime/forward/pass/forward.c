@@ -29,7 +29,7 @@ static void clear_late(const struct moec_forward *forward, float *row)
 
 static void scale_embedding(const struct moec_forward *forward, float *row)
 {
-    const float scale = forward->model->config.embedding_scale;
+    const float scale = forward->model->config.scale.embedding;
     if (scale != 0)
         moec_scale_lanes(row, moec_forward_scratch(forward)->stride, scale);
 }
@@ -145,7 +145,7 @@ enum moec_status moec_forward_encoded(const struct moec_forward *forward, uint32
 static void store_capped(const struct moec_linear *linear, const struct moec_linear_part *part,
                          uint32_t token, uint32_t row, uint32_t n, const float *y)
 {
-    moec_linear_tanh(linear, linear->forward->model->config.logit_cap, y, n,
+    moec_linear_tanh(linear, linear->forward->model->config.scale.logit_cap, y, n,
                      part->out + token * part->out_stride + row);
 }
 
@@ -163,16 +163,16 @@ static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_
 {
     const struct moec_model *model = forward->model;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    if (model->config.projects_output)
+    if (model->config.head.projects_output)
         moec_linear_run_one(forward, &model->output_projection, model->output_projection_bias, store_silu,
                             n_tok, hidden, scratch->normed);
     else
         moec_forward_norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
-    if (model->config.scaled_head)
+    if (model->config.head.is_scaled)
         moec_scale_lanes(scratch->normed, n_tok * scratch->stride,
                          (float)(1 / sqrt((double)model->config.n_embd)));
-    if (model->config.logit_divisor != 0)
-        moec_scale_lanes(scratch->normed, n_tok * scratch->stride, 1.0f / model->config.logit_divisor);
+    if (model->config.scale.logit_divisor != 0)
+        moec_scale_lanes(scratch->normed, n_tok * scratch->stride, 1.0f / model->config.scale.logit_divisor);
     struct moec_linear head = {
         .forward = forward, .x = scratch->normed, .x_stride = scratch->stride, .n_tok = n_tok, .n_parts = 1};
     for (uint32_t row = 0; row < model->config.n_vocab;) {
@@ -180,9 +180,10 @@ static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_
         MOEC_TRY(moec_model_acquire_head(model, row, &rows, err));
         if (row > 0) /* its inputs have been seen */
             rows.entry = NULL;
-        head.parts[0] = (struct moec_linear_part){
-            &rows, model->head_bias != NULL ? model->head_bias + row : NULL,
-            model->config.logit_cap > 0 ? store_capped : moec_linear_store, logits + row, logits_stride};
+        head.parts[0] =
+            (struct moec_linear_part){&rows, model->head_bias != NULL ? model->head_bias + row : NULL,
+                                      model->config.scale.logit_cap > 0 ? store_capped : moec_linear_store,
+                                      logits + row, logits_stride};
         moec_linear_run(&head);
         moec_model_release_head(model, row);
         row += rows.rows;

@@ -55,7 +55,7 @@ static uint64_t choice_items(const struct moec_config *config, uint32_t n_contex
 /* Whether every session counts what its experts take. */
 static bool always_counts(const struct moec_config *config)
 {
-    return config->expert_capacity > 0 && !moec_config_is_encoder_decoder(config);
+    return config->router.expert_capacity > 0 && !moec_config_is_encoder_decoder(config);
 }
 
 static uint64_t capacity_bytes(const struct moec_config *config, uint32_t n_context)

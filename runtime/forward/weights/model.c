@@ -124,8 +124,8 @@ static enum moec_status bind_mlp(struct vector_arena *arena, const struct moec_c
                                  enum moec_role gate, enum moec_role up, enum moec_role down, uint32_t layer,
                                  struct moec_mlp *mlp)
 {
-    mlp->activation = config->activation;
-    if (!config->plain_mlp)
+    mlp->activation = config->mlp.activation;
+    if (!config->mlp.plain)
         MOEC_TRY(bind_matrix(arena, gate, layer, &mlp->gate));
     MOEC_TRY(bind_matrix(arena, up, layer, &mlp->up));
     return bind_matrix(arena, down, layer, &mlp->down);
@@ -213,7 +213,7 @@ static enum moec_status bind_expert_biases(struct vector_arena *arena, const str
                                            uint32_t layer,
                                            struct moec_matrix biases[static MOEC_PROJECTION_COUNT])
 {
-    if (!config->plain_mlp)
+    if (!config->mlp.plain)
         MOEC_TRY(bind_resident(arena, MOEC_ROLE_EXPERT_GATE_BIAS, layer, &biases[MOEC_PROJECTION_GATE]));
     MOEC_TRY(bind_resident(arena, MOEC_ROLE_EXPERT_UP_BIAS, layer, &biases[MOEC_PROJECTION_UP]));
     return bind_resident(arena, MOEC_ROLE_EXPERT_DOWN_BIAS, layer, &biases[MOEC_PROJECTION_DOWN]);
@@ -327,9 +327,9 @@ static enum moec_status bind_dense(struct vector_arena *arena, const struct moec
 {
     MOEC_TRY(
         bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at, mlp));
-    if (config->dense_silu)
+    if (config->mlp.dense_silu)
         mlp->activation = MOEC_ACTIVATION_SILU;
-    if (!config->dense_bias)
+    if (!config->mlp.dense_bias)
         return MOEC_OK;
     MOEC_TRY(bind_resident(arena, MOEC_ROLE_DENSE_UP_BIAS, at, &mlp->biases[MOEC_PROJECTION_UP]));
     return bind_resident(arena, MOEC_ROLE_DENSE_DOWN_BIAS, at, &mlp->biases[MOEC_PROJECTION_DOWN]);
@@ -348,7 +348,7 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     if (config->norms != MOEC_NORMS_BEFORE)
         MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_MLP_POST_NORM, MOEC_ROLE_MLP_POST_NORM_BIAS, at,
                            &layer->mlp_post_norm));
-    if (config->layer_scale)
+    if (config->scale.has_layer)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_LAYER_SCALE, at, &layer->layer_scale));
     layer->is_moe = moec_config_is_moe(config, at);
     if (!layer->is_moe)
@@ -356,20 +356,20 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     MOEC_TRY(bind_resident(arena, MOEC_ROLE_ROUTER, at, &layer->router));
     if (moec_config_layer(config, at)->routes_by_token)
         MOEC_TRY(bind_router_table(arena, config, at, &layer->router_table));
-    if (config->expert_bias)
+    if (config->mlp.expert_bias)
         MOEC_TRY(bind_expert_biases(arena, config, at, layer->expert_biases));
-    if (config->router_bias)
+    if (config->router.bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_BIAS, at, &layer->router_bias));
-    if (config->router_choice_bias && !moec_config_layer(config, at)->routes_by_token)
+    if (config->router.choice_bias && !moec_config_layer(config, at)->routes_by_token)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_CHOICE_BIAS, at, &layer->router_choice_bias));
-    if (config->own_norms)
+    if (config->mlp.own_norms)
         MOEC_TRY(bind_own_norms(arena, config, at, layer));
-    layer->has_shared = config->n_ff_shared > 0 || config->has_bypass;
-    if (config->has_bypass)
+    layer->has_shared = config->n_ff_shared > 0 || config->mlp.has_bypass;
+    if (config->mlp.has_bypass)
         return bind_matrix(arena, MOEC_ROLE_BYPASS, at, &layer->bypass);
     if (!layer->has_shared)
         return MOEC_OK;
-    if (config->shared_gate)
+    if (config->mlp.shared_gate)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_SHARED_EXPERT_GATE, at, &layer->shared_expert_gate));
     return bind_mlp(arena, config, MOEC_ROLE_SHARED_GATE, MOEC_ROLE_SHARED_UP, MOEC_ROLE_SHARED_DOWN, at,
                     &layer->shared);
@@ -392,7 +392,7 @@ static void bind_rope(struct vector_arena *arena, struct moec_model *model)
 /* What stands between the last layer and the head. */
 static enum moec_status bind_end(struct vector_arena *arena, struct moec_model *model)
 {
-    if (!model->config.projects_output)
+    if (!model->config.head.projects_output)
         return bind_norm(arena, &model->config, MOEC_ROLE_FINAL_NORM, MOEC_ROLE_FINAL_NORM_BIAS,
                          MOEC_LAYER_NONE, &model->final_norm);
     MOEC_TRY(bind_resident(arena, MOEC_ROLE_OUTPUT_PROJECTION, MOEC_LAYER_NONE, &model->output_projection));
@@ -404,18 +404,18 @@ static enum moec_status bind_model(struct vector_arena *arena, struct moec_model
 {
     const struct moec_config *config = &model->config;
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE, &model->embedding));
-    if (config->tied_head)
+    if (config->head.is_tied)
         model->head = model->embedding;
     else
         MOEC_TRY(bind_matrix(arena, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &model->head));
     MOEC_TRY(bind_end(arena, model));
-    if (config->head_bias)
+    if (config->head.bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_HEAD_BIAS, MOEC_LAYER_NONE, &model->head_bias));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         MOEC_TRY(bind_layer(arena, config, layer, &model->layers[layer]));
     if (moec_config_is_encoder_decoder(config))
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ENCODER_NORM, MOEC_LAYER_NONE, &model->encoder_norm));
-    if (config->n_bucket > 0) {
+    if (config->position.n_bucket > 0) {
         MOEC_TRY(
             bind_position_bias(arena, config, MOEC_STACK_ENCODER, &model->position_bias[MOEC_STACK_ENCODER]));
         return bind_position_bias(arena, config, MOEC_STACK_DECODER,

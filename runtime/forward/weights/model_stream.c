@@ -114,7 +114,7 @@ uint64_t moec_model_stream_floor(const struct moec_config *config, const struct 
         uint64_t n_bytes = layer_bytes(dense, layer);
         floor = n_bytes > floor ? n_bytes : floor;
     }
-    const enum moec_role role = config->tied_head ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
+    const enum moec_role role = config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
     const struct moec_dense_entry *head = moec_dense_entry_find(dense, role, MOEC_LAYER_NONE);
     const uint32_t rows = head == NULL ? 0 : head->rows < BLOCK_MIN_ROWS ? head->rows : BLOCK_MIN_ROWS;
     const uint64_t block = rows * (head == NULL ? 0 : (uint64_t)row_bytes(head));
@@ -149,8 +149,8 @@ enum moec_status moec_model_stream_create(const struct moec_config *config, cons
     stream->n_layer = config->n_layer;
     stream->keep_bytes = keep_bytes;
     stream->embedding = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
-    stream->head =
-        config->tied_head ? stream->embedding : moec_dense_entry_find(dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE);
+    stream->head = config->head.is_tied ? stream->embedding
+                                        : moec_dense_entry_find(dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE);
     uint64_t rows = keep_bytes / row_bytes(stream->head);
     rows = rows < BLOCK_MIN_ROWS ? BLOCK_MIN_ROWS : rows;
     stream->block_rows = rows < stream->head->rows ? (uint32_t)rows : stream->head->rows;

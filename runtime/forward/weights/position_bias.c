@@ -18,23 +18,24 @@ static uint32_t bucket_of_distance(uint32_t n_bucket, uint32_t max_distance, uin
 
 uint32_t moec_position_bucket(const struct moec_config *config, enum moec_stack stack, int64_t offset)
 {
-    const int64_t limit = config->max_distance;
+    const int64_t limit = config->position.max_distance;
     const int64_t near = offset < -limit ? -limit : offset > limit ? limit : offset;
     if (stack == MOEC_STACK_DECODER)
-        return bucket_of_distance(config->n_bucket, config->max_distance, near < 0 ? (uint32_t)-near : 0);
-    const uint32_t half = config->n_bucket / 2;
+        return bucket_of_distance(config->position.n_bucket, config->position.max_distance,
+                                  near < 0 ? (uint32_t)-near : 0);
+    const uint32_t half = config->position.n_bucket / 2;
     const uint32_t distance = (uint32_t)(near < 0 ? -near : near);
-    return bucket_of_distance(half, config->max_distance, distance) + (near > 0 ? half : 0);
+    return bucket_of_distance(half, config->position.max_distance, distance) + (near > 0 ? half : 0);
 }
 
 size_t moec_position_bias_width(const struct moec_config *config, enum moec_stack stack)
 {
-    return (stack == MOEC_STACK_ENCODER ? 2 : 1) * (size_t)config->max_distance + 1;
+    return (stack == MOEC_STACK_ENCODER ? 2 : 1) * (size_t)config->position.max_distance + 1;
 }
 
 uint64_t moec_position_bias_floats(const struct moec_config *config)
 {
-    if (config->n_bucket == 0)
+    if (config->position.n_bucket == 0)
         return 0;
     return (uint64_t)moec_config_layer(config, 0)->n_head *
            (moec_position_bias_width(config, MOEC_STACK_ENCODER) +
@@ -46,7 +47,8 @@ void moec_position_bias_fill(const struct moec_config *config, enum moec_stack s
 {
     const size_t width = moec_position_bias_width(config, stack);
     for (size_t i = 0; i < width; i++) {
-        const uint32_t bucket = moec_position_bucket(config, stack, (int64_t)i - config->max_distance);
+        const uint32_t bucket =
+            moec_position_bucket(config, stack, (int64_t)i - config->position.max_distance);
         for (uint32_t head = 0; head < moec_config_layer(config, 0)->n_head; head++)
             table[head * width + i] = weights[(size_t)bucket * moec_config_layer(config, 0)->n_head + head];
     }
@@ -64,7 +66,7 @@ void moec_position_bias_add(const struct moec_kernels *kernels, const struct moe
                             uint32_t n, float *scores)
 {
     const size_t width = moec_position_bias_width(config, stack);
-    const int64_t offset = (int64_t)first - position, limit = config->max_distance;
+    const int64_t offset = (int64_t)first - position, limit = config->position.max_distance;
     const int64_t before = -limit - offset;
     const uint32_t n_before = before <= 0 ? 0 : before < n ? (uint32_t)before : n;
     const int64_t told = (int64_t)width - limit - offset; /* keys up to the table's end */

@@ -33,7 +33,7 @@ static void find_ramp(const struct moec_layer_kind *kind, double *low, double *h
 /* Whether the config's choice is for longer texts than the trained context. */
 static bool is_beyond(const struct moec_config *config, const struct moec_rope_scaling *scaling)
 {
-    return config->rope_context > scaling->original_positions;
+    return config->position.rope_context > scaling->original_positions;
 }
 
 /* The logarithm of the base. Dynamic NTK has (f n / trained - (f - 1))^(dim / (dim - 2)) times the base in
@@ -44,7 +44,7 @@ static double log_base(const struct moec_config *config, const struct moec_layer
     const double log_theta = moec_log_f64(kind->rope_theta), dim = moec_layer_rotary_dim(kind);
     if (scaling->kind != MOEC_ROPE_DYNAMIC || !is_beyond(config, scaling))
         return log_theta;
-    const double longer = (double)config->rope_context / scaling->original_positions;
+    const double longer = (double)config->position.rope_context / scaling->original_positions;
     return log_theta + moec_log_f64(scaling->factor * longer - (scaling->factor - 1)) * dim / (dim - 2);
 }
 
@@ -69,7 +69,7 @@ void moec_rope_fill(const struct moec_config *config, const struct moec_layer_ki
 {
     const struct moec_rope_scaling *scaling = &kind->rope_scaling;
     const double log_theta = log_base(config, kind);
-    const float *factors = config->rope_factors[is_beyond(config, scaling)];
+    const float *factors = config->position.rope_factors[is_beyond(config, scaling)];
     const uint32_t dim = moec_layer_rotary_dim(kind);
     const uint32_t n_pair = dim / 2;
     const uint32_t n_turning =
@@ -100,7 +100,7 @@ void moec_rope_fill(const struct moec_config *config, const struct moec_layer_ki
 static float attention_factor(const struct moec_config *config, const struct moec_rope_scaling *scaling)
 {
     if (scaling->kind == MOEC_ROPE_LONG && is_beyond(config, scaling))
-        return (float)config->rope_long_attention;
+        return (float)config->position.rope_long_attention;
     return scaling->attention_factor > 0 ? (float)scaling->attention_factor : 1;
 }
 
@@ -122,12 +122,13 @@ void moec_rope_angles(const struct moec_config *config, const struct moec_layer_
 float moec_rope_query_factor(const struct moec_config *config, const struct moec_layer_kind *kind,
                              uint32_t position)
 {
-    const bool is_own = config->growth_positions > 0; /* of layers without rotation alone */
-    const uint32_t n_trained = is_own ? config->growth_positions : kind->rope_scaling.original_positions;
-    if (config->query_growth == 0 || (is_own && kind->rope_theta != 0))
+    const bool is_own = config->position.growth_positions > 0; /* of layers without rotation alone */
+    const uint32_t n_trained =
+        is_own ? config->position.growth_positions : kind->rope_scaling.original_positions;
+    if (config->position.query_growth == 0 || (is_own && kind->rope_theta != 0))
         return 1;
     const uint32_t n_whole = (position + is_own) / n_trained;
-    return n_whole == 0 ? 1 : 1 + config->query_growth * (float)moec_log_f64(1 + (double)n_whole);
+    return n_whole == 0 ? 1 : 1 + config->position.query_growth * (float)moec_log_f64(1 + (double)n_whole);
 }
 
 /* As in transformers' apply_rotary_pos_emb: each product is rounded, then the sum. */
