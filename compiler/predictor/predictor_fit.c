@@ -50,19 +50,6 @@ static struct shape shape_of(uint32_t n_input, uint32_t n_expert, uint32_t n_hid
     return shape;
 }
 
-static uint64_t batch_floats(const struct shape *shape)
-{
-    const uint64_t n_expert = moec_lanes_padded(shape->n_expert);
-    return BATCH * (2 * shape->stride + 4 * (uint64_t)shape->hidden_stride + 3 * n_expert) +
-           shape->hidden_stride * n_expert;
-}
-
-uint64_t moec_predictor_fit_bytes(uint32_t n_input, uint32_t n_expert, uint32_t n_hidden)
-{
-    const struct shape shape = shape_of(n_input, n_expert, n_hidden);
-    return (5 * (uint64_t)shape.n + batch_floats(&shape) + 2 * shape.stride) * sizeof(float);
-}
-
 /* ---- life ---- */
 
 static enum moec_status allocate(struct fit *fit, struct moec_error *err)

@@ -39,9 +39,6 @@ struct moec_predictor_fit {
     uint32_t n_turn;    /* over the tokens, until the best */
 };
 
-/* Bytes that a fit takes beside the examples. */
-uint64_t moec_predictor_fit_bytes(uint32_t n_input, uint32_t n_expert, uint32_t n_hidden);
-
 /* Released with moec_predictor_fit_release. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_predictor_fit_make(const struct moec_predictor_examples *examples,
                                                           const struct moec_kernels *kernels,

@@ -57,35 +57,15 @@ static enum moec_status check_frame(const void *bytes, size_t n, uint64_t expect
     return MOEC_OK;
 }
 
-static enum moec_status decompress(const void *bytes, size_t n, uint8_t *out, size_t n_out,
-                                   const char *subject, struct moec_error *err)
+enum moec_status moec_decompress_into(const void *bytes, size_t n, uint8_t *out, size_t n_out,
+                                      const char *subject, struct moec_error *err)
 {
+    MOEC_TRY(check_frame(bytes, n, n_out, subject, err));
     const size_t got = ZSTD_decompress(out, n_out, bytes, n);
     if (ZSTD_isError(got) || got != n_out)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is damaged zstd data: %s", subject,
                          ZSTD_isError(got) ? ZSTD_getErrorName(got) : "it ends early");
     return MOEC_OK;
-}
-
-enum moec_status moec_decompress_into(const void *bytes, size_t n, uint8_t *out, size_t n_out,
-                                      const char *subject, struct moec_error *err)
-{
-    MOEC_TRY(check_frame(bytes, n, n_out, subject, err));
-    return decompress(bytes, n, out, n_out, subject, err);
-}
-
-enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_bytes, uint8_t **out,
-                                 const char *subject, struct moec_error *err)
-{
-    void *memory = NULL;
-    MOEC_TRY(check_frame(bytes, n, expected_bytes, subject, err));
-    MOEC_TRY(moec_alloc(&memory, expected_bytes, 1, subject, err));
-    const enum moec_status status = decompress(bytes, n, memory, (size_t)expected_bytes, subject, err);
-    if (status == MOEC_OK)
-        *out = memory;
-    else
-        free(memory);
-    return status;
 }
 
 bool moec_is_zstd(const void *bytes, size_t n)

@@ -10,11 +10,8 @@
 MOEC_WARN_UNUSED enum moec_status moec_compress(const void *bytes, size_t n, uint8_t **out, size_t *n_out,
                                                 struct moec_error *err);
 
-/* Decompresses one frame whose content is exactly `expected_bytes`. `subject` names it in messages. */
-MOEC_WARN_UNUSED enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_bytes,
-                                                  uint8_t **out, const char *subject, struct moec_error *err);
-
-/* The same into n_out bytes of the caller's, which may hold anything after an error. */
+/* Decompresses one frame whose content is exactly n_out bytes into the caller's memory, which may hold anything
+ * after an error. `subject` names it in messages. Errors: MOEC_ERR_FORMAT. */
 MOEC_WARN_UNUSED enum moec_status moec_decompress_into(const void *bytes, size_t n, uint8_t *out,
                                                        size_t n_out, const char *subject,
                                                        struct moec_error *err);

@@ -106,15 +106,6 @@ static float weight_sum(const float *weights, uint32_t n)
     return sum;
 }
 
-void moec_path_table_frequencies(const struct moec_path_table *table, float *out)
-{
-    for (uint32_t layer = 0; layer < table->n_layer; layer++)
-        for (uint32_t i = 0; i < table->n_expert; i++) {
-            const struct moec_path_value *value = &table->frequency[(size_t)layer * table->n_expert + i];
-            out[(size_t)layer * table->n_expert + value->expert] = (float)value->probability / 65535.0f;
-        }
-}
-
 void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer, const uint16_t *before,
                              const float *before_weights, const uint16_t *last, const float *last_weights,
                              float *out)

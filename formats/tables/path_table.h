@@ -72,10 +72,6 @@ void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer
                              const float *before_weights, const uint16_t *last, const float *last_weights,
                              float *out);
 
-/* Share of calibration tokens that activated each expert, 0..1: out (n_layer, n_expert) in the order of
- * experts. Used by policies and for warm starts. */
-void moec_path_table_frequencies(const struct moec_path_table *table, float *out);
-
 /* Binary section of a bundle (FORMAT.md, "paths"). Owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_path_table_encode(const struct moec_path_table *table, uint8_t **bytes,
                                                          size_t *n_bytes, struct moec_error *err);
