@@ -1,3 +1,7 @@
+/* A lock file that is removed while it is held. A second process may open the file just before its holder
+ * unlinks it, and would then lock a file without a name. So a lock counts only if the name still leads to
+ * the locked file (device and inode); else the claim is tried again. Release unlinks first and closes
+ * afterwards, and the lock ends with the descriptor. */
 #include "formats/base/claim.h"
 
 #include "formats/base/file.h"

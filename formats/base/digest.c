@@ -1,3 +1,7 @@
+/* CRC32C (Castagnoli) three ways: eight tables, the processor's instruction in three chains at once, and
+ * folding (crc32c_fold.c). All give the same 32 bits for the same bytes. Chains are joined by linearity: a
+ * state after n zero bytes is a linear function of its bits, which four tables hold. A state between two
+ * steps is not inverted; callers pass and get the inverted one. */
 #include "formats/base/digest.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,5 @@
+/* The first failure wins: a message that is set is never replaced, only prefixed. Every message passes
+ * moec_printable, and a cut never splits a UTF-8 character. */
 #include "formats/base/error.h"
 
 #include "formats/base/printable.h"

@@ -1,3 +1,8 @@
+/* Outputs that appear whole. Each is written as `.NAME.moec-tmp-PID-N` beside its target, then fsync, close,
+ * rename, and fsync of the folder. A temporary is locked (flock) as long as it is written: one that nobody
+ * locks was left by a dead process and is removed. Whoever locks a new one checks that it still has a name,
+ * since a remover may have been faster. Symbolic links are followed first, because a rename would replace
+ * them. */
 #include "formats/base/file.h"
 
 #include "formats/base/lock.h"

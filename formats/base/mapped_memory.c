@@ -1,3 +1,7 @@
+/* Pages are the unit: a range to give back shrinks to whole pages, a range to map grows to them. A file's
+ * pages replace anonymous ones at the same address (MAP_FIXED), and unmapping puts anonymous ones back. So
+ * the range is never a hole. A huge page that a border cuts is declined before its part is given back, or
+ * the kernel would fill it again. */
 #include "formats/base/mapped_memory.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Every size is a product that is checked for overflow and against one limit before an allocation. Arrays
+ * grow by doubling from 8 items. Within a budget the growth is what is left of it, and the budget falls by
+ * exactly what the array grew by. */
 #include "formats/base/memory.h"
 
 #include "formats/base/mapped_memory.h"

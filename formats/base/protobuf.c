@@ -1,3 +1,5 @@
+/* The wire format of protocol buffers: a key is a varint of field number x 8 + wire type. Each length is
+ * compared with the bytes that are left before the cursor moves, so the cursor never passes the end. */
 #include "formats/base/protobuf.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,6 @@
+/* Text is held back while its end may be the beginning of a stop text: the longest such end is kept for the
+ * next piece. What was given out is removed at the next call, not before, because the caller still reads it.
+ * No byte of a stop text is ever given out, and no byte before it is lost. */
 #include "formats/base/stop_texts.h"
 
 #include "formats/base/memory.h"

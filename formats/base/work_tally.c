@@ -1,3 +1,6 @@
+/* Own time of nested work without a stack. A thread's clock is the time minus what its finished work took.
+ * Work that ended inside a measurement thus drops out of it. Parallel regions read the plain time: they span
+ * work of all threads. */
 #include "formats/base/work_tally.h"
 
 #include "formats/base/clock.h"
