@@ -1,3 +1,6 @@
+/* A codec is (dtype, scheme, group), and misfit_of refuses the combinations that have no meaning. Whatever
+ * makes a codec and whatever reads one from a file asks it, so both accept the same ones. Sizes of codes,
+ * scales, zeros and outliers of a row are defined here, and every other file takes offsets from them. */
 #include "formats/codec/codec_internal.h"
 #include "formats/codec/mxfp4.h"
 

@@ -1,3 +1,7 @@
+/* Encoding in integers: first the scale of each group as it will be stored, then codes by the stored scale.
+ * Linear codes divide by the scale of the extremes; HQQ (hqq.h) moves zero point and scale from there. A
+ * code is round-half-even(clamp(w / divisor)) + zero, and only HQQ's divisor differs from the scale. Nested
+ * scales are rounded for a whole row together, before any code is made. */
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
 #include "formats/codec/codec_internal.h"

@@ -1,3 +1,7 @@
+/* How a block of 32 codes is packed. At 2 bits byte i holds codes i, i + 8, i + 16 and i + 24; at 4 bits
+ * codes i and i + 16. 3 bits are 2 and a plane of bit 2; 5 bits are 4 and a plane of bit 4; 6 bits are 4
+ * and 2. One bit tells code 0 from code 2. Bundles and kernels rely on this order. A short last block is filled
+ * up with a fixed code, so that a row's bytes depend on its weights alone. */
 #include "formats/base/bytes.h"
 #include "formats/base/half.h"
 #include "formats/codec/codec_internal.h"

@@ -1,3 +1,8 @@
+/* The scale of a group of dictionary codes: nearest level for each weight, then the scale of least squares
+ * for those levels, in turns. It stops when the squared error no longer falls, so the result is never worse
+ * than the start. The start is the root mean square for Gaussian levels and the largest weight for
+ * logarithmic ones. The result is rescaled to the weights' own length along the levels: sum of squares /
+ * product. */
 #include "formats/codec/dictionary.h"
 
 #include "formats/codec/levels.h"

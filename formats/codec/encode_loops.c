@@ -1,3 +1,6 @@
+/* The definition of the loops, which sets of instructions must match to the bit. The largest magnitude is
+ * the largest bit pattern as an integer, so a NaN or an infinity is always found. Minimum and maximum begin
+ * at 0, and a NaN changes neither. */
 #include "formats/codec/encode_loops.h"
 
 #include "formats/base/half.h"

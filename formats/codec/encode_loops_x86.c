@@ -1,11 +1,11 @@
-#include "formats/codec/encode_loops.h"
-
-#include "formats/codec/codec_internal.h"
-
 /* A quotient is found by multiplying with the inverse of the divisor, which is several times as fast. For
  * clamped quotients q of at most 255.5 the product lies within 3 * 2^-24 * |q| < 5e-5 of the rounded
  * quotient: both round to the same integer unless the product is closer to the middle of two than FAR leaves.
  * Such blocks are divided. */
+#include "formats/codec/encode_loops.h"
+
+#include "formats/codec/codec_internal.h"
+
 #define FAR   0.4999f
 #define MAGIC 0x1.8p23f /* as in formats/codec/encode_loops.c */
 

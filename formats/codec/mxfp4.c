@@ -1,3 +1,7 @@
+/* Exact encoding: the scale of a group puts its largest magnitude at 4 or 6. Weights that another scale
+ * could hold are levels of this one, too, so one try suffices. A code is accepted only if it decodes to the
+ * weight's own bits; else the row is refused. A block of a down projection shares scales by column, so 32
+ * rows are encoded together. */
 #include "formats/codec/mxfp4.h"
 
 #include "formats/codec/codec_internal.h"

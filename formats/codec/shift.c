@@ -1,3 +1,7 @@
+/* The Viterbi search of shift codes. A state is the coded bits of the last three weights, and a step appends
+ * two. Each state has four before it, which differ in their oldest bits; the cheapest is kept. A step costs
+ * the distance to the nearest level among its free bits, which are chosen on the way back. All instruction
+ * sets find the same codes, ties included. */
 #include "formats/codec/shift.h"
 
 #include "formats/base/bytes.h"

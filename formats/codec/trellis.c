@@ -1,3 +1,7 @@
+/* The Viterbi search of trellis codes: 64 states of Ungerboeck's code, one coded bit a step. Each state has
+ * two before it, and one bit for each state and weight keeps the better. Only differences of costs count:
+ * now and then all are lowered by the least, or F32 would lose them. A tie takes the first, so that every
+ * build finds the same codes. */
 #include "formats/codec/trellis.h"
 
 #include "formats/codec/levels.h"
