@@ -1,3 +1,6 @@
+/* A record is read in one piece and checked by CRC32C, then its scales and floats for finite numbers. Both
+ * happen before a caller sees the bytes. Records are padded by half of the alignment on average; a model of
+ * small records gets a small alignment, so that padding stays under one percent. */
 #include "formats/bundle/bundle.h"
 
 #include "formats/base/memory.h"

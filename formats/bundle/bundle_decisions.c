@@ -1,3 +1,7 @@
+/* Decisions about tokens as a section of fixed length. The version follows from the settings: only settings
+ * that treat prompts otherwise need version 2. So a bundle has the same bytes whoever wrote it, and a reader
+ * refuses a version that its settings do not need. Both directions make the same checks of the figures;
+ * words are checked when they are read and before they are put into a bundle. */
 #include "formats/bundle/bundle_decisions.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,5 @@
+/* The digest is that of the contents table, which holds place, size and SHA-256 of every section. No section
+ * is read again. */
 #include "formats/bundle/bundle_digest.h"
 
 #include "formats/bundle/bundle_format.h"

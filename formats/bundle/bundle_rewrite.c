@@ -1,3 +1,7 @@
+/* Sections are chosen first, then laid out, then written, so the size is known before the output opens. New
+ * sections stand before the first index of records, where opening reads. Levels keep their numbers when one
+ * between them is dropped, and offsets of records count from their section, so no index changes. Every
+ * copied section is hashed on the way: damage is not carried into the new file. */
 #include "formats/bundle/bundle_rewrite.h"
 
 #include "formats/base/memory.h"

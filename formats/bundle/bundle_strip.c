@@ -1,3 +1,7 @@
+/* A level of copies is its index and its records, dropped together by the level's number in the file. That
+ * number is not the position among the levels that are there. Decisions that need a dropped copy are dropped
+ * with it. Unpacked dense weights bring a section of their checksums, or loading would hash them on one
+ * thread. */
 #include "formats/bundle/bundle_strip.h"
 
 #include "formats/base/memory.h"

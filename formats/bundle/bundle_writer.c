@@ -1,3 +1,7 @@
+/* One layout function serves planning, size and writing, so the size that a search minimises is the size of
+ * the file. Small sections are encoded by the plan, dense weights and records are streamed. Places of
+ * header, table, indices and statements are filled with zeros first and patched at the end. The writer
+ * compares each section's end with the layout and refuses to go on after a difference. */
 #include "formats/bundle/bundle_writer.h"
 
 #include "formats/base/bytes.h"

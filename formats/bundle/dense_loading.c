@@ -1,3 +1,7 @@
+/* Three ways into memory, chosen by what the file allows. An uncompressed section that starts on a page is
+ * mapped, privately, over the allocated range. A compressed one is decompressed by pieces; its embedding may
+ * be left for later. In every way each byte is checked by a checksum and each weight for finite numbers
+ * before its first use. The embedding of a tied head is never left, since every token reads all of it. */
 #include "formats/bundle/dense_loading.h"
 
 #include "formats/base/mapped_memory.h"

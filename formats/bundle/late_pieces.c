@@ -1,3 +1,6 @@
+/* Double-checked loading: a flag for each piece is read without a lock, then again under the lock of the
+ * piece's loader. The flag is set (release) after the piece is checked and decompressed, and readers acquire
+ * it. A piece belongs to one loader by its number, so two threads never decompress the same piece. */
 #include "formats/bundle/late_pieces.h"
 
 #include "formats/base/mapped_memory.h"

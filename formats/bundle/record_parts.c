@@ -1,3 +1,6 @@
+/* Checksums of all records stand in one array, and first[i] is where those of record i begin: one of its up
+ * section, then one for each unit of pairs. How many units a record has follows from its layout and
+ * unit_bytes. So the section stores no offsets, and its length must equal what the bundle's layouts give. */
 #include "formats/bundle/record_parts.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,5 @@
+/* The thread is a help, not a need: where none can be started, the end computes the digest itself. Reading
+ * fails into the hash's own error, which only the end reads, after the join. */
 #include "formats/bundle/section_hash.h"
 
 #include "formats/base/memory.h"
