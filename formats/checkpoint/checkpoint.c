@@ -1,3 +1,7 @@
+/* Opening goes from the path to the weights: path, container, config, tensors, tokenizer, chat template.
+ * Each step trusts what the one before has checked. The container's names are forgotten last, because views
+ * of tensors hold all that reading needs. generation_config.json replaces what config.json says about
+ * generation, unless it was made from config.json. */
 #include "formats/checkpoint/checkpoint_internal.h"
 
 #include "formats/base/file.h"

@@ -1,3 +1,6 @@
+/* Texts are added in the order in which transformers prefers them, the preferred last: an added text
+ * replaces one of the same name. So chat_template.jinja wins over tokenizer_config.json. Special tokens are
+ * added only where there is a template. */
 #include "formats/checkpoint/checkpoint_chat.h"
 
 #include "formats/base/file.h"

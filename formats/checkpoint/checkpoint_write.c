@@ -1,3 +1,7 @@
+/* The inverse of reading by layouts (tensor_view.h): parts of a fused tensor are put together again,
+ * transposed, interleaved or in pairs. First all tensors are listed, in the order of writing, with shapes
+ * and shards; then each is streamed in blocks of rows. The list alone decides the headers, so writing must
+ * give exactly its bytes. One record is held at a time, and a change of expert reads the next. */
 #include "formats/checkpoint/checkpoint_write.h"
 
 #include "formats/base/bytes.h"

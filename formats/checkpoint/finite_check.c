@@ -1,3 +1,6 @@
+/* Every tensor in use is a range of bytes in a file, sorted by file and offset, and ranges do not overlap.
+ * Files are passed in the same order, so one position in the list is enough. A block that a piece of reading
+ * cuts is carried over to the next piece. So each block is looked at once, whole. */
 #include "formats/checkpoint/finite_check.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* Metadata of GGUF become members of config.json. An F32 is written as the shortest decimal that rounds to
+ * the same F32, which is what the folder had before conversion. */
 #include "formats/checkpoint/gguf_making.h"
 
 #include "formats/checkpoint/gguf_architectures.h"

@@ -1,3 +1,7 @@
+/* The config.json is made in a fixed order: layers, keys, router, rotation, windows, ends, then what only
+ * the tensors show, then the architecture's own function. A key of an architecture takes the place of the
+ * general one. Values that the family could not honour are refused here: a silent default would give other
+ * logits. */
 #include "formats/checkpoint/gguf_model.h"
 
 #include "formats/base/memory.h"

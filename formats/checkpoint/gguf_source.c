@@ -1,3 +1,5 @@
+/* GGUF lists dimensions from the innermost, so shapes are reversed here. Parts of a split file must name
+ * their own number and count, and no tensor may be in two parts. Metadata come from the first part alone. */
 #include "formats/checkpoint/gguf_source.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* The table is sorted twice: by offset, to check that ranges tile the data without gap or overlap, then by
+ * name for binary search. Each range is compared with the file's end and with shape times item size, without
+ * overflow. After that a reader may trust every entry. */
 #include "formats/checkpoint/safetensors.h"
 
 #include "formats/base/memory.h"

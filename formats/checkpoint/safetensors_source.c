@@ -1,3 +1,7 @@
+/* Quantised weights of safetensors are two tensors: codes, and factors under a derived name. FP8 takes
+ * NAME_scale_inv or NAME_scale with factors by block of 128 x 128, by row, by column or one for all. MXFP4
+ * takes NAME_blocks and NAME_scales and shows as one tensor of (rows, columns). A tensor whose factors do
+ * not fit its shape gets no coding, so that using it is refused. */
 #include "formats/checkpoint/safetensors_source.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Decoding of small floats by the OCP definitions: E4M3 has no infinities and NaN where all bits but the
+ * sign are 1; E8M0 is 2^(byte - 127) and NaN at 255. E2M1 has every pattern finite. The check for finite
+ * numbers must agree with these decoders, since it looks at bytes only. */
 #include "formats/checkpoint/tensor_source.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,7 @@
+/* Reading takes one of three ways. Packed floats go straight to their destination; rows in whole blocks are
+ * read one by one. For anything else the first call reads the span of the whole matrix, and weights are
+ * gathered from it. Factors are applied by the weight's place in the stored tensor, not in the view. Floats
+ * are checked before conversion and other codings after it, so no NaN or infinity passes. */
 #include "formats/checkpoint/tensor_view.h"
 
 #include "formats/base/elementary.h"
