@@ -1,3 +1,7 @@
+/* The digest in the last line covers every byte before it, so a file that was cut or edited is refused.
+ * Reading counts lines first, compares the count with the bytes that so many rows need, and allocates once.
+ * Rows of one sequence follow each other by position; the list of sequences is sorted for binary search,
+ * each (sequence, beam) once. */
 #include "formats/decisions/decision_file.h"
 
 #include "formats/base/memory.h"
