@@ -1,3 +1,6 @@
+/* Reading starts from the defaults of the class, then takes common fields, then the family's own. Writing is
+ * proved by reading back: if the written config does not encode to the same bytes, the export is refused. A
+ * quantised checkpoint passes only if its weights decode to exactly what was published (FP8, MXFP4). */
 #include "formats/family/family.h"
 
 #include "formats/family/family_parts.h"

@@ -1,3 +1,6 @@
+/* Every read function here has a put function that writes the same fields; family.c checks the pair by
+ * reading back. An absent field keeps the class's default, and an explicit null may mean something else.
+ * Layers are placed last, from flags for each layer, since any field may change the template. */
 #include "formats/family/family_parts.h"
 
 #include <float.h>

@@ -1,3 +1,6 @@
+/* A setting that would change the text and that moec does not have is refused, unless its value means "off".
+ * Only what differs from the defaults is written. Ids outside the vocabulary are passed over, as padded
+ * configs have them. */
 #include "formats/family/generation_json.h"
 
 #include <stdio.h>
