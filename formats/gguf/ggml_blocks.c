@@ -1,3 +1,6 @@
+/* Each decoder repeats ggml's operations in ggml's order, each rounded to F32: another order gives other
+ * bits. `halves` of a type's row says where its block keeps F16 scales. Only those, and an exponent of
+ * MXFP4, can make a weight infinite or NaN, and the check for finite numbers looks at nothing else. */
 #include "formats/gguf/ggml_blocks.h"
 
 #include "formats/base/bytes.h"
@@ -317,7 +320,6 @@ static void decode_iq1_s(const uint8_t *block, size_t n, float *weights)
     }
 }
 
-/* The scale of the block stands in the upper four bits of four numbers of 16. */
 /* IQ1_M keeps the bits of its scale in the upper four of four words. */
 static uint32_t scattered_scale(const uint8_t *block)
 {
