@@ -1,3 +1,6 @@
+/* A text passes three checks before jansson sees it: size, depth (jansson recurses) and words that JSON does
+ * not have. NaN and Infinity travel as marked strings of the same length, so that offsets in messages stay
+ * true. No parsed text can look like a marked string, because its mark is not UTF-8. */
 #include "formats/json/json.h"
 
 #include "formats/base/memory.h"

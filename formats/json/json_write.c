@@ -1,3 +1,6 @@
+/* Members keep the order in which they came, and a name that comes again replaces the value in its place.
+ * Objects of 8 members and more have an open-addressing index (FNV-1a, at most half full). A failure
+ * anywhere marks the root, which then writes nothing. */
 #include "formats/json/json_write.h"
 
 #include "formats/base/memory.h"
