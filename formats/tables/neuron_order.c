@@ -1,3 +1,6 @@
+/* A record is reordered by whole rows: of its up section, and of its pairs of gate row and down column. A
+ * row carries its own scales, so only a codec whose rows share none can be reordered. The order of each
+ * expert is a permutation, which validate checks with one stamp for each neuron. */
 #include "formats/tables/neuron_order.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* Between two measured shares the ratio turnover / share is interpolated, not the turnover. So a share that
+ * was not measured keeps the measured clustering, and a share of 0 has a turnover of 0. */
 #include "formats/tables/neuron_turnover.h"
 
 static double ratio_of(const struct moec_neuron_turnover *turnover, uint32_t i)

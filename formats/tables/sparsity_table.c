@@ -1,3 +1,5 @@
+/* The thresholds of an expert rise with their shares, from 0 at share 0. Between two shares the threshold is
+ * interpolated linearly. Decoding refuses a fall, a negative zero and a number that is not finite. */
 #include "formats/tables/sparsity_table.h"
 
 #include "formats/base/bytes.h"
