@@ -1,3 +1,5 @@
+/* Texts are sorted by name, each name once, and a section that is not sorted is refused. So the same texts
+ * give the same bytes, in whatever order they were added. */
 #include "formats/model/chat_source.h"
 
 #include "formats/base/bytes.h"

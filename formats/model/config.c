@@ -1,3 +1,7 @@
+/* moec_config_check is the one place where limits and relations of a model are stated; readers of
+ * checkpoints, bundles and profiles all end in it. After it no product of dimensions overflows. Kinds of
+ * layers have one valid form: all differ, all are used, in the order of their first use. So equal models
+ * have equal bytes. A step that forward passes do not combine with another is refused here. */
 #include "formats/model/config.h"
 
 #include "formats/codec/mxfp4.h"

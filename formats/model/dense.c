@@ -1,3 +1,7 @@
+/* Entries stand in the order of one walk: layer by layer, by role, those of no layer last. The same walk
+ * makes a table and checks one that was read, so a table says nothing that the config does not. The order is
+ * that of (layer, role) as a number, which lookup relies on. Rows are encoded one after another, entries
+ * begin at multiples of 64 bytes, and gaps are zero because they reach the bundle. */
 #include "formats/model/dense.h"
 
 #include "formats/base/mapped_memory.h"

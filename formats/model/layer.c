@@ -1,3 +1,5 @@
+/* Two layers share a kind only if all fields are equal but kv, which no file has. A field that is added to
+ * struct moec_layer_kind must be compared here, or layers that differ in it merge. */
 #include "formats/model/layer.h"
 
 static bool same_scaling(const struct moec_rope_scaling *a, const struct moec_rope_scaling *b)

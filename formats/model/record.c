@@ -1,3 +1,7 @@
+/* Binding gives matrices that point into the record, with a stride of a pair for gate and down; nothing is
+ * copied. A part is bound by a layout whose n_ff is the part's, so kernels see a smaller expert. Transposing
+ * goes by tiles of 16 x 16, because a column would touch one cache line for each weight. Encoding transposes
+ * a few neurons of down at a time, and never holds all of it. */
 #include "formats/model/record.h"
 
 #include "formats/base/half.h"

@@ -1,3 +1,7 @@
+/* Decoding checks every count, offset, id and order once, so that the tokenizer runs without bounds checks.
+ * The arrays point into one block in the machine's byte order. A tokenizer that version 1 can state is
+ * written as version 1, which older programs read. Decoder steps must have an order that works on text as it
+ * comes. */
 #include "formats/model/tokenizer_model.h"
 
 #include "formats/base/bytes.h"
