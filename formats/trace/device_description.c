@@ -1,3 +1,6 @@
+/* Writing keeps the order of fields, so that equal measurements give equal text. An expert costs the sum of
+ * its products, each found by codec, shape and direction; where one was not measured the answer is 0. A read
+ * costs the median of the nearest measured size, at the lowest depth, or what an emulated storage states. */
 #include "formats/trace/device_description.h"
 
 #include "formats/json/json_write.h"

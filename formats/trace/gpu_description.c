@@ -1,3 +1,6 @@
+/* The time of a copy lies on the line through the two measured sizes around it. Beyond the ends the line of
+ * the last two goes on. A falling line counts as flat, and no time is negative. Sizes must increase in the
+ * list. */
 #include "formats/trace/gpu_description.h"
 
 #include "formats/json/json_write.h"

@@ -1,3 +1,6 @@
+/* A profile's windows become steps: first the source or the prompt, then one token each. Each step has an
+ * answer of every layer that it passes: choices in token order, and the distinct experts in rising order. A
+ * choice of weight 0 without an expert stays an empty place, so that every token has top_k choices. */
 #include "formats/trace/replay.h"
 
 #include "formats/base/half.h"

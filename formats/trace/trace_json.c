@@ -1,3 +1,7 @@
+/* A trace is read line by line, since a whole one may not fit into memory. Answers must come in the order of
+ * layers, and every answer of a step must have its number of tokens. Items go into pools by index, because
+ * pools move while they grow; the replay takes them at the end. A source that comes in chunks is recognised
+ * when the first layer answers a second time. */
 #include "formats/trace/trace_json.h"
 
 #include "formats/base/file.h"
