@@ -1,3 +1,7 @@
+/* An archive is an image in memory: writing takes HDF5's image at the end, reading lends the caller's bytes
+ * without a copy. Each dataset is checked before it is read: link, type, extents, filters, chunk size. It
+ * may not claim more bytes than its stored ones can inflate to. Time stamps are off in every object, and
+ * chunks follow from extents alone, so equal profiles are equal files. */
 #include "formats/profile/h5_internal.h"
 
 #include "formats/base/memory.h"

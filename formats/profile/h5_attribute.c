@@ -1,3 +1,6 @@
+/* Texts are written with variable length, which other readers take for strings. HDF5 never reads such a text
+ * here: it only says where the object is, and h5_text.c reads the bytes with its own bounds. Texts of fixed
+ * length are older profiles'; each must end within its room. */
 #include "formats/base/memory.h"
 #include "formats/profile/h5_internal.h"
 #include "formats/profile/h5_text.h"

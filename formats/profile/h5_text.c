@@ -1,3 +1,7 @@
+/* A walk over the messages of an object's header (version 1) and its continuation blocks, to the attribute;
+ * then over the objects of a global heap. Every step is compared with the bytes that are left, and blocks
+ * and heap objects are counted. So no loop of addresses in a damaged file runs on, and no text is longer
+ * than its heap object. */
 #include "formats/profile/h5_text.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,7 @@
+/* Records are chained: the CRC32C of each continues that of the record before it, so a record counts only
+ * after all before it. A failed append is cut off again, and a torn end is cut when the journal is opened
+ * for writing. Data reach the disk at least every MOEC_JOURNAL_SYNC_SECONDS of appending. The lock is
+ * checked against removal, since the former holder may have finished and removed the file. */
 #include "formats/profile/journal.h"
 
 #include "formats/base/bytes.h"

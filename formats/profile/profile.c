@@ -1,3 +1,7 @@
+/* moec_profile_check states everything that readers of a profile rely on: extents, ranges of every number,
+ * order of bitwidths, tokens within the vocabulary. Writing and reading both end in it. Perplexity is
+ * exp(sum of NLL / scored tokens), over all windows together. Its loss is expm1(sum of NLL differences /
+ * scored tokens), which keeps its digits where it is small. */
 #include "formats/profile/profile.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* One table of columns serves both directions: path, type, axes, and the array to read from or fill. Derived
+ * columns are written for people and never read. Reading takes attributes, then checks all datasets, and
+ * only then allocates. The user block's SHA-256 covers every byte after it, and is checked before HDF5 sees
+ * any. */
 #include "formats/profile/profile_h5.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,7 @@
+/* The scale of a study's axis stands in one of three places. An axis that equals one in /axes uses that; one
+ * that is equal in all studies of a group stands in the group. Any other stands beside its study, under a
+ * name with a dot, which no study has. Reading looks in the opposite order and never lists studies by name.
+ */
 #include "formats/profile/profile_h5_studies.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* Studies are sorted by name, each name once; a study that is added again replaces the old one. A caller's
+ * study and a file's pass the same checks, which differ only in the status that they give. */
 #include "formats/profile/study.h"
 
 #include "formats/base/memory.h"

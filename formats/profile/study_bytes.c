@@ -1,3 +1,5 @@
+/* Decoding points into the bytes, and moec_studies_add checks and copies. Every part is a multiple of 8
+ * bytes, so numbers stay aligned where the bytes are. */
 #include "formats/profile/study_bytes.h"
 
 #include "formats/base/bytes.h"
