@@ -1,3 +1,7 @@
+/* The order and the rules of transformers 5: first added_tokens_decoder by id, or else added_tokens.json by
+ * id; then tokens under special names. With added_tokens_decoder special_tokens_map.json is not read.
+ * `replaces` marks tokens whose flags win over the tokenizer.json's, `yields` those that give way to an id
+ * that is taken. */
 #include "formats/tokenizer/declared_tokens.h"
 
 #include "formats/base/file.h"

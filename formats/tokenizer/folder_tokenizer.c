@@ -1,3 +1,7 @@
+/* The first kind of files that is there wins: tokenizer.json, tokenizer.model, spiece.model, vocab.json with
+ * merges.txt, vocab.txt with emoji.json. `files` lists what decided about ids, for the digest of a
+ * checkpoint, so a file that changes ids must be in it. The ids of BOS and EOS of vocab.json are only known
+ * after a first reading. Such a tokenizer may be made twice. */
 #include "formats/tokenizer/folder_tokenizer.h"
 
 #include "formats/base/file.h"

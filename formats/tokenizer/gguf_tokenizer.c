@@ -1,3 +1,6 @@
+/* Metadata become one of two known files in memory: a tokenizer.json for BPE, a SentencePiece message for
+ * `llama`. The readers of these formats do the rest, so that ids have one definition. How words are cut is
+ * not in a GGUF file: `pre` selects it from a table, and a name that is not there is refused. */
 #include "formats/tokenizer/gguf_tokenizer.h"
 
 #include "formats/base/bytes.h"

@@ -1,10 +1,11 @@
 /* The tokenizer of a GGUF file: tokenizer.ggml.* of its metadata.
  *
- * Two models are understood. "gpt2" is BPE over bytes; `tokenizer.ggml.pre` names the way in which text is
+ * Three models are understood. "gpt2" is BPE over bytes; `tokenizer.ggml.pre` names the way in which text is
  * cut into words before, which the metadata do not hold. The table of names that moec knows, with what the
  * tokenizer.json of those models does, is in gguf_tokenizer.c, and an unknown name is refused: another cut
- * would silently give other ids. "llama" is SentencePiece's BPE with scores. Both are handed to the readers
- * of those formats. Thread rule: any thread; no shared state. */
+ * would silently give other ids. "gemma4" is BPE over characters, without such a cut. "llama" is
+ * SentencePiece's BPE with scores. All are handed to the readers of those formats. Thread rule: any thread; no
+ * shared state. */
 #ifndef MOEC_FORMATS_GGUF_TOKENIZER_H
 #define MOEC_FORMATS_GGUF_TOKENIZER_H
 

@@ -1,3 +1,6 @@
+/* A line is a token, its number the id, and a token may have several spellings. Pairs of replacements are
+ * NUL-ended texts after the vocabulary. They keep the order of the class, since each is applied to the
+ * result of those before. Writing leaves out the pairs that the class has itself. */
 #include "formats/tokenizer/japanese_vocab.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* A SentencePiece BPE has scores instead of merges. Every split of a piece into two pieces is a merge whose
+ * rank is the rank of the piece's score; equal scores share a rank. That gives the library's ids if every
+ * character of a piece is a piece itself, which is checked. Pieces other than normal ones get the score
+ * -infinity and take part in no merge. */
 #include "formats/tokenizer/sentencepiece.h"
 
 #include "formats/base/bytes.h"
@@ -307,14 +311,14 @@ static enum moec_status add_merges(struct reader *r, uint32_t id)
     return MOEC_OK;
 }
 
-/* Merges in the order of left pieces, then right ones; merge_start (n + 1). A pair makes one text, so none
- * stands twice. */
 static int compare_rights(const void *a, const void *b)
 {
     const struct moec_tokenizer_merge *x = a, *y = b;
     return (x->right > y->right) - (x->right < y->right);
 }
 
+/* Merges in the order of left pieces, then right ones; merge_start (n + 1). A pair makes one text, so none
+ * stands twice. */
 static enum moec_status sort_merges(struct reader *r, uint32_t *merge_start)
 {
     struct moec_tokenizer_merge *sorted = NULL;

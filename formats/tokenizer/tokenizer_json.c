@@ -1,3 +1,7 @@
+/* Ids of added tokens follow the library's rule: the vocabulary's id, else the vocabulary's count, else one
+ * more than the largest added id. Merges are sorted by pair, and of a pair that is listed twice the later
+ * rank counts. The result is encoded and decoded as a section, whose decoder is the one place that checks a
+ * tokenizer. What moec would execute differently is refused with its path in the file. */
 #include "formats/tokenizer/tokenizer_json.h"
 #include "formats/tokenizer/tokenizer_json_internal.h"
 

@@ -1,3 +1,6 @@
+/* The inverse of tokenizer_json.c, proved by reading back: a text whose model encodes to other bytes is not
+ * handed out. The format does not state ranks and holes. So merges are repeated and an empty token is added
+ * where reading needs them. */
 #include "formats/tokenizer/tokenizer_json.h"
 
 #include "formats/base/base64.h"
@@ -42,7 +45,7 @@ static bool is_hole(const struct moec_tokenizer_model *model, uint32_t id)
 /* ---- vocabulary ---- */
 
 /* Whether the reader would give the added tokens their ids, were there n_vocab entries in the vocabulary: its
- * rule in read_added_token. */
+ * rule in added_id. */
 static bool added_ids_follow(const struct moec_tokenizer_model *model, uint64_t n_vocab)
 {
     uint64_t largest = 0;

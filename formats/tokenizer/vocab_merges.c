@@ -1,3 +1,6 @@
+/* The vocabulary's text is put into the new JSON as it stands, so it is parsed first and must be an object.
+ * What stands around the model comes from the class that would read the folder; a class that is not in the
+ * table is unknown. */
 #include "formats/tokenizer/vocab_merges.h"
 
 #include "formats/base/memory.h"
