@@ -1,3 +1,8 @@
+/* Encoding in the library's order: added tokens are cut out of the raw text, then the rest is normalised.
+ * Added tokens that count after normalisation are cut next, then words. A matcher finds the leftmost and
+ * longest: its entries are sorted, and a range of them narrows byte by byte. The vocabulary is an
+ * open-addressing table (FNV-1a). Marks say which bytes a user typed: special tokens are never found in
+ * those. */
 #include "runtime/text/tokenizer.h"
 
 #include "runtime/text/tokenizer_internal.h"

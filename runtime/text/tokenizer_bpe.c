@@ -1,13 +1,12 @@
+/* Byte-pair encoding (Sennrich et al., arXiv 1508.07909) by rank, the library's way: the pair with the lowest
+ * rank merges first, the leftmost of equals. A queue of candidates and a linked list of symbols make it O(n
+ * log n). */
 #include "runtime/text/tokenizer_internal.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
 
 #include <string.h>
-
-/* Byte-pair encoding (Sennrich et al., arXiv 1508.07909) by rank, the library's way: the pair with the lowest
- * rank merges first, the leftmost of equals. A queue of candidates and a linked list of symbols make it O(n
- * log n). */
 
 #define NONE UINT32_MAX
 

@@ -1,12 +1,11 @@
+/* The decoder in three parts (moec_tokenizer_model_decode has checked the order): steps on single tokens; a
+ * joiner, which turns tokens into bytes or text; characters taken off the start of the whole. */
 #include "runtime/text/tokenizer_internal.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
 
 #include <string.h>
-
-/* The decoder in three parts (moec_tokenizer_model_decode has checked the order): steps on single tokens; a
- * joiner, which turns tokens into bytes or text; characters taken off the start of the whole. */
 
 #define REPLACEMENT       "\xEF\xBF\xBD"
 #define REPLACEMENT_BYTES 3u

@@ -1,3 +1,7 @@
+/* Unicode's normalisation forms by utf8proc's tables, with an ordering of marks in O(n log n) instead of its
+ * exchange of neighbours. Characters that the library's older tables do not know as marks are left alone
+ * (inert). An ASCII character joins nothing before it, so text is normalised in pieces that begin with one.
+ * first_bytes follows the input's first character through every step, which Metaspace's "first" needs. */
 #include "runtime/text/tokenizer_internal.h"
 #include "runtime/text/unicode_sets.h"
 

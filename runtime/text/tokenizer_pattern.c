@@ -1,3 +1,14 @@
+/* The library matches with Oniguruma, Ruby syntax, over Unicode. A pattern is translated piece by piece into
+ * PCRE2, and refused where the two would differ: what this file lets through means the same in both.
+ *
+ * Where the engines' sets differ, the set is written out:
+ *   \s  PCRE2 has U+180E too                   -> the 25 characters of White_Space
+ *   \w  PCRE2 leaves marks out, takes all of N -> letters, marks, Nd, Nl, Pc and the circled letters of
+ *       Other_Alphabetic; outside a class (a quirk of Oniguruma's Latin-1 table) also U+00B2 B3 B9 BC BD BE
+ *
+ * \d, \p{L}, \p{N} and the other general categories are equal wherever both versions of Unicode assign the
+ * code point. Oniguruma 6.9.10 knows Unicode 16, PCRE2 10.42 knows 14: others stand in for what came after 14
+ * (runtime/text/stand_ins.h). */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
 #include "runtime/text/tokenizer_internal.h"
@@ -10,18 +21,6 @@
 #include <pcre2.h>
 #include <stdio.h>
 #include <string.h>
-
-/* The library matches with Oniguruma, Ruby syntax, over Unicode. A pattern is translated piece by piece into
- * PCRE2, and refused where the two would differ: what this file lets through means the same in both.
- *
- * Where the engines' sets differ, the set is written out:
- *   \s  PCRE2 has U+180E too                   -> the 25 characters of White_Space
- *   \w  PCRE2 leaves marks out, takes all of N -> letters, marks, Nd, Nl, Pc and the circled letters of
- *       Other_Alphabetic; outside a class (a quirk of Oniguruma's Latin-1 table) also U+00B2 B3 B9 BC BD BE
- *
- * \d, \p{L}, \p{N} and the other general categories are equal wherever both versions of Unicode assign the
- * code point. Oniguruma 6.9.10 knows Unicode 16, PCRE2 10.42 knows 14: others stand in for what came after 14
- * (runtime/text/stand_ins.h). */
 
 /* PCRE2 keeps its backtracking points on the heap;
  * 64 MiB is 100 KB of the worst published pattern many times over. */

@@ -1,11 +1,3 @@
-#include "runtime/text/tokenizer_internal.h"
-
-#include "formats/base/bytes.h"
-#include "formats/base/utf8.h"
-
-#include <string.h>
-#include <utf8proc.h>
-
 /* SentencePiece's compiled character map, the way of the `tokenizers` library, which is not SentencePiece's:
  * the text falls into grapheme clusters (UAX 29); one of under six bytes that begins with an entry of the map
  * becomes what the shortest such entry stands for, as a whole; of the others, each character does the same
@@ -13,6 +5,13 @@
  *
  * A unit of the trie (S. Yata, Darts-clone): bits 0-7 label, bit 8 has a leaf, bit 9 the offset is wide, bits
  * 10-30 offset, bit 31 leaf. */
+#include "runtime/text/tokenizer_internal.h"
+
+#include "formats/base/bytes.h"
+#include "formats/base/utf8.h"
+
+#include <string.h>
+#include <utf8proc.h>
 
 #define SHORT_CLUSTER_BYTES 6
 

@@ -1,13 +1,12 @@
+/* Each step cuts a text into parts and hands every non-empty part to the next step at once, depth first;
+ * after the last step a part is a word. The order of words is that of the library, which runs step by step
+ * over all parts, and nothing grows with the number of words. */
 #include "runtime/text/tokenizer_internal.h"
 #include "runtime/text/unicode_sets.h"
 
 #include "formats/base/utf8.h"
 
 #include <string.h>
-
-/* Each step cuts a text into parts and hands every non-empty part to the next step at once, depth first;
- * after the last step a part is a word. The order of words is that of the library, which runs step by step
- * over all parts, and nothing grows with the number of words. */
 
 struct part {
     const char *text;

@@ -1,3 +1,7 @@
+/* Unigram (Kudo, arXiv 1804.10959), the library's way: of all ways to cut a word into tokens the one with the
+ * largest sum of scores, found from left to right (Viterbi); of equals the one whose last token starts first.
+ * A character that no token is costs the smallest score less a penalty of 10; neighbouring ones become one
+ * unk token. */
 #include "runtime/text/tokenizer_internal.h"
 
 #include "formats/base/memory.h"
@@ -5,11 +9,6 @@
 
 #include <math.h>
 #include <string.h>
-
-/* Unigram (Kudo, arXiv 1804.10959), the library's way: of all ways to cut a word into tokens the one with the
- * largest sum of scores, found from left to right (Viterbi); of equals the one whose last token starts first.
- * A character that no token is costs the smallest score less a penalty of 10; neighbouring ones become one
- * unk token. */
 
 #define UNK_PENALTY 10.0
 #define NONE        UINT32_MAX
