@@ -1,3 +1,7 @@
+/* A tree walk with Python's meaning: floor division and modulo, slices clamped, comparisons chained, indices
+ * in code points. Integers are 64 bits, and an overflow is refused. Every step is charged before its work,
+ * in proportion to that work, so a hostile template ends at a limit. Depth is limited too. Only namespaces
+ * change once they are made. */
 #include "runtime/chat/chat_render.h"
 
 #include "formats/base/utf8.h"

@@ -1,3 +1,7 @@
+/* A table of filters by name; each gets its arguments bound by the signature in the table. Filters cost what
+ * they look at, and sorting is charged for each comparison. Sorting is a stable insertion sort because order
+ * must equal Python's. Filters that call others (map, select) check the name and the arguments before the
+ * first item. */
 #include "runtime/chat/chat_render.h"
 
 #include <math.h>

@@ -1,3 +1,7 @@
+/* One pass over text with \n alone as line end. Text before a tag loses whitespace by "-" or by
+ * lstrip_blocks, text after a tag by "-" or by trim_blocks; "+" prevents both. `line_starting` carries over
+ * a tag whether the text after it begins a line. A tag only ends outside brackets, so that "}}" may close
+ * dicts. */
 #include "runtime/chat/chat_lexer.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Numbers print as Python's repr: the fewest digits that read back as the same double, an exponent below
+ * 1e-4 and from 1e16 on. Every written byte keeps its mark, also where it is escaped: text of a user stays
+ * marked as the user's in repr and JSON. */
 #include "runtime/chat/chat_render.h"
 
 #include "formats/base/utf8.h"

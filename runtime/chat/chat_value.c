@@ -1,3 +1,7 @@
+/* Values live in an arena and are never freed one by one; what grows leaves its old room to the arena. Each
+ * list and dict knows its weight (all items below it) and depth, so limits hold without a walk. A string has
+ * one mark, or one for each byte once marks are mixed. Parts of strings share bytes and marks with the
+ * whole. */
 #include "runtime/chat/chat_value.h"
 
 #include "formats/base/memory.h"
