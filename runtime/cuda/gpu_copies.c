@@ -1,3 +1,8 @@
+/* A copy is valid as long as the source tells the same content for the request; nothing is ever marked as
+ * stale. All copies of a device are one list from oldest to newest. A copy that is held or expected may not
+ * go; one in use by given work may, because its memory is only written on the same stream. An answer is
+ * split: what is there is expected here, the rest is asked behind, and every acquire or cancel ends one of
+ * the two. */
 #include "runtime/cuda/gpu_copies.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,8 @@
+/* A first-fit pool: keys stand in the order of their offsets, and a gap is what lies between two. Room that
+ * is given up is written only after the last mark of work on it (freed, freed_copy). Copies run on one
+ * stream, numbered; a record behind is held until its copy has landed. `asked`, `expected` and `held` count
+ * the wishes of answers, and each wish ends once, by acquire or cancel. Whoever waits behind for a record
+ * holds no other there, or two passes could wait for each other. */
 #include "runtime/cuda/gpu_experts_internal.h"
 
 #include "formats/base/clock.h"

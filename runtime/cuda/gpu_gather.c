@@ -1,3 +1,7 @@
+/* A ring of chunks: a chunk is filled again only after the stream has passed its last use. Its list says
+ * which pair goes to which row, and the kernel that scatters them also notes the places. After an error the
+ * stream is finished first, because given copies still read the record. Sizes are tried by doubling, twice
+ * each, and the second time counts. */
 #include "runtime/cuda/gpu_gather.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,7 @@
+/* One walk over all vectors counts them first and copies them second, so the memory is exactly what the walk
+ * takes. The model's structs are copied and their pointers moved: matrices to the same offset in the
+ * device's blob, vectors to their place in the walk. moec_gpu_model_bytes is an upper bound by dimensions
+ * alone, for plans made before the model is there. A field that is added to a layer must be in all three. */
 #include "runtime/cuda/gpu_model.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,8 @@
+/* Two kinds of room: a slot for each expert's up projection, and rows for pairs of neurons, from a free
+ * list. places[] of an expert says in which row each neuron's pair is, or nowhere. Decoded tokens use this
+ * pool, longer batches the pool of whole records. What one holds behind is given back before the other asks
+ * there. A record is held only while copies read it. Rows of evicted experts are written after the marks of
+ * their last use (freed). */
 #include "runtime/cuda/gpu_neurons_internal.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* moec_gpu_answer is where a pass waits for the device. Only after it may staged tables be overwritten,
+ * answers be read and counts of active neurons be taken over. */
 #include "runtime/cuda/gpu_pass.h"
 
 #include "runtime/cuda/kernels/cuda_matrix.h"

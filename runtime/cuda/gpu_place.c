@@ -1,3 +1,7 @@
+/* One budget: dense weights + working memory + callers' memory + the largest expert may not pass the limit.
+ * What is left belongs to copies of experts, which shrink at once when another part grows. Working memory is
+ * the largest that any model asked for, and it is turned to one model at a time. A failed turn frees it, so
+ * that no step runs on half of a layout. */
 #include "runtime/cuda/gpu_place.h"
 
 #include "formats/base/memory.h"

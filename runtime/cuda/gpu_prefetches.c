@@ -1,3 +1,7 @@
+/* One thread, one prefetch at a time. Its lock is taken after the caller's, so the thread calls back (next,
+ * ended, release) only without it. A cancelled prefetch sends no more pieces, but ends only when those that
+ * were sent have landed. Whoever needs the record now sends the rest itself and waits on the stream. The
+ * time of a copy counts only if nobody hurried it. */
 #include "runtime/cuda/gpu_prefetches.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,6 @@
+/* One carving: without a base it counts, with one it hands out addresses, so both always agree. Arrays that
+ * a config does not need share the place of `normed`. Kinds of layers that rotate alike share one table of
+ * angles. */
 #include "runtime/cuda/gpu_room.h"
 
 #include "runtime/cuda/gpu_staging.h"

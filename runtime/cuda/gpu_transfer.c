@@ -1,3 +1,6 @@
+/* Two pinned halves take turns. A half is filled only when its last copy is done; a half that came down is
+ * emptied before it is given again. At most one copy is under way that was not taken yet, so the order of
+ * bytes is kept. */
 #include "runtime/cuda/gpu_transfer.h"
 
 #include <string.h>

@@ -1,3 +1,8 @@
+/* Coroutines without a scheduler: a thread that waits gives its turn to the next ready one of its block.
+ * When all have had theirs, exchanges end whose lanes have all come, then the barrier. If nothing can end,
+ * the block would hang on a GPU, and it is refused here. The order of threads is fixed, so a failure
+ * repeats. On x86-64 a change of stacks saves nothing but the stack pointer; the compiler saves what is
+ * live. */
 #include "runtime/cuda/blocks/blocks.h"
 
 #include "formats/base/sanitizers.h"

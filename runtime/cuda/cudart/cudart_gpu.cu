@@ -1,3 +1,6 @@
+/* CUDA keeps the current device for each thread, so every operation enters its device first. An error that
+ * is reported is taken off CUDA's record (cudaGetLastError), or a later check would report it again. The
+ * table's order is that of struct moec_gpu_ops, since C++ has no designated initialisers here. */
 extern "C" {
 #include "formats/base/error.h"
 }

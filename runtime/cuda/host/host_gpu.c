@@ -1,3 +1,7 @@
+/* Streams are queues, and an event is a place in a queue: the number of works given before it. A step of
+ * work happens only inside a call, at a stream that may go on, drawn by xorshift64* from the seed. A copy
+ * has two steps, and its destination is poison between them. Once the device is lost nothing runs any more
+ * and every call says so. All state is under one lock. */
 #include "runtime/cuda/host/host_gpu.h"
 
 #include "formats/base/memory.h"
