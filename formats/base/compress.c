@@ -1,6 +1,6 @@
 /* Two ways to decompress. Of a frame whose size is known, the stated sizes are compared before anything is
  * allocated. Of any other, a stream fills a buffer that grows within a limit. A stated size is only a first
- * guess there, and bytes beyond the limit are an error, never cut off. */
+ * size there, and bytes beyond the limit are an error, never cut off. */
 #include "formats/base/compress.h"
 
 #include "formats/base/memory.h"

@@ -1,6 +1,6 @@
 /* Dense weights are cut into runs: one quantisable matrix, or all entries up to the next one. Pieces never
- * cross from one run into the next. So the stored bytes of a run depend on its own weights alone, and a
- * search adds up sizes of runs that it knows. */
+ * cross from one run into the next. So the stored bytes of a run depend on its own weights alone. A search
+ * adds up sizes of runs that it knows. */
 #include "formats/bundle/bundle_dense.h"
 
 #include "formats/base/memory.h"

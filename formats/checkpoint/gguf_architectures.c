@@ -1,8 +1,7 @@
 /* What llama.cpp's converter leaves out, renames or reorders, by architecture. A `put` function restores
  * fields of config.json from metadata, and where those are silent from the tensors that exist. A `layout`
- * function undoes the converter's changes of a tensor: order of heads, pairs, -exp, the 1 of norms. Code of
- * a family thus sees what the Hugging Face folder has, and nothing here may need the family to know of GGUF.
- */
+ * function undoes the converter's changes of a tensor: order of heads, pairs, -exp, the 1 of norms. A family
+ * thus sees what the Hugging Face folder has. Nothing here may need the family to know of GGUF. */
 #include "formats/checkpoint/gguf_architectures.h"
 
 #include "formats/base/elementary.h"

@@ -1,6 +1,6 @@
 /* A folder is searched in a fixed order: safetensors or an index, one GGUF file, a config.json alone, a
  * snapshot in the Hub's cache. A choice is made only where one candidate is left, or where refs/main names
- * it. Otherwise the message lists the candidates: moec never guesses between models. */
+ * it. Otherwise the message lists the candidates: moec never chooses between models. */
 #include "formats/checkpoint/model_path.h"
 
 #include "formats/base/file.h"

@@ -1,6 +1,6 @@
 /* Each decoder repeats ggml's operations in ggml's order, each rounded to F32: another order gives other
- * bits. `halves` of a type's row says where its block keeps F16 scales. Only those, and an exponent of
- * MXFP4, can make a weight infinite or NaN, and the check for finite numbers looks at nothing else. */
+ * bits. `halves` of a type's row says where its block keeps F16 scales. Only those and an exponent of MXFP4
+ * can make a weight infinite or NaN. The check for finite numbers looks at nothing else. */
 #include "formats/gguf/ggml_blocks.h"
 
 #include "formats/base/bytes.h"

@@ -1,4 +1,4 @@
-/* The length of a header is not stated, so the first MiB is parsed, and four times as much whenever that was
+/* The length of a header is not stated. The first MiB is parsed, and four times as much whenever that was
  * too short. The cursor tells "too short" from "past the end of the file". Counts are compared with the
  * bytes that are left before memory is taken for them. Both tables are sorted by name; a name that stands
  * twice is refused. */

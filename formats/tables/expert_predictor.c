@@ -1,6 +1,6 @@
 /* All rows of all layers are one block of INT8 rows, and biases one array, in the order of layers. Offsets
  * follow from the sizes of each layer, so the section stores none. The last MoE layer of a stack has no
- * predictor. Bytes behind the last row may be read by kernels and are zero. */
+ * predictor. Bytes after the last row may be read by kernels and are zero. */
 #include "formats/tables/expert_predictor.h"
 
 #include "formats/base/bytes.h"

@@ -1,7 +1,7 @@
-/* Keys are sorted by (layer, first, second), and lookup begins at the place where the key would stand if no
- * pair were missing. A prediction is the mean over a token's pairs, weighted by products of gate weights. A
- * pair that calibration never saw falls back to its last expert, then to the layer's frequencies. The
- * section stores columns, each of which compresses better than rows. */
+/* Keys are sorted by (layer, first, second). Lookup begins where the key would stand if no pair were
+ * missing. A prediction is the mean over a token's pairs, weighted by products of gate weights. A pair that
+ * calibration never saw falls back to its last expert, then to the layer's frequencies. The section stores
+ * columns, each of which compresses better than rows. */
 #include "formats/tables/path_table.h"
 
 #include "formats/base/bytes.h"

@@ -1,6 +1,6 @@
 /* Everything goes to one stream, so steps need no order but the order of their launches. One function of
- * gpu_room.c both counts and carves the working memory, and moec_gpu_backend_turn may only carve anew when
- * all of it is idle. An error of a copy that has no way to be reported is kept in `lost`, and the next step
+ * gpu_room.c both counts and carves the working memory. moec_gpu_backend_turn may only carve anew when all
+ * of it is idle. An error of a copy that has no way to be reported is kept in `lost`, and the next step
  * reports it. The head works on a few rows at a time, since logits of all would not fit. */
 #include "runtime/cuda/gpu_pass.h"
 

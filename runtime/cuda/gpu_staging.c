@@ -1,5 +1,5 @@
 /* Pieces are handed out in order and never reused before the stream has passed them. A step that would not
- * fit behind the used ones waits for the stream and begins at the front. Each piece has the same offset in
+ * fit after the used ones waits for the stream and begins at the front. Each piece has the same offset in
  * pinned memory and on the device. */
 #include "runtime/cuda/gpu_staging.h"
 

@@ -1,5 +1,5 @@
 /* A sorted table of ranges with binary search, made by a script. A stand-in has as many bytes as what it
- * stands for, so matches in the copy have the same offsets in the text. All of them have three or four
+ * stands for. So matches in the copy have the same offsets in the text. All of them have three or four
  * bytes, so shorter characters are skipped without a look at the table. */
 #include "runtime/text/stand_ins.h"
 
