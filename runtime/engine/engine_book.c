@@ -1,3 +1,7 @@
+/* A recorded file fits only the settings it was made with: the bundle's digest, thresholds, arithmetic, KV
+ * type, copies and rotary context. Whatever could change a decision or a bit is compared before the first
+ * token. A new such setting must be added to the header. Scores are written with the fewest digits that read
+ * back as the same number. */
 #include "runtime/engine/engine_book.h"
 
 #include "formats/bundle/bundle_digest.h"

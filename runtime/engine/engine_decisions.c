@@ -1,3 +1,7 @@
+/* Who decides, in this order: a replay, then options that stand by themselves, then the bundle's certified
+ * settings. The last are taken only with copy 0 and in a mode that runs the compiled assignment. Options
+ * never mix with the bundle's settings. The arithmetic follows the certificate; without a device bf16
+ * becomes canonical. */
 #include "runtime/engine/engine_decisions.h"
 
 #include "formats/bundle/bundle_decisions.h"

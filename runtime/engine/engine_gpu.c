@@ -1,3 +1,5 @@
+/* Parts are freed in the reverse of the order in which they were made. Pools give their records back to the
+ * expert cache. So they go before the cache's buffer is unpinned and the device closed. */
 #include "runtime/engine/engine_gpu.h"
 
 #include "formats/base/memory.h"

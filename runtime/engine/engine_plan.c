@@ -1,3 +1,6 @@
+/* Whatever the engine allocates later is counted here in moec_engine_request, by the *_bytes function of the
+ * one that allocates. The order is that of dependence: logical caches, base, plan, low pool, lending, watch,
+ * device. The chunk of a prompt is the smaller of what both memories have room for. */
 #include "runtime/engine/engine_plan.h"
 
 #include "runtime/cuda/gpu_transfer.h"

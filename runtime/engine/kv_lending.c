@@ -1,3 +1,6 @@
+/* Always lent + free + taken = bytes of the KV caches at their full length. A session takes free bytes
+ * first; only then what is lent shrinks, and the expert buffer with it. What is lent never grows again:
+ * bytes that a session gives back stay free. */
 #include "runtime/engine/kv_lending.h"
 
 #include "runtime/experts/expert_cache.h"

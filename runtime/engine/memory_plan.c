@@ -1,3 +1,7 @@
+/* The floor is a chunk of one token and a buffer of the largest record. What is above it goes first to the
+ * chunk, which is doubled while it takes at most a quarter of that. It is also doubled while all wanted
+ * experts fit besides. The rest goes to the expert buffer. No item comes near 2^56 bytes, so sums cannot
+ * overflow. The longest context is found by bisection. */
 #include "runtime/engine/memory_plan.h"
 
 #include "runtime/cuda/gpu_backend.h"

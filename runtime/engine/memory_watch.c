@@ -1,3 +1,6 @@
+/* files_bytes is what the plan counts for pages of files: a reader's code, and the base less memory that is
+ * no page of a file. Spare is that, less the pages of files now, less a reserve. Only a small budget that
+ * one session has to itself lends it; any budget gives back code. */
 #include "runtime/engine/memory_watch.h"
 
 #include "runtime/storage/reader.h"

@@ -1,3 +1,5 @@
+/* A setting is taken from the option, else from what fits the bundle, else from the mode's default. A mode
+ * that leaves no choice refuses the option instead of ignoring it. */
 #include "runtime/engine/mode.h"
 
 #include "runtime/policy/schedule/preload.h"

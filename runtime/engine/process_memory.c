@@ -1,3 +1,6 @@
+/* The base is the most that the process has held so far (VmHWM). To it comes what a share of its own code
+ * takes beyond the pages that are in memory. The mapping of code is the one that has this file's functions.
+ * Its pages are given back only where none was written: a written page would be lost. */
 #include "runtime/engine/process_memory.h"
 
 #include <fcntl.h>

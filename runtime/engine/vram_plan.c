@@ -1,3 +1,5 @@
+/* The same greedy plan as of main memory: the floor is a chunk of one token. The chunk is doubled within a
+ * quarter of what is above the floor, or while all experts fit. The rest is the pool's. */
 #include "runtime/engine/vram_plan.h"
 
 #include "runtime/cuda/gpu_backend.h"
