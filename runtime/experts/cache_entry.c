@@ -1,3 +1,6 @@
+/* The only file that writes an entry's state, list and slot. Each function is one edge of the picture in the
+ * header, so an invariant can be checked edge by edge. A slot that becomes free or is unpinned no longer
+ * blocks the move that waited for it. */
 #include "runtime/experts/cache_entry.h"
 
 #include "formats/base/memory.h"

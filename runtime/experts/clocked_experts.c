@@ -1,3 +1,6 @@
+/* Each operation of the seam is forwarded, so one that is added there must be added here: a missing one
+ * looks like a source that does not offer it. Only acquire and await are counted, since nothing else waits
+ * for a read. */
 #include "runtime/experts/clocked_experts.h"
 
 #include "formats/base/clock.h"

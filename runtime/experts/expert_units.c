@@ -1,3 +1,7 @@
+/* Units of a key are in three disjoint bit sets: resident, wanted and flying. n_pending is what is wanted
+ * and what was asked of a read in flight. A read remembers its slot's visit, which tells it when it lands
+ * whether the slot was given up meanwhile. Room in the ring is freed in the order of reads. Small gaps
+ * between units are read along, and each unit passes its own CRC before it is resident. */
 #include "runtime/experts/expert_units.h"
 
 #include "formats/base/memory.h"

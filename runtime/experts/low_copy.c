@@ -1,3 +1,5 @@
+/* Unless its slots are asked for, the low pool has low / (2 high + low) of the buffer, or what all high
+ * records leave. It is at most what all low records take. Both pools hold at least their largest record. */
 #include "runtime/experts/low_copy.h"
 
 #include "formats/base/memory.h"

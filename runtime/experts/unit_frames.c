@@ -1,3 +1,7 @@
+/* Free frames are a list that stands in the frames themselves. Those past n_begun were never used and are no
+ * part of it, so memory is touched only when it is needed. A place is 1 + its frame, and 0 is none. A frame
+ * is taken from the key that was needed longest ago. Keys that nobody expects come first, then those that
+ * nobody holds. Sections of up get at most three quarters, so they cannot push out all the pairs. */
 #include "runtime/experts/unit_frames.h"
 
 #include "formats/base/mapped_memory.h"
