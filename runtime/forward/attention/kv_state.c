@@ -1,3 +1,6 @@
+/* One block of memory: rows of each layer one after the other, then the running states, then the copies of
+ * those. Running states stand at run_length and cannot go back by themselves. Going back to n takes the
+ * latest copy that is not past n, else the beginning, and copies past n are void. */
 #include "runtime/forward/attention/kv_state.h"
 
 #include "formats/base/mapped_memory.h"

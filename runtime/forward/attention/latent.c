@@ -1,3 +1,6 @@
+/* An item of work is one head for a tile of tokens. The head's keys are absorbed into the query chunk by
+ * chunk, in order. So a row's sum does not depend on the thread that made it. Outputs take the place of
+ * queries; lanes past latent_dim are zero. */
 #include "runtime/forward/attention/latent.h"
 
 #include "runtime/forward/context/steps.h"

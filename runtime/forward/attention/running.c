@@ -1,3 +1,8 @@
+/* For each value head and token, with state S, decay d, rate r, key k, value v and query q:      S <- d S;
+ * delta = r (v - k S), or r v of a state space;  S <- S + k delta;  out = q S, plus a skip's v  Tokens of a
+ * head go in order on one thread; heads are shared. The convolution is done in place from the last row back,
+ * since each row reads those before it. As in torch, softplus is x from 20 on. Decays are made in F64 and
+ * rounded once. */
 #include "runtime/forward/attention/running.h"
 
 #include "runtime/forward/context/linear.h"
