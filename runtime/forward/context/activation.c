@@ -1,3 +1,7 @@
+/* A filter stands at up, at the activated gate or at down. A weighed one compares with its threshold /
+ * |weight of the expert|. Clamps come before the activation. The functions that list active neurons must
+ * leave out exactly those that the activation sets to 0. Otherwise a batch and a single token would differ.
+ * SiLU and GELU are v / (1 + exp(-z)). */
 #include "runtime/forward/context/activation.h"
 
 #include "formats/base/half.h"

@@ -1,3 +1,6 @@
+/* Of a long batch only MOEC_LEARNED_PREDICTOR_TOKENS evenly spaced tokens are predicted, and the sums are
+ * scaled to the batch. Scores are sigmoids, summed per expert. All arrays are one block, carved as
+ * moec_learned_predictor_bytes counts. */
 #include "runtime/forward/context/learned_predictor.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* There are four ways to a product: weights read encoded for a token, decoded in tiles, inputs transposed
+ * for many tokens, or integers. Each output is one canonical dot in all but the last. So tiles and threads
+ * change the time, never the bits. */
 #include "runtime/forward/context/linear.h"
 
 #include "runtime/forward/context/rounded.h"

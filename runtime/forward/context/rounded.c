@@ -1,3 +1,6 @@
+/* A row of an input is rounded once a step, whoever reads it. Callers mark rows first, then all marked rows
+ * are filled at once on all threads. Carving with no base counts the bytes, so the count cannot differ from
+ * what is used. */
 #include "runtime/forward/context/rounded.h"
 
 #include "formats/base/memory.h"

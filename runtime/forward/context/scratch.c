@@ -1,3 +1,6 @@
+/* One walk over all arrays counts bytes or hands out pointers, so both always agree. Attention and MLPs
+ * overlay each other, as do the steps of a thread, since none is at work with another. An area ends where
+ * the longest of its users ends. Pieces begin on cache lines, so no two threads share one. */
 #include "runtime/forward/context/scratch.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* LayerNorm subtracts the mean, which is summed in a dot's order, then is an RMS norm, then adds the bias.
+ * Whether threads share a step depends on its size alone, and never changes a result. */
 #include "runtime/forward/context/steps.h"
 
 #include "formats/base/work_tally.h"

@@ -1,3 +1,5 @@
+/* experts_here is not NULL exactly while the pass computes on a device. Whoever enters or leaves one must
+ * set the backend, the experts and experts_here together. */
 #include "runtime/forward/context/working_memory.h"
 
 #include "formats/base/memory.h"
