@@ -1,3 +1,8 @@
+/* For each token in turn: score, choose by its logical cache, weigh, skip, decide precisions, lower by the
+ * block, pass identities, fill capacities, take. Taking comes last, as it changes what the next token sees.
+ * What the choice itself dropped is kept apart. Only that drops an identity, whatever precisions say later.
+ * A decision by the buffer is made once for a position: from a replay or an earlier run of it the same is
+ * taken again. */
 #include "runtime/forward/moe/decide.h"
 #include "runtime/forward/moe/router_rules.h"
 

@@ -1,3 +1,8 @@
+/* Few rows are split by chunks of neurons. Each chunk's sum goes to a partial row, and a wave of chunks that
+ * fills the partial rows is folded in order. Many rows are cut into tiles of tokens, each of which adds its
+ * chunks in order itself. best_tile takes the size with the least bound on the time: all work, and the
+ * longest tile on the other threads. Few rows go one by one where each leaves other neurons out. Rows of
+ * gate and down that stand in frames are gathered first; a pair that is not there reads as zeros. */
 #include "runtime/forward/moe/mlp.h"
 
 #include "formats/base/half.h"

@@ -1,3 +1,7 @@
+/* Pairs (token, rank) are sorted by key = expert + form x n_expert, by counting, and skipped ones have no
+ * place. A group is one expert that is waited for and the next ones for as long as they are ready. A job's
+ * pairs move on block by block, so blocks must come in increasing order. Every expert that was expected is
+ * either released or cancelled, in case of an error too. */
 #include "runtime/forward/moe/moe.h"
 
 #include "runtime/forward/context/activation.h"

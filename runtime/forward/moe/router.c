@@ -1,3 +1,7 @@
+/* Where a pass decides, tiles of tokens only keep their logits, and the choices follow one after the other.
+ * Scores are made in place of the logits, so what compares logits comes before. Where inputs are scaled, the
+ * experts read the state times the weight, and the weight becomes 1. Sums over a batch are made tile by
+ * tile, then of tiles in order, so threads do not change them. */
 #include "runtime/forward/moe/router.h"
 
 #include "formats/model/neighbors.h"

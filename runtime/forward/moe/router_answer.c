@@ -1,3 +1,7 @@
+/* What is missing is expected first; only then is time spent on predictions. Gates are computed one layer
+ * ahead after the other, each only if the source wants it; a trace gets all. Where the next choice is known
+ * to a decider, experts that it will not take get their score negated. They stay in the list, and predictors
+ * leave them out. */
 #include "runtime/forward/moe/router_answer.h"
 
 #include "formats/model/neighbors.h"

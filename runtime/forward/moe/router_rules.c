@@ -1,3 +1,6 @@
+/* A choice past the last expert gives the input. It becomes expert 0 with its weight negated, which no other
+ * choice has, and whoever reads weights asks for the sign. NaN compares as -infinity, and a range is that of
+ * the finite values. */
 #include "runtime/forward/moe/router_rules.h"
 
 #include "runtime/forward/moe/router_scores.h"

@@ -1,3 +1,7 @@
+/* The columns of `kinds` say what each router does, so a new one is a row. Groups are ranked by counting the
+ * better ones; in the others each bias becomes -infinity, and the choice itself stays as it is. Weights are
+ * made as if skipped experts did not exist. Sums go in the order of ranks, and one that is 0 divides
+ * nothing. */
 #include "runtime/forward/moe/router_scores.h"
 
 #include "formats/base/elementary.h"

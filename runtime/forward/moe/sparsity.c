@@ -1,3 +1,6 @@
+/* A scale of a whole expert is divided into its threshold, once; scales of neurons are kept beside one
+ * threshold. Of scale 0 the threshold is FLT_MAX, which leaves out everything finite. Bytes are counted by
+ * which row is read first: what the filter looks at is always read, the rest only of neurons that stay. */
 #include "runtime/forward/moe/sparsity.h"
 
 #include "formats/base/half.h"
