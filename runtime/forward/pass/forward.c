@@ -1,3 +1,6 @@
+/* A row of a hidden state may be followed by what the experts of a layer gave. That joins it at the next
+ * dense MLP. It is zero from the embedding on. Rows of an embedding that is read late are brought by all
+ * threads without errors. A second walk in order then tells of the first that failed. */
 #include "runtime/forward/pass/forward.h"
 
 #include "runtime/forward/context/backend.h"

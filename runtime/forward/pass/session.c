@@ -1,3 +1,8 @@
+/* Running states cannot go back by themselves. Where they stand before the first new token, the tokens
+ * between run again (n_again), and nobody is shown their logits. A step that may be taken back keeps a copy
+ * of them first. A step that fails leaves the session as it was: states recover, decisions are forgotten and
+ * capacities counted again. A source that has more than a chunk gets all keys of a layer before any of its
+ * rows attend. */
 #include "runtime/forward/pass/session_internal.h"
 
 #include "formats/base/memory.h"
