@@ -1,3 +1,7 @@
+/* The same walk over all weights runs twice: without a base it counts floats, with one it fills them. So a
+ * bind function takes from the arena in both and loads only in the second. Constants are folded into
+ * vectors: 1 / sqrt(n_embd) into the norm of a router. Those of a delta rule's keys and queries are norms of
+ * their own. */
 #include "runtime/forward/weights/model.h"
 
 #include "formats/base/memory.h"

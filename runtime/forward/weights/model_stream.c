@@ -1,3 +1,6 @@
+/* All is read under the lock, so a thread that waits for a unit waits for its read. Memory of a unit that is
+ * given up serves the next one if it is as large. What is kept is more than its limit only while all of it
+ * is held. A layer's matrices point into its unit, and are valid while the unit is. */
 #include "runtime/forward/weights/model_stream.h"
 
 #include "formats/base/memory.h"

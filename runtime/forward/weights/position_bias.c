@@ -1,3 +1,6 @@
+/* The table has a column for each offset up to max_distance: on both sides in an encoder, before the query
+ * in a decoder. Its first and last columns serve all keys beyond. So a row of scores has three pieces: one
+ * that adds a value, one that adds columns, one that adds a value. */
 #include "runtime/forward/weights/position_bias.h"
 
 /* The logarithm's steps are rounded to F32 one by one, as transformers rounds them, so that a distance at the

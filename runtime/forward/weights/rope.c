@@ -1,3 +1,7 @@
+/* Powers and logarithms are F64, but each step of a frequency is rounded to F32 in the order of
+ * transformers: angles of late positions multiply every bit. A kind of scaling changes the frequencies, the
+ * base or the factor of cosines and sines. The rotation knows nothing of it. Pairs that do not turn have
+ * frequency 0. */
 #include "runtime/forward/weights/rope.h"
 
 #include "runtime/kernels/kernels.h"
