@@ -1,3 +1,7 @@
+/* There are enough candidates for n_beam running texts even where every beam could end. -1e9 stands for "out
+ * of the race": a finite number, so that sums still compare, as in transformers. Two sets of rows change
+ * places at each step, as new texts are written from old ones. Finished texts are chosen after that, from
+ * the old rows. A text that falls out gives its row to the one that comes in. */
 #include "runtime/generate/beam_search.h"
 
 #include "formats/base/elementary.h"

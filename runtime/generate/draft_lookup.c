@@ -1,3 +1,6 @@
+/* Ends are looked at from the latest back, until one agrees as far as is looked. Only a longer match
+ * replaces an earlier find, so of equal ones the latest stays. Each end costs at most MOEC_LOOKUP_MOST
+ * comparisons. */
 #include "runtime/generate/draft_lookup.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* a = (accepted + 1) / (tried + 2), of faded counts. While drafts pay, one step in n_wait runs without;
+ * while they do not, one runs with the length measured least. n_wait doubles each time up to
+ * MOEC_DRAFT_REST, and begins anew when the answer changes. So times stay known at little cost. */
 #include "runtime/generate/draft_pace.h"
 
 #define AVERAGED 16u  /* steps, about, that a time is an average of */

@@ -1,3 +1,8 @@
+/* The session holds the text but for its last token, which runs with the next step. A draft adds rows of
+ * logits: while chosen tokens agree with it the next row is there. The first that does not takes the session
+ * back to what stands. A token that is chosen with its step leaves the sampler as it was until the token is
+ * taken. Of beams the first that continues a sequence takes it over; others copy it from the prompt's end
+ * on. */
 #include "runtime/generate/generate.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,6 @@
+/* In this order, each on what the one before left: temperature, top-k, top-p, min-p, typical, draw. A token
+ * that is dropped has probability 0. Masses are sums of whole numbers (moec_draw_whole), which do not depend
+ * on the order. So a device draws the same token from the same logits. */
 #include "runtime/generate/sampler.h"
 
 #include "formats/base/elementary.h"

@@ -1,3 +1,5 @@
+/* One pass finds the rank and the best. What is needed of logits is kept before exponentials are written
+ * over them. Of equal logits the lower index is first. */
 #include "runtime/generate/token_ranks.h"
 
 #include "formats/base/elementary.h"

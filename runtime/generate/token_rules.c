@@ -1,3 +1,6 @@
+/* rules_now says which rules speak, for those who apply them and for those who ask whether any does. A rule
+ * that is missing there would not be asked where a device chooses. `seen` is all zero between calls: words
+ * of the text's tokens are cleared after use. */
 #include "runtime/generate/token_rules.h"
 
 #include <math.h>
