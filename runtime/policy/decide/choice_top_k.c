@@ -1,3 +1,5 @@
+/* One pass with insertion among the best. NaN counts as -infinity. Only a greater value goes before another,
+ * so of equal ones the lower index is first. */
 #include "runtime/policy/decide/choice.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* Sequences are numbered in the order in which they begin, and a replay finds them by that number. Of writes
+ * that fail the first is kept and told when the book is closed; later ones are not tried. */
 #include "runtime/policy/decide/decision_book.h"
 
 #include "formats/base/memory.h"

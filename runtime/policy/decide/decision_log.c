@@ -1,3 +1,6 @@
+/* The log has positions first .. end - 1. Those before n_standing were decided in an earlier step: one that
+ * runs again takes the same. What the step itself decides is never looked up, so a rejected draft is written
+ * over. */
 #include "runtime/policy/decide/decision_log.h"
 
 #include "formats/base/memory.h"

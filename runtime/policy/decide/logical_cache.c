@@ -1,3 +1,6 @@
+/* Room is a bound for all texts. In a layer and form at most n_slots x sequences experts are held, so the
+ * largest records count, summed over layers. Of the others only one layer's are needed at once, so the
+ * largest such sum counts. */
 #include "runtime/policy/decide/logical_cache.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* An expert's score is the share of weight that stands before it, by falling weight and then lower index.
+ * Both sides of a comparison are multiplied by the sum: nothing is divided, and a threshold of 1 is never
+ * passed. What a block has decided comes first. Without that an expert that is resident is neither skipped
+ * nor lowered, but with `always`, which does not ask. */
 #include "runtime/policy/decide/precision.h"
 
 #include "formats/model/neighbors.h"

@@ -1,3 +1,6 @@
+/* All choices compare token->compared, and end in the order in which the router ranks what they chose.
+ * Experts that cannot be compared come last, as in the router's own choice. Skipping drops the lightest
+ * missing expert again and again, while the weights lost together stay within its share. */
 #include "runtime/policy/decide/route.h"
 
 #include <math.h>

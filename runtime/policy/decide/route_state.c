@@ -1,3 +1,7 @@
+/* A state cannot go back: to forget positions it is emptied, and what each kept position took is taken again
+ * from `touched`. Experts are touched by rising weight, so the heaviest is the most recent. is_there repeats
+ * what `recent` says, for one look. Only set_there and tell_all change the counts of the shared cache, so
+ * each expert held counts once. */
 #include "runtime/policy/decide/route_state.h"
 
 #include "formats/base/memory.h"
