@@ -1,3 +1,6 @@
+/* A wish comes first: the key is then still in a list of those given up, and moves p by the ratio of both.
+ * Insertion then puts it by its place: nowhere to once, anything else to again. A removal remembers it, and
+ * forgets the oldest until |once| + |once gone| <= c and all four <= 2 c. */
 #include "runtime/policy/evict/arc.h"
 
 void moec_arc_init(struct moec_arc *arc)

@@ -1,3 +1,5 @@
+/* One list serves both: to FIFO a use changes nothing. To LRU a key that was prefetched and not used is the
+ * oldest. */
 #include "formats/base/memory.h"
 #include "runtime/policy/evict/key_list.h"
 
