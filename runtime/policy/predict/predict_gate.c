@@ -1,3 +1,5 @@
+/* A gate's score is a sum over tokens of shares that sum to 1. Times k it is how many tokens will take the
+ * expert, at most all. A negative score marks an expert that a decided choice leaves out. */
 #include "runtime/policy/predict/predict_parts.h"
 
 static enum moec_status gate_create(const struct moec_predict_setup *setup, struct moec_predict **out,

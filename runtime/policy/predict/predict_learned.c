@@ -1,3 +1,5 @@
+/* Where the learned predictor says nothing, before the first layer, frequencies do, if the bundle has them.
+ */
 #include "runtime/policy/predict/predict_parts.h"
 
 static enum moec_status learned_create(const struct moec_predict_setup *setup, struct moec_predict **out,

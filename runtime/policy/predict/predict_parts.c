@@ -1,3 +1,6 @@
+/* A path leads from the two MoE layers before the next one. Layer 0 has none before it, so it goes by
+ * frequency, as does an answer without choices; layer 1 has one. Scores are sums over the tokens of a batch,
+ * and experts of score 0 are never named. */
 #include "runtime/policy/predict/predict_parts.h"
 
 uint64_t moec_predict_plain_bytes(const struct moec_predict_setup *setup)

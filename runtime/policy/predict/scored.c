@@ -1,3 +1,6 @@
+/* The first n_best are a heap with the last of them on top. Each other expert replaces that one if it is
+ * before it. Then the heap is sorted. The order is total, NaN last and ties to the lower index, so equal
+ * lists give equal orders everywhere. */
 #include "runtime/policy/predict/scored.h"
 
 #include <math.h>
