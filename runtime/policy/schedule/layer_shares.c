@@ -1,3 +1,6 @@
+/* Room for the largest answer of a deep layer is set aside first, so shallow layers cannot take all of it.
+ * It is given back before the deep ones share. They get an expert each in turn, for as long as one more fits
+ * into any of them. */
 #include "runtime/policy/schedule/layer_shares.h"
 
 #include <stdbool.h>

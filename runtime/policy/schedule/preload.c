@@ -1,3 +1,8 @@
+/* A chance is learned in two steps. The rate of a rank begins at the predictor's score, and the rate of
+ * (rank, score) begins at that of the rank. Only what was absent when it was ranked is judged, since nothing
+ * is read for the rest. What is said of a layer `ahead` waits for as many answers in one of `ahead` lists,
+ * which come round. Times of reads and windows are running means, in which a sample counts as at most four
+ * times the mean. Likely experts of all layers come before less likely ones of any. */
 #include "runtime/policy/schedule/preload.h"
 
 #include "formats/base/elementary.h"

@@ -1,3 +1,6 @@
+/* A block runs with prefetches or without, and its length varies. Of each kind the last times are kept.
+ * Medians are compared, with an error from the distance of the quartiles. While a mind is made up, a block
+ * of the other kind comes after `gap` blocks. The gap doubles each time that this changes nothing. */
 #include "runtime/policy/schedule/preload_trial.h"
 
 #include <math.h>

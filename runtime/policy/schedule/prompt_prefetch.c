@@ -1,3 +1,6 @@
+/* Takers of an expert are tokens x its frequency, or without a path table tokens x k / experts, less for
+ * skew. Places are in order of frequency, so the first that too few are expected to take ends the walk. When
+ * a prompt begins all of them are named to the view, which notes those that are present. */
 #include "runtime/policy/schedule/prompt_prefetch.h"
 
 #include "runtime/policy/evict/evict.h"
