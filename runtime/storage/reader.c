@@ -1,3 +1,8 @@
+/* A read is answered in pieces: it goes on from the last whole unit that arrived, and one that gets no
+ * further is an error. To choose a way, both are measured in turns on ranges dropped from the page cache,
+ * and the best round counts. The answer is kept for the process, by device, engine, size of reads and
+ * whether the file is cached. Where mapping is allowed, a file is mapped that is half in the page cache, or
+ * that the buffer has room for. */
 #include "runtime/storage/reader_internal.h"
 
 #include "formats/base/digest.h"

@@ -1,3 +1,6 @@
+/* What records' alignment allows decides first: below 512 bytes nothing but the page cache, below a page no
+ * mapping. A record is read from the unit before its offset, and `skip` is how far it begins in its slot. An
+ * emulated device reads through the page cache, so that what stands under it is not the slower one. */
 #include "runtime/storage/record_reader.h"
 
 #include <errno.h>

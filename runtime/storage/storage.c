@@ -1,3 +1,6 @@
+/* A sum that the reader made on the way is enough to accept the bytes. Only where it differs are they summed
+ * once more, by the check that has words for what is wrong. `seen` is set by any thread without order: at
+ * worst a record's floats are checked twice. */
 #include "runtime/storage/storage.h"
 
 #include "formats/base/memory.h"
