@@ -1,3 +1,7 @@
+/* Each thread has a share of the items, first and end in one word. It takes from the beginning, an eighth of
+ * what is left at once. One whose share is empty takes over the later half of another's. The caller works as
+ * thread 0. In a brief region it wakes sleepers only once it has worked as long as waking takes. How threads
+ * find a job and leave it is told below, at `team`. */
 #include "runtime/threads/parallel.h"
 
 #include "formats/base/clock.h"
