@@ -1,3 +1,6 @@
+/* Pieces of at most 512 bytes are put into the buffer, which is written when less than a piece is free. A
+ * lane's spans that overlap stand in rows: each takes the first row whose last span has ended. Numbers keep
+ * all their bits: nine digits, or eight hexadecimal ones for logits. */
 #include "runtime/trace/trace_text.h"
 
 #include "formats/base/memory.h"
