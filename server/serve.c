@@ -1,3 +1,7 @@
+/* The engine reserves held_bytes, which bodies and jobs count towards, and what does not: the largest tree,
+ * tokens of sessions, connections, threads. Stopping goes in steps: nobody new, those at work until the time
+ * is over, the rest cancelled, answers flushed, both threads ended. HTTP ends first, since whatever it
+ * completes wakes the compute thread. */
 #include "server/serve.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A stream tells each token once: n_tokens goes back to 0 after an event, and told_characters says where the
+ * next one begins. Prompts count once in the usage, however many choices they have. Tokens of one text share
+ * a place in a map, which keeps the likelier. */
 #include "server/serve_answer.h"
 
 #include "formats/base/memory.h"

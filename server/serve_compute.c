@@ -1,3 +1,8 @@
+/* A turn takes new jobs, ends those that are over and gives out idle sessions. Then it reads one chunk of
+ * the oldest prompt and steps all that generate. Of idle sessions the longest common prefix wins. A prefix
+ * of up to SHORT_PREFIX tokens does not: the least recently used is taken then, so that a longer text stays.
+ * Where another session has a longer prefix, at work or not, it is copied. Choices of a prompt wait for the
+ * first, and copy what it has read. */
 #include "server/serve_compute.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,7 @@
+/* Pages of other hosts must not reach this server through a browser. So Host is an address, localhost or a
+ * name that was given. Origin is that host or one that was given. A body must say that it is JSON, which no
+ * plain form can. Keys are kept as SHA-256, and all are compared, so time tells nothing of which one is
+ * near. */
 #include "server/serve_guard.h"
 
 #include "formats/base/file.h"

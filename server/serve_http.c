@@ -1,3 +1,8 @@
+/* handle is called once for the headers, for each piece of a body, and with none left; a resumed connection
+ * comes there once more and finds its job done. The order of refusals: host, origin, key, path, method, end,
+ * body. A refused request's small body is swallowed, so that its client reads the answer. since_ns of a
+ * client says since when a request is awaited. Who takes too long has its socket shut down, which the
+ * library then notices. */
 #include "server/serve_http.h"
 
 #include "formats/base/clock.h"

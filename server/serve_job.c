@@ -1,3 +1,5 @@
+/* serve_job_bytes bounds all that a job will hold until it is freed, so room is taken once. A stream holds
+ * few tokens back, a whole answer all of them. */
 #include "server/serve_job.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,5 @@
+/* The first refusal stays, so that what fails because of it does not hide the reason. Faults of the client
+ * are told from those of the server by the status of the library. */
 #include "server/serve_problem.h"
 
 #include "formats/base/utf8.h"

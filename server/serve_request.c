@@ -1,3 +1,7 @@
+/* Fields are a table: name, kinds of request, reader. A name may stand there twice with different kinds.
+ * Values are counted in the text before it is parsed, since a tree takes many times the bytes of its text.
+ * Once prompts are tokens the tree is given up. What is read of it later, stop texts and echoed prompts, is
+ * copied to one block. */
 #include "server/serve_request.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* Texts pass through two buffers that hold back: of characters (moert_text) and of what may begin a stop
+ * text (moec_stop_texts). What comes out is told or kept. Scores are those of the model, so logits are
+ * copied before rules and draws change them. The first token of a prompt has no score, as nothing comes
+ * before it. */
 #include "server/serve_sequence.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,6 @@
+/* The queue's lock is the job's. A connection is suspended with it held, and only where nothing waits, so no
+ * wake is lost. A client that does not read fills the queue: its job is cut and cancelled, and the compute
+ * thread never waits. */
 #include "server/serve_stream.h"
 
 #include "formats/base/clock.h"

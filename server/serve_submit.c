@@ -1,3 +1,6 @@
+/* Room is taken once for the body as it comes, and once for the job that it becomes. What does not fit now
+ * is 429, what never will is 413. A text that a special token spells as a whole is that token only where its
+ * id is asked for; in other texts nothing typed is special. */
 #include "server/serve_submit.h"
 
 #include "formats/base/memory.h"
