@@ -1,6 +1,6 @@
-/* Keys are unique, so "the n least popular" is one set. The n-th key is found bit by bit from the highest,
- * without sorting. Where nothing was counted, nothing is low. is_read begins a block as what the logical
- * caches have, and tells which token of the block reads first. */
+/* Keys are unique, so "the n least popular" is one set, whatever the order in which it is found. Where
+ * nothing was counted, nothing is low. is_read begins a block as what the logical caches have, and tells
+ * which token of the block reads first. */
 #include "runtime/policy/decide/popularity.h"
 
 #include "formats/base/memory.h"

@@ -1,7 +1,6 @@
 /* uses, sizes, keys and places are one block of memory. The place of a key that is not present is stale, so
- * both directions are compared to find out. Whoever changes a key's use must settle it. A victim that may
- * not be given up does not hide those under it. The walk goes on below it, and stops below a key that is
- * larger than the best so far. */
+ * both directions are compared to find out. Whoever changes a key's use must settle it. A step costs the
+ * logarithm of a layer's keys, but a victim may cost all of them where few may be given up. */
 #include "runtime/policy/evict/key_heaps.h"
 
 uint64_t moec_key_heaps_bytes(uint32_t n_key)

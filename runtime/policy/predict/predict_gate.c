@@ -8,7 +8,6 @@ static enum moec_status gate_create(const struct moec_predict_setup *setup, stru
     return moec_predict_plain_create(&moec_predict_gate, setup, out, err);
 }
 
-/* A token makes k choices, so its probabilities sum to k here; a choice is made once at most. */
 static uint32_t gate_rank(struct moec_predict *self, const struct moec_router_answer *answer, uint32_t next,
                           struct moec_scored_expert *out)
 {

@@ -1,3 +1,7 @@
+/* score = k (gate + GATE_LEAST n_tok) (path / n_tok + PATH_LEAST)^(1/8), where gate and path are sums over
+ * n_tok tokens. The root is three square roots, which IEEE 754 rounds alike everywhere. An expert that the
+ * gate does not name has gate = 0, and one of negative score is left out. Without a gate, before layer 0,
+ * the paths speak alone. */
 #include "runtime/policy/predict/predict_parts.h"
 
 #include <math.h>
@@ -35,8 +39,6 @@ static void path_gate_destroy(struct moec_predict *self)
     free(self);
 }
 
-/* The gate's probability times the eighth root of the path's (roots are rounded alike everywhere). Without a
- * gate, before layer 0, the paths speak alone. */
 static uint32_t path_gate_rank(struct moec_predict *self, const struct moec_router_answer *answer,
                                uint32_t next, struct moec_scored_expert *out)
 {
