@@ -1,3 +1,6 @@
+/* Pareto front of bytes and search loss, by comparing all pairs. Of equal points the first stays, so every
+ * front has one answer. The front is thinned before it is spaced: noise alone decides between neighbours in
+ * size. The two ends of what is left are always taken, whatever the spacing chooses. */
 #include "compiler/certify/front.h"
 
 #include <math.h>

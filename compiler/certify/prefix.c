@@ -1,3 +1,6 @@
+/* The half-width of Student's interval on n windows, foretold from an error measured on other windows: it
+ * shrinks with sqrt(n). The sizes tried are a fixed ladder of doublings. Nothing here may read a loss of the
+ * certificate part, or the tests lose their level. */
 #include "compiler/certify/prefix.h"
 
 #include "profiler/common/student.h"

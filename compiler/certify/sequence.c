@@ -1,3 +1,6 @@
+/* Candidates between the ends are taken twice: by the chance to pass, then by size where a gap is widest. The
+ * noise of search and certificate adds as independent errors (hypot). Once the order is fixed, each test may
+ * stop the sequence but never change it: that keeps one level for all (arXiv:2110.01052). */
 #include "compiler/certify/sequence.h"
 
 #include "profiler/common/student.h"

@@ -1,3 +1,6 @@
+/* One part is open at a time, and with it one scorer that holds the original's probabilities. A reference
+ * that is kept outlives the scorer, but only for the same part. Digests name all windows of a part, not only
+ * those tested, so that reuse is seen at any prefix. */
 #include "compiler/certify/trial.h"
 
 #include "formats/base/memory.h"
