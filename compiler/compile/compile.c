@@ -1,3 +1,7 @@
+/* The order of a compile: memory, codecs, the original, neuron order, dense fit, search, sequence,
+ * certificate, packing. Memory is planned before anything is measured, for the larger of search and
+ * certificate part, which are not open together. The certificate part is read last and only to test. Packing
+ * frees the variants and encodes anew, on the first rank alone. */
 #include "compiler/compile/compile_internal.h"
 #include "compiler/pack/pack.h"
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* Runs the sequence on the certificate part, in an order that compile_sequence.c fixed. The digest of the
+ * part is taken, and the windows fixed in the journal, before the first test: resuming cannot change them.
+ * A plan that is measured out of turn stays "not tested", for a loss beyond the first failure proves
+ * nothing. */
 #include "compiler/certify/sequence.h"
 #include "compiler/certify/trial.h"
 #include "compiler/compile/compile_internal.h"

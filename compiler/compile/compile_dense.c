@@ -1,3 +1,7 @@
+/* One bitwidth of the dense weights is bound at a time: model, bundle plan and path table go and come
+ * together. `auto` tries widths from the smallest. It skips a width whose bundle with all experts at 2 bits
+ * is no smaller than the best so far. The winner is bound again at the end, and its sequence of candidates
+ * with it. */
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint_chat.h"

@@ -1,3 +1,8 @@
+/* Numbers of a plan's dense matrices are made effective first: 0 becomes what is bound, and stored precision
+ * becomes 0. A plan whose effective numbers are all the bound ones uses the bound model and bundle. For
+ * others the last model and bundle are kept, and compressed sizes by matrix and effective number. Each matrix
+ * is compressed alone here, so that sizes add up. A change of codecs must forget everything kept
+ * (moec_compile_codecs_changed). */
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_dense.h"

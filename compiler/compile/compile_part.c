@@ -1,3 +1,7 @@
+/* The original is evaluated canonically and in its own order of neurons; plans in the bundle's arithmetic
+ * and order. Where the profile has its losses too, they must be equal bit for bit, or another build made
+ * the profile. Only a plan of the source's own weights may skip evaluation, and only where sums keep their
+ * order. */
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
 

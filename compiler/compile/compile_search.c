@@ -1,3 +1,7 @@
+/* Answers the policy's questions and judges its result. A policy is never believed: size and loss of what
+ * it returns are measured here again. The selection part is opened for one question and closed, and the
+ * search part stays open throughout. For one plan the search part decides; of a sequence only the
+ * certificate does. */
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
 

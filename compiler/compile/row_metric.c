@@ -1,3 +1,6 @@
+/* Rows of each part are drawn once, before anything is measured, and scored in that order. A row is fresh if
+ * none of its windows ranked experts or fitted weights; those of the certificate part did neither. A file
+ * that cannot be matched row by row is refused: any of its rows may have been seen. */
 #include "compiler/compile/row_metric.h"
 
 #include "formats/base/memory.h"

@@ -48,7 +48,7 @@ uint32_t moec_row_metric_count(const struct moec_row_metric *metric, enum moec_p
 const uint64_t *moec_row_metric_chosen(const struct moec_row_metric *metric, enum moec_part part,
                                        uint32_t *n);
 const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metric);
-/* Share of a part's rows that are answered rightly by lot: the mean of one over their choices; 0 where the
+/* Share of a part's rows that are answered rightly at random: the mean of one over their choices; 0 where the
  * metric is no accuracy. */
 double moec_row_metric_guessing(const struct moec_row_metric *metric, enum moec_part part);
 uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric,
