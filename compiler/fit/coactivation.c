@@ -1,3 +1,7 @@
+/* Active neurons are found by magnitude: a threshold by bisection over the bits of F32, so ties are all kept.
+ * Bit t of a neuron stands for the expert's t-th token. A tile never straddles a word, and threads write the
+ * words of different neurons. Tokens are those that pass first, in the order of the windows, whatever the
+ * batch. */
 #include "compiler/fit/coactivation.h"
 
 #include "compiler/fit/seriation.h"

@@ -1,3 +1,7 @@
+/* Tensors with the same inputs form a group with one matrix of moments. When a layer is done, each group
+ * walks its pieces in three turns: FIND in the journal, ENCODE by its owner, SHARE. All turns and all ranks
+ * must walk in one order, for pieces are matched by their place in the walk. A piece is kept only after it
+ * was shared, so every rank's journal has the same. */
 #include "compiler/fit/dense_fit.h"
 
 #include "compiler/fit/fit_store.h"

@@ -1,3 +1,7 @@
+/* Windows stand between layers: `hidden` enters a layer, `ahead` leaves it, and both swap when all batches
+ * are done. Each batch starts from an unchanged copy of `hidden`. The layer's own moments are summed in the
+ * first batch alone. Gate and up are factored in one order of inputs, then in the other, from the same mixed
+ * moments. Ranks encode different experts but exchange them in the order of their indexes. */
 #include "compiler/fit/expert_fit_internal.h"
 
 #include "formats/base/memory.h"

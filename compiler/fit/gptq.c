@@ -1,3 +1,7 @@
+/* H is a lower triangle in bands of LANES, padded with zeros, in F64. Exact sums add tokens one by one; quick
+ * ones add F32 sums of 64 tokens. The factor is a Cholesky factorisation from the last input up, so H = R R'
+ * needs no inverse. Each element is subtracted from in one order, whatever the block or thread: results are
+ * the same bits. */
 #include "compiler/fit/gptq_internal.h"
 
 #include "formats/base/memory.h"

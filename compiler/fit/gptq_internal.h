@@ -1,4 +1,4 @@
-/* What the two ways of encoding by GPTQ share (internal to compiler/gptq*.c).
+/* What the ways of encoding by GPTQ share (internal to compiler/fit/gptq*.c).
  *
  * Rows and columns are worked on in lanes: a constant inner count is what lets the compiler use vector
  * instructions at -O2. Every element sees its own operations in one order, so lanes never show in a result.

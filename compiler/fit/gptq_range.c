@@ -1,3 +1,7 @@
+/* A search from a table of starts by bitwidth, each refined by least squares in turns. A candidate replaces
+ * the best only if its error is strictly less, so the first of equals stays. Rounding adds and subtracts 1.5
+ * x 2^23, half to even, and needs the default rounding mode. Lanes share sums only where one group lies over
+ * all of them. */
 #include "compiler/fit/gptq_range.h"
 #include "compiler/fit/gptq_internal.h"
 

@@ -1,3 +1,7 @@
+/* Insertion heuristic for the travelling salesman: a doubly linked path, with each row's distance to its
+ * successor in `step`. `away` holds the distances of the row at work, and is valid only between a search and
+ * its put. Scratch serves twice: sorting uses `away` and `step` before there is a path. Ties go to the first
+ * place, so the order is a function of the rows. */
 #include "compiler/fit/seriation.h"
 
 #include <stdbool.h>
