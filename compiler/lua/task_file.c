@@ -1,3 +1,7 @@
+/* The child reads the table and returns a struct as bytes. The parent checks it again (moec_task_check), for
+ * the child is a guest. Every table's members are listed: an unknown one is refused, as a misspelt one would
+ * silently do nothing. A member that the metric does not use is refused too. Functions do not cross the fork:
+ * a `row` goes as the script's name and digest. */
 #include "compiler/lua/task_file.h"
 #include "compiler/lua/lua_host.h"
 #include "compiler/lua/task_rows.h"
