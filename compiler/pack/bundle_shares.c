@@ -1,3 +1,6 @@
+/* Shares follow the sections in file order; the gaps between them are a share too, so that all bytes are
+ * counted. Dense weights that are compressed together get running ends, of which each is rounded: differences
+ * then add up. */
 #include "compiler/pack/bundle_shares.h"
 #include "formats/base/memory.h"
 

@@ -1,3 +1,6 @@
+/* Batches of one record a thread, encoded in parallel and appended in the writer's order. The file's bytes
+ * therefore do not depend on the number of threads. An error waits in its slot, so the first in file order is
+ * reported. */
 #include "compiler/pack/pack.h"
 #include "formats/base/memory.h"
 #include "runtime/threads/parallel.h"
