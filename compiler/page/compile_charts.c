@@ -1,3 +1,6 @@
+/* Points of the curve are sorted by size, series and loss, so equal compiles draw equal pages. Each series
+ * has a place for every row, empty where the point is another's. Sentences below a figure come from the rows
+ * that it shows, never from other sums. */
 #include "compiler/page/compile_page.h"
 #include "formats/base/memory.h"
 #include "profiler/report/figure_parts.h"
