@@ -1,3 +1,6 @@
+/* A question or result is a byte of kind and structs as they are in memory, for both sides are one image.
+ * Whatever the child has checked, the parent checks again, and it counts lengths before it reads. Pairs of
+ * child and parent functions must change together. */
 #include "compiler/policy/decision_policy.h"
 
 #include "compiler/policy/policy_push.h"

@@ -1,3 +1,7 @@
+/* The KL of a class is divided by the sum of its members' shares, gain * error. The scale of the last
+ * measured codec serves those above it, which have no error of their own. An expert that no token reached
+ * takes its layer's mean, or it would seem free. Every measured number is a unit of the journal. The scorer
+ * is opened only when one is missing. */
 #include "compiler/policy/harm.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* A question is a byte of kind and a plan, and a candidate where there are decisions. The parent checks kind,
+ * length and every codec again, and settles the plan before it is used. Evaluations are kept by the SHA-256
+ * of the whole message, so kind and decisions are part of the key. Only those that were not found count
+ * towards the limit. */
 #include "compiler/policy/policy.h"
 
 #include "compiler/policy/evaluation_cache.h"

@@ -1,3 +1,6 @@
+/* Members that are left out take the search's shared settings; then what has no meaning is zeroed. Two
+ * candidates that do the same must end as equal structs, for losses are kept by them. The struct crosses the
+ * fork as bytes: it is zeroed first, and texts are checked for their NUL before use. */
 #include "compiler/policy/policy_candidate.h"
 
 #include "runtime/policy/decide/route_settings.h"

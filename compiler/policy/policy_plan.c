@@ -1,3 +1,7 @@
+/* Lua tables are read without metamethods (rawget), entry by entry, and every key must belong. Names of
+ * codecs come from moec.variants() and live in the child's registry. The parent accepts a number only if it
+ * is an assignable bitwidth or was offered for that place. A plain MLP's gate repeats up, so that equal plans
+ * are equal bytes. */
 #include "compiler/policy/policy_plan.h"
 
 #include "formats/model/dense.h"

@@ -1,3 +1,6 @@
+/* The answer is a header, the choices, the matrices, then the harm of experts and of dense matrices. The
+ * writer and the reader below walk these in one order. The reader counts what is left before it copies, so
+ * that a short answer is an error in the script. Reading also registers the names that plans may use. */
 #include "compiler/policy/policy_variants.h"
 
 #include "compiler/policy/harm.h"
