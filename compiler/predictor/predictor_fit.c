@@ -1,3 +1,7 @@
+/* All weights stand in one array, so Adam is one loop, with a decay of weights beside the gradient. A step
+ * has exactly BATCH tokens; a rest that does not fill it is left out of that turn. Products are the kernels'
+ * own, on padded rows whose padding is zero and must stay so. The direct part begins as the router on centred
+ * inputs, and the hidden units' outputs at zero. */
 #include "compiler/predictor/predictor_fit.h"
 
 #include "formats/base/memory.h"
