@@ -1,3 +1,6 @@
+/* Hidden states move up layer by layer with all neurons, so each run computes only the layer tried and those
+ * after it. The reference is the bundle itself, not the original: what is measured is the sparsity alone.
+ * Factors multiply scores, which are magnitudes: hence the root of KL over squared error. */
 #include "compiler/sparsify/layer_gain.h"
 
 #include "formats/base/memory.h"

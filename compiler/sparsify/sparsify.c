@@ -1,3 +1,6 @@
+/* Bisection over the share that is left out, in thousandths, by the loss and then by its upper end. Brackets
+ * are found among everything measured so far, so the second search profits from the first. The search part
+ * alone chooses; nothing on the certificate part changes shares, tables or their order. */
 #include "compiler/sparsify/sparsify.h"
 
 #include "compiler/certify/front.h"

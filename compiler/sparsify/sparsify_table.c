@@ -29,7 +29,7 @@ enum moec_status moec_sparsify_table_fill(const struct moec_trial_inputs *inputs
                                           struct moec_sparsity_table *table, struct moec_error *err)
 {
     const struct moec_source *bundle = inputs->bundle;
-    /* Where neurons stand as the checkpoint has them they are active by lot, as estimates take them to be. */
+    /* Where neurons stand as the checkpoint has them they are active at random, as estimates take them to be. */
     const bool is_ordered =
         bundle->bundle != NULL && moec_provenance_orders_neurons(&bundle->bundle->provenance);
     struct moec_windows search = {0};

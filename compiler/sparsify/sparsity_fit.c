@@ -1,3 +1,6 @@
+/* A calibration takes two passes of the search part: what neurons cost, then a histogram of these costs. Then
+ * a factor is measured for each layer. Any share is afterwards a plan without another pass. The fit has its
+ * own copy of the config, because it may outlive the bundle it was made from. */
 #include "compiler/sparsify/sparsity_fit.h"
 
 #include "compiler/sparsify/layer_gain.h"
