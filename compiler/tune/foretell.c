@@ -1,3 +1,6 @@
+/* One recording is replayed for every way: eviction, predictor and device change when experts come, never
+ * which. Decisions are made again from recorded scores, which gives the logical cache's contents as well. The
+ * first window only warms the buffer. The best of many must beat the first few by more than luck (WORTH). */
 #include "compiler/tune/foretell.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* One draft and one part are open at a time. Another draft of the same part takes over what the original
+ * gave. Measurements go through the journal first. The order of tests is fixed before the certificate part is
+ * read (moec_tune_fix_sequence). What is measured beside the tests is only shown, and decides nothing. */
 #include "compiler/tune/tune.h"
 
 #include "compiler/tune/tune_internal.h"
