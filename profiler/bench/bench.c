@@ -1,3 +1,7 @@
+/* Rows begin each round at another place, so none always follows the same neighbour. The sample that is not
+ * counted is written where the first counted one will be, and is overwritten. A row's failure ends that row
+ * alone; a request to stop ends all. Workers are forked, so this process frees what it can before: what it
+ * holds counts in each one's peak. */
 #include "profiler/bench/bench.h"
 
 #include "formats/base/file.h"

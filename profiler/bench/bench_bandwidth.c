@@ -1,3 +1,6 @@
+/* The best of some measurements counts, for others who read can only lower the rate. Rows of one storage and
+ * copy share a measurement, which the first of them makes. Rates before and after a round are compared, and a
+ * sample gets the better of both. */
 #include "profiler/bench/bench_bandwidth.h"
 
 #include "profiler/device/bandwidth.h"

@@ -1,7 +1,7 @@
 /* How fast a bench's devices give records: what floors of rows are computed with. A device that is emulated
  * says so itself; a real one is measured with the runtime's own reader, and where that reads past the page
- * cache
- * (--io direct) again after each round of samples, since the rate of a shared device changes within minutes.
+ * cache (--io direct) again after each round of samples, since the rate of a shared device changes within
+ * minutes.
  * Through the page cache a measurement would change what the rows find there. Thread rule: one thread. */
 #ifndef MOEC_PROFILER_BENCH_BANDWIDTH_H
 #define MOEC_PROFILER_BENCH_BANDWIDTH_H

@@ -1,3 +1,5 @@
+/* Groups are filled in the order of rows, each with as many as fit. A row never goes back to an earlier
+ * group. What is larger than all memory fails alone and takes none. */
 #include "profiler/bench/bench_memory.h"
 
 #include <inttypes.h>

@@ -1,3 +1,6 @@
+/* Resident rows come first, then those of each storage, and references last. A row that predicts is followed
+ * at once by its twin without predictions: the two are a pair by their places. Each copy that is run gets a
+ * resident row, named or as a reference, for floors are computed from it. */
 #include "profiler/bench/bench_plan.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Two passes over rows: first what each has alone, then floors, which need the medians of resident rows. NaN
+ * is what was not measured and must go through every sum and maximum; fmax would lose it. Rows of one copy
+ * and one set of decisions must agree in every sample's CRC of logits. */
 #include "profiler/bench/bench_row.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Samples are full windows in equal steps over the data, and one more for the sample that is not counted. The
+ * built-in text is repeated in turned orders, doubled until it gives windows enough. It may not change:
+ * benches of different versions compare by its digest. */
 #include "profiler/bench/bench_tokens.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* A worker closes its copies of other workers' sockets: only so does each see the end of the bench. It leaves
+ * by _exit, for buffers and exit handlers are the bench's. The bench waits in short polls, so that it can be
+ * stopped. A frame that has begun must end within a minute, or the worker is killed. What it sends is checked
+ * for kind and size before it is read. */
 #include "profiler/bench/bench_worker.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,6 @@
+/* Counters wrap at a range that each zone states, so differences are taken modulo it. Two readings must be
+ * closer than one turn of a counter. One zone that cannot be read makes the sum unknown (NaN): a part would
+ * pass for the whole. */
 #include "profiler/bench/energy.h"
 
 #include <dirent.h>

@@ -1,3 +1,6 @@
+/* Thresholds are quantiles of |up . x| for the very input that is used, so the share left out is exact. All
+ * records have the same weights at different places, so every turn computes the same from cold memory. Ratios
+ * are taken within a turn and then their median, for memory's rate changes between turns. */
 #include "profiler/bench/expert_bench.h"
 
 #include "formats/base/clock.h"

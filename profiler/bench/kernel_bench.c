@@ -1,3 +1,6 @@
+/* A turn takes the rows after those of the turn before: the whole matrix is read before a row comes again.
+ * Reading, dot and sum take turns. Each share is of the reading in the same turn, and medians are of shares,
+ * not of rates. The first turn is not counted. */
 #include "profiler/bench/kernel_bench.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,6 @@
+/* Each thread has a matrix and vectors of its own, so no cache line is shared. Repetitions are chosen so that
+ * a turn lasts some milliseconds. The peak is measured in each turn, for clocks fall while all threads work,
+ * and shares are of their own turn's peak. */
 #include "profiler/bench/token_bench.h"
 
 #include "formats/base/clock.h"
