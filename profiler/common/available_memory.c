@@ -1,3 +1,5 @@
+/* The least of the kernel's MemAvailable and of what every control group on the way up leaves. A file that is
+ * missing is no limit. 0 means that nothing is known, so known to be none is 1 byte. */
 #include "profiler/common/available_memory.h"
 
 #include "formats/base/control_group.h"

@@ -1,3 +1,6 @@
+/* Two passes: means first, then sums around them, which large equal offsets do not spoil. Tied values share
+ * the mean of their ranks, so Spearman's is Pearson's of ranks. Roots are multiplied, not the sums under
+ * them, as that product may overflow. */
 #include "profiler/common/correlation.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* Two numbers of threads meet here: OpenMP's own, and the processors that this process may use. What the user
+ * told OpenMP wins; otherwise the smaller one counts, also for processes that share a machine. */
 #include "profiler/common/openmp.h"
 
 #include "formats/base/sanitizers.h"

@@ -1,3 +1,6 @@
+/* A phase is the difference of counters between its ends; the tally runs on, and nothing is reset. Shares are
+ * of threads x seconds. Waiting is derived: what processors did not spend, less the time of one thread alone
+ * and of reading. It is kept within what the measured shares leave, and "other" is the rest. */
 #include "profiler/common/phases.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,6 @@
+/* Each shape is run once to warm up and once to size its turns; then the best of seven turns counts. Rows are
+ * a lane longer than their columns, so that they do not collide in sets of the cache. Buffers are a thread's
+ * own and fit in the caches beside its core. */
 #include "profiler/common/product_peak.h"
 
 #include "formats/base/clock.h"

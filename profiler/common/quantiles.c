@@ -1,3 +1,6 @@
+/* Radix sort from the lowest digit, three digits of 11 bits over the bits of F32. It orders values that are
+ * not negative, as their bits order like integers; others must go through the sort of doubles. After an odd
+ * number of rounds the sorted values are in the scratch array and are copied back. */
 #include "profiler/common/quantiles.h"
 
 #include <math.h>

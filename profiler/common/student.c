@@ -1,3 +1,6 @@
+/* The distribution is a regularised incomplete beta function, by a continued fraction (Abramowitz & Stegun
+ * 26.5.8). Both x and 1 - x are passed, since one of them is exact where the other cancels. Quantiles are
+ * bisected and the upper end is returned: its distribution is never below p. */
 #include "profiler/common/student.h"
 
 #include <float.h>

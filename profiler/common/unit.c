@@ -1,3 +1,7 @@
+/* A unit is one record of a journal, whole or not there. Searches begin after the record found last, for a
+ * run asks in the order in which it was kept. With ranks only the first has a journal, and each find is a
+ * message from it to all. So all ranks must ask for the same keys in the same order. A full disk ends
+ * keeping, not the run, unless the user asked for a journal. */
 #include "profiler/common/unit.h"
 
 #include "formats/base/bytes.h"
