@@ -1,3 +1,6 @@
+/* Matrices take turns, as many as the model has experts, or 32 MiB. Caches then hold as much of them as of
+ * the model. Codecs that differ only in their quantizer have the same products and are timed once. Those of a
+ * search come first, so that they have room in the table. */
 #include "profiler/device/device_codecs.h"
 
 #include "formats/base/clock.h"

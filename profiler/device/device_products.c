@@ -1,3 +1,6 @@
+/* A token's pieces are walked twice: once to count them, once to fill them, and both walks must add the same.
+ * Pieces of dense matrices are cut by threads, those of experts by chunks of neurons, as the forward pass
+ * cuts them. All go into one parallel region, so waits between layers are left out. */
 #include "profiler/device/device_products.h"
 
 #include "formats/base/clock.h"

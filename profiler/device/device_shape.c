@@ -1,3 +1,6 @@
+/* The fewest layers of each kind are kept that caches cannot hold. The whole model's order goes into the
+ * bundle's provenance as runs, "KINDxCOUNT" each. Expanding gives every layer the mean times of its kind, so
+ * both configs must number kinds alike: by their first layer. */
 #include "profiler/device/device_shape.h"
 
 #include "formats/base/memory.h"

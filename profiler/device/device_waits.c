@@ -1,3 +1,6 @@
+/* Costs are differences of medians. Tokens with no wait are taken from those with one a layer, and these from
+ * those with k. Waits themselves are taken off each token, and the check of a record is left out, being an
+ * item of its own. What the reading thread shares with the decoding one is under its lock. */
 #include "profiler/device/device_waits.h"
 
 #include "formats/base/clock.h"

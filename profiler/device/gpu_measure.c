@@ -1,3 +1,6 @@
+/* Tokens are timed at the first positions and at the last. Two medians give a line, whose slope is the cost
+ * of a position and whose start is the token's time. The engine is opened after the other measurements have
+ * closed the device, so that it has all of the memory. */
 #include "profiler/device/gpu_measure.h"
 
 #include "formats/base/clock.h"

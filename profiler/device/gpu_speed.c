@@ -1,3 +1,6 @@
+/* Launches of a round go over copies of the weights that together exceed the GPU's caches, so each reads
+ * memory. A round ends with a wait for the stream, and its time is shared among its launches. Device memory
+ * is one block cut into pieces: each allocation's sum must name every piece that is taken. */
 #include "profiler/device/gpu_speed.h"
 
 #include "formats/base/clock.h"

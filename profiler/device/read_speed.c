@@ -1,3 +1,6 @@
+/* Each round takes the ranges in a new order (Fisher and Yates). With direct reads, one round runs into the
+ * next and the depth never falls. Through the page cache a round ends first: pages are dropped while no time
+ * counts. A slot of the buffer has one request at a time, which its tag names. */
 #include "profiler/device/read_speed.h"
 
 #include "formats/base/clock.h"
