@@ -1,3 +1,6 @@
+/* No estimates of its own: sizes are the bundle plan's, and memory is the runtime's plan. Requests are filled
+ * as moert_engine_open fills them; both must change together. The tokenizer's bytes are what the allocator
+ * gained while one was made, rounded so that they are the same each time. */
 #include "profiler/doctor/doctor.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Passes are expected values over even routing, summed over layers. Seconds divide three amounts by paces of
+ * their own: products of few tokens, of many, and elements in between. The numbers of models below follow the
+ * phases of profile_run.c and must change with them. */
 #include "profiler/doctor/forecast.h"
 
 #include "profiler/doctor/pace.h"

@@ -1,3 +1,6 @@
+/* Work is cut as the forward pass cuts it: tiles of rows that are decoded and then multiplied. An item has
+ * millions of multiply-adds, so that waking threads does not count. The first region warms up; the others run
+ * until a quarter of a second is over. */
 #include "profiler/doctor/pace.h"
 
 #include "formats/base/clock.h"
