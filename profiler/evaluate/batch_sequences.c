@@ -1,3 +1,6 @@
+/* A sequence's place in the batch is its place in every array. States are of one layer at a time: adding a
+ * sequence resets its own. A replay must come before the batch is cleared, for it reads what the layer left
+ * there. */
 #include "profiler/evaluate/batch_sequences.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Uses are linked backwards first: `next` of each choice, `soon` of each expert. While a token is at work
+ * `soon` of its own experts is the token itself, which protects them. It moves on after the whole token.
+ * Stays are replayed by LRU, the logical cache's own order, and compare the cache between whole tokens. */
 #include "profiler/evaluate/cache_replay.h"
 
 #include "formats/base/memory.h"

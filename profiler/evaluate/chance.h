@@ -14,7 +14,7 @@
 struct moec_chance {
     bool is_accuracy; /* else perplexity, of which less is better */
     double original;
-    double guessing; /* size of the vocabulary, or the share of right choices by lot */
+    double guessing; /* size of the vocabulary, or the share of right choices at random */
     const char *data_name;
     const char *subject; /* NULL: "the original" */
 };

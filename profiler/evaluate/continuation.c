@@ -1,3 +1,7 @@
+/* A candidate is tokenised with its prompt and scored from the first token where it leaves the prompt's own
+ * tokens. What all candidates begin with is computed once, and the session is cut back to it for each. A cut
+ * takes the same tokens from all of them, or their likelihoods would not compare. Stop texts are searched
+ * back by their length, as one may span two pieces. */
 #include "profiler/evaluate/continuation.h"
 
 #include "formats/base/memory.h"

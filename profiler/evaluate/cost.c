@@ -1,3 +1,6 @@
+/* One function for each step of the forward pass. It counts what the architecture asks for, not what kernels
+ * or caches save. Progress, forecasts and the choice of sensitivities divide by these, so a new step must be
+ * counted here too. Costs after a layer leave out a source's keys where the source is unchanged. */
 #include "profiler/evaluate/cost.h"
 
 /* Queries and output of n tokens; their keys and values. */

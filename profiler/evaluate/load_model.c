@@ -1,3 +1,6 @@
+/* Weights are loaded whole where they fit and streamed elsewhere; both give the same bits. A model for which
+ * the device has no room goes on on the CPU only if the device computes canonically. Elsewhere the numbers
+ * would differ, and it is an error. */
 #include "profiler/evaluate/load_model.h"
 
 enum moec_status moec_load_model(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,

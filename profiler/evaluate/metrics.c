@@ -1,3 +1,7 @@
+/* A loss is a ratio of sums over independent units: windows, documents that join their windows, or rows. Ends
+ * of windows' losses are Student's with Hall's correction of skewness, and ends of scores are a studentised
+ * bootstrap. A p-value uses the same transform as the ends, so that test and interval never disagree. Ends
+ * map from the ratio by expm1; sums keep the units' order, and draws their seed. */
 #include "profiler/evaluate/metrics.h"
 
 #include "formats/base/memory.h"

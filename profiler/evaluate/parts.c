@@ -1,3 +1,6 @@
+/* Documents come in a drawn order, and each goes to the part furthest behind its share; ties go to the
+ * certificate. Documents of one window each fall back to drawing windows, with a generator that begins anew.
+ * The order of draws is part of every profile: with another, a seed would give other parts. */
 #include "profiler/evaluate/parts.h"
 
 #include "formats/base/half.h"

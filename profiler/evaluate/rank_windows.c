@@ -1,3 +1,6 @@
+/* A rank's windows are packed at the front of its arrays. Before a gather they move to their own numbers,
+ * from the last on, so that none is overwritten. Rows of windows are padded to the longest one, as a gather
+ * has items of one size. A rank without windows gets the first one and measures nothing with it. */
 #include "profiler/evaluate/rank_windows.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A ring with the store's own slot as its ends, from the oldest record to the newest. A slot is in the ring
+ * exactly while it has bytes and nobody holds it; only such a slot may go. Bytes count from when memory is
+ * taken, before it is kept, and spares only fill what the limit leaves. */
 #include "profiler/evaluate/record_store.h"
 
 #include "formats/base/mapped_memory.h"

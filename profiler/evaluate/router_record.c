@@ -1,3 +1,6 @@
+/* The beginning of a window is one step, each later token a step of its own. Places of all answers are laid
+ * out before the run, from lengths alone. So batches may come in any size, and the counts here and in lay_out
+ * must agree. The lists of choices grow at their answer's place and are never moved. */
 #include "profiler/evaluate/router_record.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Row i is scored by rank i mod n, and its values stand at i: ranks do not show in the result. Every metric
+ * of the kind is filled from one run. Masses are exponentials relative to the largest, since likelihoods of
+ * long choices underflow. */
 #include "profiler/evaluate/row_scores.h"
 
 #include "formats/base/memory.h"

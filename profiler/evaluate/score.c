@@ -1,3 +1,7 @@
+/* A run is a copy of the forward pass with another model or hooks, over one scratch: one runs at a time.
+ * The reference keeps final hidden states, and its probabilities where the limit allows; otherwise these are
+ * made again chunk by chunk. A reference is always computed canonically. Sums go by window in the order of
+ * tokens, so no batch shows in them. */
 #include "profiler/evaluate/score.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* A spare's head is written into the memory itself, so only memory larger than the head may be left here.
+ * Sizes must match exactly; the newest of a size is taken first, as it is the likeliest to be cached. */
 #include "profiler/evaluate/spares.h"
 
 #include <stddef.h>

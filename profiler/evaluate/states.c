@@ -1,3 +1,6 @@
+/* A file is mapped shared, so that dropping pages writes them back: a private mapping would lose them. Pages
+ * are dropped whole, with neighbours' rows on them, which costs these only a fault. Rows never move while the
+ * states live. */
 #include "profiler/evaluate/states.h"
 
 #include "formats/base/file.h"

@@ -1,3 +1,7 @@
+/* Windows of a batch share products but never keys: each is a span of its own. So batches do not show in
+ * results. Batches share the rows evenly, since a small last one would decode its experts for few tokens.
+ * Keys and values have room for one layer and batch, unless the caller keeps them. An encoder's rows stand
+ * before all others of the run. */
 #include "profiler/evaluate/sweep.h"
 
 #include "formats/base/memory.h"

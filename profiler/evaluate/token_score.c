@@ -1,3 +1,6 @@
+/* Logits are computed by tiles and scored in place. The product with p is one kernel for the reference's
+ * logits and for a variant's. Equal logits therefore give a KL of exactly 0. Rows of p are padded with zeros.
+ * Four rows are summed together, each still in its own order. */
 #include "profiler/evaluate/token_score.h"
 
 #include "formats/base/memory.h"

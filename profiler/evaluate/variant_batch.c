@@ -1,3 +1,7 @@
+/* Spans go through each layer in tiles that the forward pass holds, in their order. Positions before a span
+ * take keys and values from the baseline, whose prefix they share. After the last layer, rows that equal the
+ * baseline's bit for bit are not scored: its sums count for them. So a variant that changes nothing has
+ * exactly the baseline's loss. */
 #include "profiler/evaluate/variant_batch.h"
 
 #include "formats/base/memory.h"

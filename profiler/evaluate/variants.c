@@ -1,3 +1,7 @@
+/* A slot for each codec number and expert, and one more for an expert whose projections differ. A record is
+ * known by numbers, so whatever changes what they mean must drop it and count n_change. The lock guards
+ * slots, the store and what is expected, and encoding in parallel happens under it. What the router has just
+ * asked for is moved to the end of those that may go. */
 #include "profiler/evaluate/variants.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* Rows are tokenised on all threads within equal shares of memory, and rows that could need more one by one
+ * afterwards. The first row that fails is named, whatever thread met it. Windows are numbered through all
+ * rows in order, and draws are of these numbers. A row's BOS is taken off and put before each of its windows
+ * instead. */
 #include "profiler/evaluate/windows.h"
 
 #include "formats/base/memory.h"
