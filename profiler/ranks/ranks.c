@@ -1,3 +1,7 @@
+/* Every exchange begins with a meeting: each rank's step, size and failure go to all. Data follow only if all
+ * heads agree, so ranks that went different ways cannot take each other's bytes. After a failure all know of
+ * it, and no later step waits for anybody. If the transport itself fails nobody can be told, and it is closed
+ * without waiting. */
 #include "profiler/ranks/ranks.h"
 
 #include "formats/base/memory.h"
