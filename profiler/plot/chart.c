@@ -1,3 +1,6 @@
+/* A sheet is laid out by the very calls that draw it, with no plot to draw on. Text must therefore take the
+ * same lines in both. Layout runs twice, for the title needs the width that cells find, and cells need the
+ * title's height. */
 #include "profiler/plot/chart.h"
 
 #include "formats/base/memory.h"

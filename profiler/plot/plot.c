@@ -1,3 +1,6 @@
+/* Equal drawings give equal bytes. A PDF's time of creation is fixed, and surface numbers are taken out of
+ * SVG, whose coordinates are cut to hundredths. The machine's hinting and antialiasing are left out too. A
+ * drawing is rendered into memory first, so a file appears whole or not at all. */
 #include "profiler/plot/plot.h"
 
 #include "formats/base/file.h"
