@@ -1,3 +1,7 @@
+/* Magnitudes are counted by the upper bits of F32, so bins grow with the value. A quantile is interpolated
+ * within its bin. Tokens are sorted by expert (counting sort) and computed in tiles. Products run on all
+ * threads but one thread counts, so counts need no atomics. They are of one layer: whoever goes on to the
+ * next clears them. */
 #include "profiler/profile/activations.h"
 
 #include "formats/base/half.h"

@@ -1,3 +1,6 @@
+/* Codes are measured from the fewest bits up, and the first that meets the smallest target ends it. All use
+ * one codec number, so the records of one make room for the next. A codec that the profile measured already
+ * is not run again. The table must follow that of compile_variants.c. */
 #include "profiler/profile/codes_study.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* A search over the KL that a plan may spend. The first budget is predicted, the next scaled by what was
+ * measured. Once one budget met the target and another missed it, their geometric mean is tried. Of attempts,
+ * one that meets the target beats one that misses it, then the smaller. Targets are searched one by one, and
+ * every attempt is a unit of the journal. */
 #include "profiler/profile/mixed.h"
 
 #include "formats/base/memory.h"

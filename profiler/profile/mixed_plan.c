@@ -1,3 +1,7 @@
+/* Each expert's options are thinned to the lower convex hull of KL over bytes. Steps of all hulls are taken
+ * by KL saved a byte, until the budget is met. Where a step ends on the budget, the plan is optimal. Ties go
+ * to the lower expert, so that plans repeat. KL and loss are mapped by straight lines through the uniform
+ * measurements, in log-loss. */
 #include "profiler/profile/mixed_plan.h"
 
 #include "formats/base/memory.h"

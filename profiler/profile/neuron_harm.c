@@ -1,3 +1,7 @@
+/* The first run sums squares by neuron, the second counts bytes in bins of the score. A chunk of neurons
+ * belongs to one thread, which adds tokens in their order; bins are a thread's own and are integers. So
+ * threads do not show. Experts with few tokens lean on their layer as if it had given MOEC_THRESHOLD_TOKENS
+ * more. A threshold for all layers is bisected over powers of two. */
 #include "profiler/profile/neuron_harm.h"
 
 #include "formats/base/half.h"

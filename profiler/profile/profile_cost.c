@@ -1,3 +1,6 @@
+/* The exact sweep is counted from the trace: each variant runs from the first token of its expert to the end.
+ * Before there is a trace, the first token is where even and independent choices would put it. Both repeat
+ * what sensitivity.c does, and must change with it. */
 #include "profiler/profile/profile_cost.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A phase that adds studies is one unit of the journal: what was not there before it, known by name and
+ * values. Restoring decodes the same studies, from the first rank to all. Costs are what this run did, what
+ * units say, and less what was only repeated. */
 #include "profiler/profile/profile_job.h"
 
 #include "formats/base/memory.h"

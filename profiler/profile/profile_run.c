@@ -1,3 +1,6 @@
+/* Phases in a fixed order, each of which may read what earlier ones left. Windows that certify are drawn and
+ * kept, but never measured: n_window ends before them. The journal's description must name every option that
+ * changes a result, or an interrupted run would mix two jobs. */
 #include "profiler/profile/profile_run.h"
 
 #include "formats/base/clock.h"

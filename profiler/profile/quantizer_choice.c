@@ -1,3 +1,6 @@
+/* Candidates come in a fixed order and only a strictly lower price wins, so ties stay with the first. The
+ * winner's measurement becomes the profile's of the whole model at these bits, which is then not run again.
+ * Options are copied for the phase, so that its evaluations show as one progress. */
 #include "profiler/profile/quantizer_choice.h"
 
 #include "formats/base/elementary.h"

@@ -1,3 +1,6 @@
+/* Axes with one value go to the heading; the last of the others runs across and the rest count like an
+ * odometer. Decimals are chosen for each column, percent for losses. Values of the axis that runs across lie
+ * next to each other in a study, which bands rely on. */
 #include "profiler/profile/study_table.h"
 
 #include <inttypes.h>

@@ -1,3 +1,6 @@
+/* A layer is over when the first batch of the next one arrives, and the last one when the sweep is. What it
+ * counted is then handed on and cleared, so that only one layer's counts are in memory. Experts with too few
+ * tokens take their layer's quantiles. */
 #include "profiler/profile/thresholds.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Each study begins with the original's weights everywhere, which the run restores before it. A cell of a
+ * study is a unit of the journal, by the study's name and place. Prices in passes are for progress and repeat
+ * what the studies do, so that a changed study needs a changed price. */
 #include "profiler/profile/weight_studies.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Everything is first planned at its least; what total() then leaves goes to dense weights, logits, batches
+ * and shares, in this order. Each step asks total() anew, so every part of the plan must stand in it. What a
+ * run takes in addition must be in the floor too, or the limit is broken silently. */
 #include "profiler/profile/work_plan.h"
 
 #include "profiler/evaluate/sweep.h"
