@@ -1,3 +1,6 @@
+/* Windows that reach an expert are counted from the trace, with the last window beside the count, so each
+ * counts once. Without a trace a window reaches an expert if its loss changes with it. Numbers of windows
+ * that would be enough assume that rates and spreads stay as they are. */
 #include "profiler/routing/coverage.h"
 
 #include "formats/base/memory.h"

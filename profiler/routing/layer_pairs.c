@@ -1,3 +1,6 @@
+/* Choices of three layers and inputs of two are kept in rings, by ordinal modulo three and two. A pair is
+ * handed on when the later layer is complete, before the ring comes round to the earlier one. Pairs never
+ * cross from one stack to the other. As many windows are taken, the first ones, as memory has room for. */
 #include "profiler/routing/layer_pairs.h"
 
 #include "formats/base/memory.h"

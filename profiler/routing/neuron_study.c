@@ -1,3 +1,6 @@
+/* Tokens of an expert are taken in equal steps of those that chose it, as they stand in the layer. Both
+ * layers' inputs go through the same decoded rows. Thresholds are quantiles of the very values that are
+ * counted, so active shares are exact. Counts are kept by layer and by window: the latter give intervals. */
 #include "profiler/routing/neuron_study.h"
 
 #include "formats/base/memory.h"

@@ -6,7 +6,7 @@
  * layer before in place of x, either by the same threshold, as in the paper, or by one of the predicted
  * products' own, below which the same share lies: so many neurons are then predicted as are active. Recall is
  * the share of the active neurons that were predicted, precision the share of the predicted ones that are
- * active; by lot both would be 1 - s.
+ * active; at random both would be 1 - s.
  *
  * Counted are the experts that tokens really take, with at most MOEC_NEURON_TOKENS tokens of each, in equal
  * steps, whose thresholds are those of the counted tokens. Thread rule: one thread at a time; it parallelises

@@ -1,3 +1,6 @@
+/* The runtime's own predictor is asked, so that the study cannot differ from it. It is told of each token
+ * twice, as of one token it would rank only the 2k experts that preloads take. Tokens come from a journal too
+ * and are checked against the trace before use. */
 #include "profiler/routing/path_gate_study.h"
 
 #include "formats/base/half.h"

@@ -1,3 +1,6 @@
+/* Each stack is a trace of its own layers and tokens. Predictions are tested on windows that their table was
+ * not made from; the table in the profile is made from all. A curve of shares ends at exactly 1, whatever its
+ * sums are. */
 #include "profiler/routing/path_study.h"
 
 #include "formats/base/memory.h"

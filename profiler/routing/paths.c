@@ -1,3 +1,6 @@
+/* A key and its token are one word: sorting brings the tokens of a key together, in the table's order. Values
+ * are the most probable experts, ties to the lower index. Pruning keeps keys of one expert before those of
+ * two, and these by count. The order of keys is part of the format and stays through pruning and joining. */
 #include "profiler/routing/paths.h"
 
 #include "formats/base/half.h"

@@ -1,3 +1,7 @@
+/* What a router says ahead is kept as lists of experts until the layer is reached. Lists from n layers before
+ * share n places, by ordinal modulo n. `attention` still holds the layer before when a batch begins: it is
+ * compared first and overwritten then. Sums are by window and folded in order, so ranks and batches do not
+ * show. */
 #include "profiler/routing/position_study.h"
 
 #include "formats/base/memory.h"

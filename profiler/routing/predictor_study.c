@@ -1,3 +1,6 @@
+/* Each token's answer is built as the runtime builds it while decoding, and the runtime's predictors rank it.
+ * Counts are kept by layer and by window, guesses and hits apart: a predictor may name fewer experts than the
+ * width. The gain is a paired difference on the same windows. */
 #include "profiler/routing/predictor_study.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* Windows add to sums of their own, which are folded in the order of windows once all ranks have them.
+ * Sampled tokens are fixed by stretch and seed, before any routing is seen. `sample_input` holds the layer
+ * before until the sample's turn in this one. Everything of a layer is exchanged and cleared at its end,
+ * where every rank must take part. */
 #include "profiler/routing/router_study.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A token's place in the trace is known before the sweep: its window's start, and its source's length for a
+ * decoder's layer. Counts are integers and gate weights are summed by window, so ranks and batches do not
+ * show. A rank without windows still ends every layer, or the others would wait for it. */
 #include "profiler/routing/routing.h"
 
 #include "formats/base/half.h"

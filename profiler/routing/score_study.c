@@ -1,3 +1,6 @@
+/* Scores are counted at the step where a threshold would first let them pass, and summed up into shares
+ * afterwards. Weights are the trace's F16, so a score just above a step counts for it. What is taken from a
+ * profile is checked to rise from 0 to 1 before a bundle stores it. */
 #include "profiler/routing/score_study.h"
 
 #include "formats/base/half.h"

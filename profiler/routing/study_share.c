@@ -1,3 +1,5 @@
+/* A document's windows are joined into one unit at the place of its first window. The error is that of a
+ * ratio of sums, from residuals part - ratio * whole. Units whose whole is 0 say nothing and do not count. */
 #include "profiler/routing/study_share.h"
 
 #include "formats/base/memory.h"

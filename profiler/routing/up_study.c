@@ -1,3 +1,6 @@
+/* Which tokens an expert takes follows from window, layer and expert alone, by a generator seeded with the
+ * three. So the sample is the same for any batches and ranks. Values are stored as they come, since only
+ * their quantiles count, and each rank sorts its share of the experts. */
 #include "profiler/routing/up_study.h"
 
 #include "formats/base/memory.h"
