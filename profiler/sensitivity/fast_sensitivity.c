@@ -1,3 +1,7 @@
+/* Local errors are summed by window, so ranks and batches do not show in them. Where the limit leaves a part,
+ * tokens of an expert are picked in equal steps, at least one a window. Their sum is scaled to all of its
+ * tokens. A perturbed model begins as a copy of the original's states when its layer is traced, and lives
+ * from there on. */
 #include "profiler/sensitivity/fast_sensitivity.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Windows are thinned for all layers alike first, down to MOEC_GAIN_WINDOWS. Only then layers are left out,
+ * and two always stay. Windows at half the size are every fourth of those at the whole size, so both see the
+ * same tokens. */
 #include "profiler/sensitivity/gain_plan.h"
 
 #include "profiler/evaluate/cost.h"

@@ -1,3 +1,8 @@
+/* Each MoE layer's MLP runs a second time with a trace. A variant replaces one expert's output in it and
+ * sums the ranks again. Rows that come out equal bit for bit start no span; one begins at the first row
+ * that differs. It is the whole window where experts can be full or layers keep a state. Variants finish
+ * in order, so that a journal holds a prefix of them. What was planned and turned out not to be needed
+ * counts as done. */
 #include "profiler/sensitivity/sensitivity.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* Variants of a window and a layer are kept in order alone, so one count says which are done. Restoring
+ * refuses a unit that is out of order or comes twice. The first rank reads the journal and spreads it. */
 #include "profiler/sensitivity/sensitivity_units.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,6 @@
+/* Threads take whole experts and have records and rows of their own. Squared errors and squares are summed
+ * over all projections before they are divided. The failure that is reported is the first expert's, whichever
+ * thread met it. */
 #include "profiler/sensitivity/weight_error.h"
 
 #include "formats/base/memory.h"
