@@ -1,3 +1,6 @@
+/* A row is simulated with what it says of itself: buffer, policy, predictor, copy, storage. The setup has the
+ * rest. Missing figures are NaN and not compared; rows that failed are counted and not simulated. A bench's
+ * sample that warms up is left out only where the recording has exactly one sequence more than samples. */
 #include "profiler/simulate/agreement.h"
 
 #include "formats/base/file.h"

@@ -1,3 +1,7 @@
+/* Next uses are linked backwards once, and all runs share them. A heap holds what is in the buffer, the
+ * farthest next use first, equal ones by key. `place` finds a key in it. Records of the present answer leave
+ * the heap while room is made. The bound sorts prices of hits once and merges in those of what the buffer
+ * holds at the start. */
 #include "profiler/simulate/belady.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A sequence begins where the replay says so, at a profile's windows, or where a source comes. Else it begins
+ * where several tokens follow a single one. A source's chunk comes once for each layer and counts once. A
+ * choice of weight 0 takes nothing. */
 #include "profiler/simulate/recording.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Items run from the last one, which takes longest. Each writes to its own place, so threads do not show.
+ * Points of LRU's curve that the sweep has anyway are not run twice. Batches of four items a thread let
+ * progress be told and work be stopped. Of a batch that fails, the first failing item is reported. */
 #include "profiler/simulate/simulate.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* The runtime's own decider gets a forward pass that has nothing but what it reads. Of each answer come forms
+ * known before, the decision, hints of the next gate, then changes of the logical cache. That is the
+ * runtime's order, and each step looks at what the one before left. A change is noted as a key that flips;
+ * `first` says where those of an answer begin. */
 #include "profiler/simulate/simulated_decisions.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A record reads as the measured size that is nearest by logarithm. Bandwidth is the best of any depth;
+ * latency is what a single read takes beyond it. An expert takes what its codecs measured where all have,
+ * else a part by its size. Experts are scaled so that the layer as described takes what was measured. */
 #include "profiler/simulate/simulated_device.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* All arrays go by key: layer, form, expert. Bytes of a slot are what the buffer pays, those of a record what
+ * storage reads. `all_bytes` counts the first form alone, `every_bytes` all of them. */
 #include "profiler/simulate/simulated_model.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Slots of the ring are freed in the order of reading. A record is read as soon as those before it leave
+ * room, and never more than one round ahead. The clocks of storage, checks and freeing only rise. A change of
+ * runtime/experts/expert_stream.c is followed here. */
 #include "profiler/simulate/simulated_stream.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,7 @@
+/* Each of device, storage, bus and processor has a clock that only moves forward. In a layer guesses are
+ * copied for which the bus was free; the others are taken back, but for those asked for. Then the pool is
+ * asked, and the buffer for what it misses. Guesses for the next layer come before this layer's experts are
+ * computed and released. A release lets in what waited for room. */
 #include "profiler/simulate/simulated_tiers.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* All weights in fifths that sum to 1 are tried, recency alone first. Only a penalty that is less replaces
+ * the best, so equal ones stay with recency. */
 #include "profiler/simulate/tune_evict.h"
 
 #include "formats/base/memory.h"
