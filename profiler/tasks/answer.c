@@ -1,3 +1,5 @@
+/* Numbers are compared digit by digit, so no length rounds them. Commas and zeros that change nothing are
+ * skipped, and -0 is 0. */
 #include "profiler/tasks/answer.h"
 
 #include <string.h>

@@ -1,3 +1,6 @@
+/* A cell is an offset into text that the next record overwrites. Quoted text is copied in pieces between its
+ * doubled quotes, of which one stays. Lines are counted inside quotes too, so that an error names the right
+ * one. */
 #include "profiler/tasks/csv.h"
 
 #include "formats/base/memory.h"

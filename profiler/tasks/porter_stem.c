@@ -1,3 +1,6 @@
+/* Steps follow the paper's order and work in place, as none makes the word longer. In a step the first rule
+ * whose suffix matches decides, even where its condition fails. The tables are NLTK's, and any change to them
+ * changes scores. */
 #include "profiler/tasks/porter_stem.h"
 
 #include <stdbool.h>

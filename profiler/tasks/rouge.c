@@ -1,3 +1,6 @@
+/* Words of both texts are sorted together and numbered, equal ones alike. Pairs of neighbours are then one
+ * 64-bit number. Common words and pairs are counted by merging sorted lists, the longest subsequence with one
+ * row of its table. */
 #include "profiler/tasks/rouge.h"
 
 #include "formats/base/memory.h"

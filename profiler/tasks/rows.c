@@ -1,3 +1,7 @@
+/* A file is checked as text and its line ends are made alike before its format is parsed. Texts of all rows
+ * are one array, into which rows hold offsets, since it moves as it grows. Memory is checked before each row.
+ * Running text that is one row becomes that array without a copy. Labels are taken one a row, and their
+ * number has to match. */
 #include "profiler/tasks/rows.h"
 
 #include "formats/base/compress.h"
