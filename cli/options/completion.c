@@ -1,3 +1,7 @@
+/* An option's values are its choices, the names that are built in, or the first words of rows in its help. A
+ * new row of help is therefore offered too, if its words look like values. A word that ends with a colon goes
+ * on. The program moec-run is completed as the verb run, or as device after --describe-device, by changing
+ * the shell's words. */
 #include "cli/options/completion.h"
 
 #include "compiler/lua/lua_host.h"

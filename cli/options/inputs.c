@@ -1,3 +1,6 @@
+/* A checkpoint is told by what is there: a folder, or a file that begins as GGUF. A path that does not exist
+ * is told by its spelling alone. It is a hub's name if it is two plain words with a slash, and no folder has
+ * the owner's name. */
 #include "cli/options/inputs.h"
 
 #include <errno.h>

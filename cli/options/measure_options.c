@@ -1,3 +1,6 @@
+/* Words are compared with names and not checked, since the option tables allow no others. What a verb does
+ * not offer keeps its default. A quantiser brings its scheme where none is given: HQQ and trellis an
+ * asymmetric one, outlier and log codes their own. */
 #include "cli/options/measure_options.h"
 #include "compiler/lua/task_file.h"
 

@@ -1,3 +1,6 @@
+/* Edits are counted as the distance of optimal string alignment, in which no part is edited twice. Three rows
+ * of its table take turns, since a swap looks two rows back. A word of more than LONGEST letters is near to
+ * nothing. */
 #include "cli/options/nearest.h"
 
 #include <stdbool.h>

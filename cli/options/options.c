@@ -1,3 +1,7 @@
+/* Options are found by name in the verb's table; a name that it lacks is our mistake and ends the program.
+ * One without an argument stores an empty value. One whose argument stands in brackets takes the next word
+ * only if it is a choice. Tables lack --force, --help and --help-all. One notation of help texts serves
+ * terminals and man pages. */
 #include "cli/options/options.h"
 #include "cli/options/nearest.h"
 #include "cli/print/print.h"

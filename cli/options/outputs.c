@@ -1,3 +1,6 @@
+/* Files that exist are compared by device and inode, others by their folder's and their name. Terminals and
+ * pipes may be read and written. What stood under each output's name is kept from the start. Outputs are
+ * renamed into place, so one that is another file at the end was written. */
 #include "cli/options/outputs.h"
 
 #include "cli/print/print.h"

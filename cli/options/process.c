@@ -1,3 +1,6 @@
+/* Standard files come first, so that nothing that is opened later takes their place. The C library read the
+ * default stack of threads when the program started. So raising the limit does not change that default, which
+ * is set beside it. */
 #include "cli/options/process.h"
 
 #include "cli/print/print.h"

@@ -1,3 +1,6 @@
+/* Ranks compare program and command line right after they have joined, so that none works at another job. A
+ * silenced rank keeps its stderr aside, for a failure that nobody else can tell. Ranks of a machine are
+ * counted by host name, and those with the same processors share them. */
 #include "cli/options/started_ranks.h"
 
 #include "cli/print/print.h"
