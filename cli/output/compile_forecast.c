@@ -1,3 +1,6 @@
+/* Measuring this machine takes a while. So a compile is first judged by the slowest pace that matters, and
+ * timed only if it would be long then. For --time-limit scopes are tried from the whole to the least, and the
+ * first that fits is taken. */
 #include "cli/output/compile_forecast.h"
 
 #include "cli/output/terminal.h"

@@ -1,3 +1,5 @@
+/* Measuring this machine takes a while. So a profile is first judged by the slowest pace that matters, and
+ * timed only if it would be long then. */
 #include "cli/output/forecast_output.h"
 
 #include "cli/output/compile_forecast.h"

@@ -1,3 +1,5 @@
+/* The peak of products is measured after the last phase has ended, so that it counts in none. Ranks exchange
+ * their phases as structs, before that. Of more ranks than MAX_SHOWN_RANKS only sums are shown. */
 #include "cli/output/phase_output.h"
 
 #include "cli/print/print.h"

@@ -1,3 +1,7 @@
+/* A phase's work counts from where its first report stood; one that begins under its name again counts
+ * anew. What the phase has left goes at its own pace once that is known, the rest of the job at the mean.
+ * The part that is done never falls. The time left is held against an estimate that is longer by less than
+ * WRONG_LEFT. */
 #include "cli/output/progress_line.h"
 #include "cli/output/interrupt.h"
 #include "cli/print/print.h"

@@ -1,3 +1,7 @@
+/* Text is written into memory and then wrapped under its label. JSON goes straight to the stream, where a
+ * node knows only whether it needs a comma. Counters of layers are read once and summed here. Storage is
+ * slower than fitted if it was busy twice as long as its bytes and latencies take. It is faster if it took
+ * less than half of its bytes alone; few reads say nothing. */
 #include "cli/output/run_stats.h"
 
 #include "cli/output/terminal.h"
