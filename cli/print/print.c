@@ -1,3 +1,6 @@
+/* A text is formatted whole, and then control characters are replaced, so that they may come from any of its
+ * parts. The text is copied only where there are some. A line is broken at the last space that fits, else at
+ * its first. */
 #include "cli/print/print.h"
 
 #include "formats/base/printable.h"
