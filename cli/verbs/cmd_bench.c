@@ -1,3 +1,5 @@
+/* What can be refused is refused before the first row: options, folders, data. Results are shown and written
+ * before failed rows, or traces that are missing, become the exit status. */
 #include "cli/options/bench_options.h"
 #include "cli/options/device_options.h"
 #include "cli/options/measure_options.h"

@@ -1,3 +1,8 @@
+/* Checks go from cheap to costly: words, names and journals, headers, sizes, then data. A profile is read
+ * before sizes are checked, since it may have measured smaller codes; data is profiled after that. RoPE is
+ * chosen for the text that is going to be measured, then for what the profile measured. The first rank alone
+ * claims names and writes. The profile's journal goes once the bundle is written; whoever fails is told of
+ * the journals. */
 #include "cli/options/compile_rules.h"
 #include "cli/options/device_options.h"
 #include "cli/options/lua_policy.h"

@@ -1,3 +1,6 @@
+/* Without --reference its NLLs are 0, and losses are the model's own. A rank counts its own windows. Counts
+ * are structs of 64-bit numbers that are summed as arrays, so that a field of another type would break the
+ * sum. */
 #include "cli/options/device_options.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/measure_options.h"

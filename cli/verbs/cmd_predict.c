@@ -1,3 +1,5 @@
+/* A predictor learns on the search part and is judged on the certificate part, or on --test. It is written
+ * only where the lower end of its gain is above 0. The figures are printed in either case. */
 #include "cli/options/outputs.h"
 #include "cli/options/part_windows.h"
 #include "cli/output/data_note.h"

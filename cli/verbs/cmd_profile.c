@@ -1,3 +1,5 @@
+/* A journal is neither continued nor replaced unless --resume says so. It goes once the profile is written,
+ * and before anything is drawn or printed. The first rank alone claims the name, writes and prints. */
 #include "cli/options/device_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/nearest.h"

@@ -1,3 +1,7 @@
+/* Inputs are opened in the order in which they need each other: routing, bundle, decisions, model, device.
+ * Decisions replace the recording by one of what tokens decide, which counts from the same step. Preloads
+ * without a count are bounded by times where there are some, else by top-k. A bundle is written before
+ * anything is printed of it. */
 #include "cli/options/policy_options.h"
 #include "cli/options/route_options.h"
 #include "cli/options/simulate_options.h"

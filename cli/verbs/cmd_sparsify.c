@@ -1,3 +1,5 @@
+/* Both tables of thresholds are filled where a plan by model may stand at the gate. The bundle is closed
+ * before the output is written, which may be the bundle itself. */
 #include "cli/options/device_options.h"
 #include "cli/options/original.h"
 #include "cli/options/outputs.h"

@@ -1,3 +1,7 @@
+/* What is searched narrows from --with by the bundle's plan and its low copies. Each drops what only the
+ * default asked for, and refuses what was named. A plan and decisions are written through a file beside the
+ * output, so that nothing has its name before both are there. The bundle is closed before that, as it may be
+ * the output. A checkpoint's words go to moec fit. */
 #include "cli/options/device_options.h"
 #include "cli/options/inputs.h"
 #include "cli/options/lua_policy.h"

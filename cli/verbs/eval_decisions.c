@@ -1,3 +1,6 @@
+/* Options come first; the bundle's settings, with the arithmetic of their certificate, are taken only where
+ * none decides. The length of prompts is that of the window, then the bundle's, then that of --prompt-tokens.
+ * A check of the whole route comes last, as each step changes it. */
 #include "cli/verbs/eval_decisions.h"
 
 #include "cli/options/route_options.h"

@@ -1,3 +1,6 @@
+/* Answers are written as rows are scored, and the file is committed before the reference is scored, whose
+ * answers nobody wants. Both models draw the same rows by the same seed, so scores pair by their place. The
+ * reference decides nothing and stays canonical. */
 #include "cli/verbs/eval_rows.h"
 
 #include "cli/options/generation_options.h"

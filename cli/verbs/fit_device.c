@@ -1,3 +1,6 @@
+/* What is measured is kept beside the output, and taken up again where it is of the same storage. Slots are
+ * counted by the largest records of each layer, so any experts have room in them. A refusal halves the
+ * context until a bundle fits, or little is left of it. */
 #include "cli/verbs/fit_device.h"
 
 #include "cli/output/terminal.h"

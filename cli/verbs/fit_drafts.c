@@ -1,3 +1,6 @@
+/* One compile makes all drafts, from the same measurements and fitted weights. The profile measures neither
+ * single experts nor whole models, as hull needs none. Drafts are removed in any case, journals only once the
+ * work is finished. */
 #include "cli/verbs/fit_drafts.h"
 
 #include "cli/output/interrupt.h"

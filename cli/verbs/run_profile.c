@@ -1,3 +1,5 @@
+/* A run, its forecast and the counting of parts take their options from one place, so that the three agree. A
+ * signal ends the program as usual until measuring begins, for there is nothing to lose before. */
 #include "cli/verbs/run_profile.h"
 #include "cli/output/interrupt.h"
 #include "formats/base/printable.h"
