@@ -1,3 +1,7 @@
+/* Correlations leave out NaN, which is the effect of an expert that one of the data did not reach. An
+ * assignment that a profile has measured is taken before one that it would plan. What the other profile would
+ * choose of the same size is found by bisection of the KL that its plan may spend. Tables of paths are merged
+ * in the order of their keys and weighted by B's counts. */
 #include "profiler/report/compare.h"
 
 #include "formats/base/memory.h"

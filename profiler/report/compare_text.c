@@ -1,3 +1,6 @@
+/* A correlation is judged against what two measurements of the same would have, which halves tell by the
+ * Spearman-Brown formula. Within 0.02 of that there is no difference; from 0.9 on it is little. Words are of
+ * the first bitwidth that both have, and of the target in the middle. */
 #include "profiler/report/compare.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* The table of makers is the order of figures in reports. A figure without charts stays in the list, so that
+ * a report can name it as not measured. */
 #include "profiler/report/figures.h"
 
 #include "formats/base/file.h"

@@ -1,3 +1,8 @@
+/* Colours follow log(1 + loss over the baseline / unit). A unit is the median half width of the experts'
+ * intervals, so that differences within noise look alike. It is no less than a thousandth of the range.
+ * Estimates have no intervals, and take a hundredth. An expert's interval is of its difference from the
+ * baseline on the same windows; where it holds 0 the cell is faded. `moec_heatmap_loss_at` has to stay the
+ * inverse of `moec_heatmap_unit`. */
 #include "profiler/report/heatmap.h"
 
 #include "formats/base/memory.h"

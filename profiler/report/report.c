@@ -1,3 +1,6 @@
+/* The first heatmap of sensitivities stands at the top and not in its section. Both places have to find the
+ * same one. A study counts as drawn where a figure names it, or where a figure of its group shows its
+ * interval. Studies that are not drawn get tables. The page is written into memory and appears whole. */
 #include "profiler/report/report.h"
 
 #include "profiler/evaluate/metrics.h"

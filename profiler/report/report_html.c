@@ -1,3 +1,6 @@
+/* Each drawing is rendered for its width instead of being scaled. A heatmap of more than MOST_SVG_CELLS cells
+ * is PNG, everything else SVG. Base64 comes in pieces of a multiple of three bytes, so that only the last is
+ * padded. */
 #include "profiler/report/report_html.h"
 
 #include "formats/base/base64.h"

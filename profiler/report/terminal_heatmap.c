@@ -1,3 +1,6 @@
+/* The layout takes the most decimals with which all experts of a layer fit beside each other. Else a cell is
+ * one to three columns of a character, and what still does not fit comes in bands. A character's bucket comes
+ * from the scale of colours, so the two and the legend agree. Everything is written into memory first. */
 #include "profiler/report/terminal_heatmap.h"
 
 #include "formats/base/memory.h"
