@@ -223,7 +223,7 @@ static void assign(struct serve_compute *compute)
 static void read_chunk(struct serve_compute *compute)
 {
     for (struct serve_job *job = compute->jobs; job != NULL; job = job->next)
-        for (size_t i = 0; i < job->n_sequence; i++)
+        for (size_t i = 0; i < job->n_sequence && job->problem.status == 0; i++)
             if (job->sequences[i].state == SERVE_READING) {
                 serve_sequence_read(compute, &job->sequences[i]);
                 return;

@@ -44,7 +44,6 @@ static const struct cli_option options[] = {
 /* Defaults of moec profile. */
 #define PROFILE_SEQ_LEN_TOKENS 256u
 #define PROFILE_BITWIDTHS      4u
-#define PROFILE_LIMIT_SECONDS  1800.0
 
 struct examination {
     const struct cli_args *args;

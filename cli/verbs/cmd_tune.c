@@ -575,7 +575,10 @@ static enum moec_status replay(struct tune_job *job, struct moec_error *err)
     const struct moec_decision_settings *settings = &job->report.winner.settings;
     const char *path = job->args->positional[0];
     const struct moec_windows *windows = &job->data.windows;
-    const uint32_t n_prompt = job->tune.trial.n_prompt > 0 ? job->tune.trial.n_prompt : 1;
+    /* A prompt's chunk is recorded with one prediction for all of its tokens. Fate asks one for each, and decides about
+     * a prompt's tokens as about generated ones: they pass one by one. */
+    const bool one_by_one = strncmp(settings->precision, "fate", 4) == 0 && !settings->decode_only;
+    const uint32_t n_prompt = job->tune.trial.n_prompt > 0 && !one_by_one ? job->tune.trial.n_prompt : 1;
     struct moec_foretell_setup setup = {.n_threads = job->measure.n_threads,
                                         .windows = windows,
                                         .n_prompt = n_prompt,

@@ -98,8 +98,9 @@ static enum moec_status read_run(const struct moec_json *root, const char *where
     MOEC_TRY(moec_json_get_u64_or(root, where, "experts_skipped", 0, most, 0, &n_skipped, err));
     out->measured_ms.median = NAN;
     out->measured_ms.mean = n_decode > 0 ? out->measured_ms.mean : NAN;
-    out->measured_bytes = (double)read_bytes / (double)(n_prompt + n_decode);
-    out->measured_ms.stall = (double)stall_ns / 1e6 / (double)(n_prompt + n_decode);
+    const double n_token = n_prompt + n_decode > 0 ? (double)n_prompt + (double)n_decode : NAN;
+    out->measured_bytes = (double)read_bytes / n_token;
+    out->measured_ms.stall = (double)stall_ns / 1e6 / n_token;
     const double n_chosen = (double)n_taken + (double)n_skipped;
     out->measured = (struct moec_agreement_decided){.missed = (double)n_missed / (double)n_taken,
                                                     .low = (double)n_low / n_chosen,

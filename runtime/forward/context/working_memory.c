@@ -129,7 +129,6 @@ void moec_forward_return_experts(struct moec_forward *forward)
 void moec_forward_release(struct moec_forward *forward)
 {
     moec_forward_keep_all(forward);
-    moec_forward_keep_all(forward);
     if (forward->experts_here != NULL)
         moec_forward_return_experts(forward);
     forward->experts_here = NULL;
