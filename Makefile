@@ -72,7 +72,8 @@ TOOL_LIBS    := $(OPENMP) -lhdf5_hl $(call pc,--libs $(TOOL_PC) libedit) $(RUNTI
 c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)))
 
 # libmoert: the runtime and the formats that it may include (tests/rooms.tab): no JSON, no HDF5.
-MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model tables bundle decisions) runtime) $(wildcard runtime/cuda/kernels/*.c)
+RUNTIME_ROOMS := runtime $(addprefix runtime/,kernels policy forward)
+MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model tables bundle decisions) $(RUNTIME_ROOMS)) $(wildcard runtime/cuda/kernels/*.c)
 CLI_SRC   := $(call c_files,cli/options cli/output cli/print cli/verbs)
 TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler server))
 
@@ -463,7 +464,7 @@ experiment-floe: deps
 # ---- quality ----
 
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler server cli experiments tests docs,\
-           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu tests/gpu/*.cu profiler/ranks/mpi/*.[ch])
+           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/*/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu tests/gpu/*.cu profiler/ranks/mpi/*.[ch])
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh tests/gpu/steps/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
 EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni -mavx2 -mfma -mf16c)
 
@@ -487,7 +488,7 @@ check-all: check
 	@tests/install_packages.sh $(PACKAGES_CHECK_ALL)
 	@mkdir -p $(BUILD)/tidy
 	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(EVERY_ISA) $(OPENMP) > $(BUILD)/tidy/compile_flags.txt
-	@echo 'clang-tidy' && printf '%s\n' $(call c_files,formats runtime profiler compiler server cli experiments) | \
+	@echo 'clang-tidy' && printf '%s\n' $(call c_files,formats $(RUNTIME_ROOMS) profiler compiler server cli experiments) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p $(BUILD)/tidy
 	@$(MAKE) --no-print-directory CC=clang DEV=1 test
 	@for sanitizer in address,undefined thread; do \
