@@ -575,8 +575,8 @@ const struct cli_command cli_command_fit = {
         "routers choose is replayed on the described device. The plans and settings of the front are then "
         "tested on text that nothing before has looked at, from the safest to the fastest, until one fails; the "
         "last that passed is written.\n"
-        "What moec compile would write is always a candidate, and nothing that is foretold slower than it is "
-        "written. After Ctrl-C the same command continues the work. docs/fit.md describes it.\n"
+        "What moec compile would write is always a candidate, and nothing is written that is foretold over 2 % "
+        "slower than it. After Ctrl-C the same command continues the work. docs/fit.md describes it.\n"
         "--objective bytes finds what reads the least in so many --slots, for a device that nobody knows.",
     .examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 600MiB --storage sd -o model.moec\n"
                 "moec-run model.moec -p \"Once upon a time\" --memory 600MiB",

@@ -32,8 +32,8 @@ static const struct cli_option options[] = {
     {"no-key", 0, NULL, NULL, "Let everybody who reaches another address than this machine's own ask.",
      CLI_RARE},
     {"sessions", 0, "N", NULL,
-     "Answer up to N requests at once, each with a KV cache of its own (default: as many as half of --memory "
-     "has room for, up to 4). Others wait.",
+     "Compute up to N sequences at once, each with a KV cache of its own: a request has one for each prompt "
+     "and each choice (default: 4, or 2 or 1 where half of --memory has room for no more). Others wait.",
      0},
     {"queue", 0, "N", NULL, "Let up to N sequences wait (default 64); others are refused for now.", CLI_RARE},
     {"ctx", 0, "TOKENS", NULL,
