@@ -1,5 +1,6 @@
 #include "compiler/page/compile_page.h"
 #include "profiler/evaluate/chance.h"
+#include "profiler/report/html_table.h"
 #include "profiler/report/report_html.h"
 
 #include <inttypes.h>
@@ -26,40 +27,21 @@ static struct name clean(const char *from)
 
 /* ---- tables ---- */
 
-static void open_table(FILE *stream, const char *label, const char *const *columns, size_t n)
+static struct moec_html_table open_table(FILE *stream, const char *label, const char *const *columns,
+                                         size_t n)
 {
-    (void)fputs("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"", stream);
-    moec_html_text(stream, label);
-    (void)fputs("\">\n<table><thead><tr>", stream);
-    for (size_t i = 0; i < n; i++) {
-        (void)fputs("<th scope=\"col\">", stream);
-        moec_html_text(stream, columns[i]);
-        (void)fputs("</th>", stream);
-    }
-    (void)fputs("</tr></thead><tbody>\n", stream);
+    struct moec_html_table table = {.stream = stream, .label = label};
+    moec_html_table_open(&table);
+    moec_html_table_row(&table, columns, n);
+    return table;
 }
 
-static void close_table(FILE *stream)
-{
-    (void)fputs("</tbody></table></div>\n", stream);
-}
-
-MOEC_PRINTF(2, 3) static void cell(FILE *stream, const char *format, ...)
-{
-    char text[128];
-    va_list list;
-    va_start(list, format);
-    (void)vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    moec_html_cell(stream, text);
-}
-
-static void loss_cell(FILE *stream, double loss)
+static void loss_cell(struct moec_html_table *table, double loss)
 {
     if (isnan(loss))
-        moec_html_cell(stream, "–");
+        moec_html_table_cell(table, "–");
     else
-        cell(stream, "%.3f %%", 100 * loss);
+        moec_html_table_cell(table, "%.3f %%", 100 * loss);
 }
 
 /* ---- what came out ---- */
@@ -208,15 +190,16 @@ static enum moec_status put_chart(FILE *stream, struct moec_chart *chart, enum m
 }
 
 /* What the experts of a measured plan have. */
-static void experts_cell(FILE *stream, const struct moec_trace_point *point, const struct moec_codec *codecs)
+static void experts_cell(struct moec_html_table *table, const struct moec_trace_point *point,
+                         const struct moec_codec *codecs)
 {
     char name[40];
     if (!point->is_alike)
-        moec_html_cell(stream, "mixed");
+        moec_html_table_cell(table, "mixed");
     else if (!moec_variant_is_uniform(point->alike))
-        moec_html_cell(stream, "all alike, projections differ");
+        moec_html_table_cell(table, "all alike, projections differ");
     else
-        cell(stream, "all in %s", moec_codec_name(codecs[point->alike.codecs[0]], name));
+        moec_html_table_cell(table, "all in %s", moec_codec_name(codecs[point->alike.codecs[0]], name));
 }
 
 /* Every measurement in its order. */
@@ -226,27 +209,25 @@ static void put_points(FILE *stream, const struct moec_search_trace *trace, cons
                                           "loss",        "from", "to",      "KL, nats a token"};
     static const char *const parts[MOEC_TRACE_N_PART] = {"search", "selection", "certificate"};
     (void)fputs("<details><summary>All measurements, in their order</summary>\n", stream);
-    open_table(stream, "Measurements", columns, sizeof columns / sizeof *columns);
+    struct moec_html_table table =
+        open_table(stream, "Measurements", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < trace->n && i < MOST_POINTS; i++) {
         const struct moec_trace_point *point = &trace->points[i];
-        char text[48];
-        (void)fputs("<tr>", stream);
-        (void)snprintf(text, sizeof text, "%zu", i + 1);
-        moec_html_row_heading(stream, text);
-        cell(stream, "%s%s", parts[point->part], point->is_extra ? ", for comparison" : "");
-        experts_cell(stream, point, codecs);
+        moec_html_table_cell(&table, "%zu", i + 1);
+        moec_html_table_cell(&table, "%s%s", parts[point->part], point->is_extra ? ", for comparison" : "");
+        experts_cell(&table, point, codecs);
         if (point->dense_bits > 0)
-            cell(stream, "%" PRIu32, point->dense_bits);
+            moec_html_table_cell(&table, "%" PRIu32, point->dense_bits);
         else
-            cell(stream, "of each matrix");
-        cell(stream, "%" PRIu64, point->n_bytes);
-        loss_cell(stream, point->loss);
-        loss_cell(stream, point->low);
-        loss_cell(stream, point->high);
-        cell(stream, "%.5f", point->kl);
-        (void)fputs("</tr>\n", stream);
+            moec_html_table_cell(&table, "of each matrix");
+        moec_html_table_cell(&table, "%" PRIu64, point->n_bytes);
+        loss_cell(&table, point->loss);
+        loss_cell(&table, point->low);
+        loss_cell(&table, point->high);
+        moec_html_table_cell(&table, "%.5f", point->kl);
+        moec_html_table_end_row(&table);
     }
-    close_table(stream);
+    moec_html_table_close(&table);
     if (trace->n > MOST_POINTS)
         (void)fprintf(stream, "<p>The first %d of %zu.</p>\n", MOST_POINTS, trace->n);
     (void)fputs("</details>\n", stream);
@@ -271,22 +252,22 @@ static enum moec_status put_curve(FILE *stream, const struct moec_compile_page *
 
 /* ---- bytes ---- */
 
-static void put_share_row(FILE *stream, const struct moec_bundle_share *share, uint64_t total)
+static void put_share_row(struct moec_html_table *table, const struct moec_bundle_share *share,
+                          uint64_t total)
 {
-    (void)fputs("<tr>", stream);
-    moec_html_row_heading(stream, share->name);
-    moec_html_cell(stream, share->codec);
+    moec_html_table_cell(table, "%s", share->name);
+    moec_html_table_cell(table, "%s", share->codec);
     if (share->n_matrix > 0) {
-        cell(stream, "%" PRIu64, share->n_matrix);
-        cell(stream, "%" PRIu64, share->n_weight);
-        cell(stream, "%.3f", 8 * (double)share->n_bytes / (double)share->n_weight);
+        moec_html_table_cell(table, "%" PRIu64, share->n_matrix);
+        moec_html_table_cell(table, "%" PRIu64, share->n_weight);
+        moec_html_table_cell(table, "%.3f", 8 * (double)share->n_bytes / (double)share->n_weight);
     } else {
         for (int i = 0; i < 3; i++)
-            moec_html_cell(stream, "");
+            moec_html_table_cell(table, "%s", "");
     }
-    cell(stream, "%" PRIu64, share->n_bytes);
-    cell(stream, "%.2f %%", 100 * (double)share->n_bytes / (double)total);
-    (void)fputs("</tr>\n", stream);
+    moec_html_table_cell(table, "%" PRIu64, share->n_bytes);
+    moec_html_table_cell(table, "%.2f %%", 100 * (double)share->n_bytes / (double)total);
+    moec_html_table_end_row(table);
 }
 
 static enum moec_status put_bytes(FILE *stream, const struct moec_compile_page *page, struct moec_error *err)
@@ -301,14 +282,15 @@ static enum moec_status put_bytes(FILE *stream, const struct moec_compile_page *
     if (shares->n == 0) {
         (void)fputs("<p>There is no plan.</p>\n", stream);
     } else {
-        open_table(stream, "Bytes of the bundle", columns, sizeof columns / sizeof *columns);
+        struct moec_html_table table =
+            open_table(stream, "Bytes of the bundle", columns, sizeof columns / sizeof *columns);
         for (size_t i = 0; i < shares->n; i++) {
             if (shares->items[i].n_bytes > 0)
-                put_share_row(stream, &shares->items[i], page->report->n_bytes);
+                put_share_row(&table, &shares->items[i], page->report->n_bytes);
             all.n_bytes += shares->items[i].n_bytes;
         }
-        put_share_row(stream, &all, page->report->n_bytes);
-        close_table(stream);
+        put_share_row(&table, &all, page->report->n_bytes);
+        moec_html_table_close(&table);
         (void)fputs("<p>Dense weights are compressed; those that are compressed together have a share of the "
                     "bytes in the file by their bytes before.</p>\n",
                     stream);
@@ -334,7 +316,8 @@ static enum moec_status put_bits(FILE *stream, const struct moec_compile_page *p
 
 /* ---- certificate ---- */
 
-static void put_certificate(FILE *stream, const struct moec_compile_page *page)
+/* Each plan as it was tested. */
+static void put_sequence(FILE *stream, const struct moec_compile_report *report)
 {
     static const char *const columns[] = {"plan",
                                           "bytes",
@@ -345,6 +328,29 @@ static void put_certificate(FILE *stream, const struct moec_compile_page *page)
                                           "p",
                                           "result"};
     static const char *const results[] = {"not tested", "passed", "failed"};
+    const struct moec_search_trace *trace = &report->trace;
+    struct moec_html_table table =
+        open_table(stream, "Tests of the certificate", columns, sizeof columns / sizeof *columns);
+    for (uint32_t i = 0; i < trace->n_sequence; i++) {
+        const struct moec_sequence_step *step = &trace->sequence[i];
+        moec_html_table_cell(&table, "%" PRIu32, i + 1);
+        moec_html_table_cell(&table, "%" PRIu64, step->n_bytes);
+        loss_cell(&table, step->search_loss);
+        loss_cell(&table, step->search_high);
+        loss_cell(&table, step->loss);
+        loss_cell(&table, step->high);
+        moec_html_table_number(&table, "%.2g", step->p_value);
+        moec_html_table_cell(&table, "%s%s", results[step->result],
+                             !step->is_chosen     ? ""
+                             : report->is_written ? ", written"
+                                                  : ", chosen");
+        moec_html_table_end_row(&table);
+    }
+    moec_html_table_close(&table);
+}
+
+static void put_certificate(FILE *stream, const struct moec_compile_page *page)
+{
     const struct moec_search_trace *trace = &page->report->trace;
     moec_html_section_open(stream, "certificate", "Certificate");
     put_promise(stream, page);
@@ -353,31 +359,8 @@ static void put_certificate(FILE *stream, const struct moec_compile_page *page)
             "<p>The plans and their order were fixed before the certificate part was read. They are tested "
             "from the first until one fails; the last that passed is written.</p>\n",
             stream);
-        open_table(stream, "Tests of the certificate", columns, sizeof columns / sizeof *columns);
+        put_sequence(stream, page->report);
     }
-    for (uint32_t i = 0; i < trace->n_sequence; i++) {
-        const struct moec_sequence_step *step = &trace->sequence[i];
-        char text[16];
-        (void)fputs("<tr>", stream);
-        (void)snprintf(text, sizeof text, "%" PRIu32, i + 1);
-        moec_html_row_heading(stream, text);
-        cell(stream, "%" PRIu64, step->n_bytes);
-        loss_cell(stream, step->search_loss);
-        loss_cell(stream, step->search_high);
-        loss_cell(stream, step->loss);
-        loss_cell(stream, step->high);
-        if (isnan(step->p_value))
-            moec_html_cell(stream, "–");
-        else
-            cell(stream, "%.2g", step->p_value);
-        cell(stream, "%s%s", results[step->result],
-             !step->is_chosen           ? ""
-             : page->report->is_written ? ", written"
-                                        : ", chosen");
-        (void)fputs("</tr>\n", stream);
-    }
-    if (trace->n_sequence > 0)
-        close_table(stream);
     moec_html_section_close(stream);
 }
 
@@ -386,23 +369,21 @@ static void put_certificate(FILE *stream, const struct moec_compile_page *page)
 static void put_trials(FILE *stream, const struct moec_compile_report *report)
 {
     static const char *const columns[] = {"dense bits", "bytes", "loss", "at most", "measurements"};
-    open_table(stream, "Bits of dense weights", columns, sizeof columns / sizeof *columns);
+    struct moec_html_table table =
+        open_table(stream, "Bits of dense weights", columns, sizeof columns / sizeof *columns);
     for (uint32_t i = 0; i < report->n_dense_trial; i++) {
         const struct moec_dense_trial *trial = &report->dense_trials[i];
-        char text[16];
-        (void)fputs("<tr>", stream);
-        (void)snprintf(text, sizeof text, "%" PRIu32, trial->bits);
-        moec_html_row_heading(stream, text);
+        moec_html_table_cell(&table, "%" PRIu32, trial->bits);
         if (trial->meets)
-            cell(stream, "%" PRIu64, trial->n_bytes);
+            moec_html_table_cell(&table, "%" PRIu64, trial->n_bytes);
         else
-            cell(stream, trial->is_measured ? "misses the target" : "never smaller");
-        loss_cell(stream, trial->meets ? trial->loss : (double)NAN);
-        loss_cell(stream, trial->meets ? trial->loss_high : (double)NAN);
-        cell(stream, "%" PRIu32, trial->n_evaluations);
-        (void)fputs("</tr>\n", stream);
+            moec_html_table_cell(&table, trial->is_measured ? "misses the target" : "never smaller");
+        loss_cell(&table, trial->meets ? trial->loss : (double)NAN);
+        loss_cell(&table, trial->meets ? trial->loss_high : (double)NAN);
+        moec_html_table_cell(&table, "%" PRIu32, trial->n_evaluations);
+        moec_html_table_end_row(&table);
     }
-    close_table(stream);
+    moec_html_table_close(&table);
 }
 
 static void put_settings(FILE *stream, const struct moec_compile_page *page)

@@ -8,6 +8,7 @@
 #include "profiler/profile/study_table.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/report/heatmap.h"
+#include "profiler/report/html_table.h"
 #include "profiler/report/report_html.h"
 #include "profiler/routing/coverage.h"
 #include "profiler/routing/routing_summary.h"
@@ -68,46 +69,40 @@ static enum moec_status loss_of(const struct moec_profile *profile, const struct
                              err);
 }
 
-static void put_loss_row(const struct page *page, const char *name, const struct moec_loss *loss)
+static void put_loss_row(struct moec_html_table *table, const char *name, const struct moec_loss *loss)
 {
-    char text[96];
-    put(page, "<tr>");
-    moec_html_row_heading(page->stream, name);
-    (void)snprintf(text, sizeof text, "%.4f", loss->compiled);
-    moec_html_cell(page->stream, text);
-    (void)snprintf(text, sizeof text, "%.3f %%", 100 * loss->loss);
-    moec_html_cell(page->stream, text);
-    (void)snprintf(text, sizeof text, "%.3f to %.3f %%", 100 * loss->low, 100 * loss->high);
-    moec_html_cell(page->stream, text);
-    (void)snprintf(text, sizeof text, "%.5f", loss->mean_kl);
-    moec_html_cell(page->stream, text);
-    put(page, "</tr>\n");
+    moec_html_table_cell(table, "%s", name);
+    moec_html_table_cell(table, "%.4f", loss->compiled);
+    moec_html_table_cell(table, "%.3f %%", 100 * loss->loss);
+    moec_html_table_cell(table, "%.3f to %.3f %%", 100 * loss->low, 100 * loss->high);
+    moec_html_table_cell(table, "%.5f", loss->mean_kl);
+    moec_html_table_end_row(table);
 }
 
 static enum moec_status put_losses(const struct page *page, struct moec_error *err)
 {
     const struct moec_profile *profile = page->profile;
+    const char *const heads[] = {"experts", profile->metric, "loss", "interval, 95 % each side",
+                                 "KL, nats a token"};
+    struct moec_html_table table = {.stream = page->stream, .label = "Losses of whole models"};
     struct moec_loss loss;
     char name[64], bits[16];
-    put(page, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"Losses of whole models\">\n"
-              "<table><thead><tr><th scope=\"col\">experts</th><th scope=\"col\">");
-    moec_html_text(page->stream, profile->metric);
-    put(page, "</th><th scope=\"col\">loss</th><th scope=\"col\">interval, 95 % each side</th>"
-              "<th scope=\"col\">KL, nats a token</th></tr></thead><tbody>\n");
+    moec_html_table_open(&table);
+    moec_html_table_row(&table, heads, sizeof heads / sizeof *heads);
     MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
     struct moec_loss original = {.compiled = loss.reference};
-    put_loss_row(page, "original", &original);
+    put_loss_row(&table, "original", &original);
     moec_heatmap_bits_name(profile->baseline_bits, bits);
     (void)snprintf(name, sizeof name, "%s (baseline)", bits);
-    put_loss_row(page, name, &loss);
+    put_loss_row(&table, name, &loss);
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         if (profile->uniform_bits[u] == profile->baseline_bits)
             continue;
         MOEC_TRY(loss_of(profile, &profile->uniform[u], &loss, err));
         moec_heatmap_bits_name(profile->uniform_bits[u], bits);
-        put_loss_row(page, bits, &loss);
+        put_loss_row(&table, bits, &loss);
     }
-    put(page, "</tbody></table></div>\n");
+    moec_html_table_close(&table);
     return MOEC_OK;
 }
 
@@ -186,48 +181,27 @@ static void put_paragraphs(const struct page *page, const char *heading,
 
 /* ---- the verdict in tables ---- */
 
-static void open_table(const struct page *page, const char *label, const char *const *heads, size_t n)
-{
-    put(page, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"");
-    moec_html_text(page->stream, label);
-    put(page, "\">\n<table><thead><tr>");
-    for (size_t i = 0; i < n; i++) {
-        put(page, "<th scope=\"col\">");
-        moec_html_text(page->stream, heads[i]);
-        put(page, "</th>");
-    }
-    put(page, "</tr></thead><tbody>\n");
-}
-
-/* A cell; what is not known has a dash. */
-static void put_number(const struct page *page, const char *format, double value)
-{
-    char text[64] = "\xe2\x80\x93";
-    if (isfinite(value))
-        (void)snprintf(text, sizeof text, format, value);
-    moec_html_cell(page->stream, text);
-}
-
 /* What compile's codes need, and what mixing them is predicted to save. */
 static void put_singles(const struct page *page, const struct moec_verdict *verdict)
 {
     static const char *const heads[] = {"allowed loss", "all experts in", "their size",
                                         "lose",         "at most",        "mixing saves, predicted"};
-    char text[32];
-    open_table(page, "Codes that compile takes", heads, sizeof heads / sizeof *heads);
+    struct moec_html_table table = {.stream = page->stream, .label = "Codes that compile takes"};
+    moec_html_table_open(&table);
+    moec_html_table_row(&table, heads, sizeof heads / sizeof *heads);
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_single *single = &verdict->singles[t];
-        (void)snprintf(text, sizeof text, "%.0f %%", 100 * verdict->targets[t].target);
-        put(page, "<tr>");
-        moec_html_row_heading(page->stream, text);
-        moec_html_cell(page->stream, single->bits > 0 ? single->codes : "\xe2\x80\x93");
-        put_number(page, "%.4g MB", single->bits > 0 ? (double)single->n_bytes / 1e6 : (double)NAN);
-        put_number(page, "%.2f %%", 100 * single->loss);
-        put_number(page, "%.2f %%", 100 * single->loss_high);
-        put_number(page, "%.1f %%", 100 * single->saving);
-        put(page, "</tr>\n");
+        moec_html_table_cell(&table, "%.0f %%", 100 * verdict->targets[t].target);
+        moec_html_table_cell(&table, "%s", single->bits > 0 ? single->codes : "\xe2\x80\x93");
+        moec_html_table_number(&table, "%.4g MB",
+                               single->bits > 0 ? (double)single->n_bytes / 1e6 : (double)NAN);
+        moec_html_table_number(&table, "%.2f %%", 100 * single->loss);
+        moec_html_table_number(&table, "%.2f %%", 100 * single->loss_high);
+        moec_html_table_number(&table, "%.1f %%", 100 * single->saving);
+        moec_html_table_end_row(&table);
     }
-    put(page, "</tbody></table></div>\n<p>Codes that compile takes by default, by rows alone: compile fits "
+    moec_html_table_close(&table);
+    put(page, "<p>Codes that compile takes by default, by rows alone: compile fits "
               "them to data, which loses less.</p>\n");
 }
 
@@ -235,24 +209,27 @@ static void put_targets(const struct page *page, const struct moec_verdict *verd
 {
     static const char *const heads[] = {"allowed loss", "best uniform", "its size", "mixed",
                                         "saves",        "loses",        "at most",  "regardless"};
-    char text[32], codes[MOEC_CODES_WORDS];
-    open_table(page, "Sizes of all experts", heads, sizeof heads / sizeof *heads);
+    char codes[MOEC_CODES_WORDS];
+    struct moec_html_table table = {.stream = page->stream, .label = "Sizes of all experts"};
+    moec_html_table_open(&table);
+    moec_html_table_row(&table, heads, sizeof heads / sizeof *heads);
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_target *target = &verdict->targets[t];
-        (void)snprintf(text, sizeof text, "%.0f %%", 100 * target->target);
-        put(page, "<tr>");
-        moec_html_row_heading(page->stream, text);
-        put_number(page, "%.0f bits", target->uniform_bits > 0 ? target->uniform_bits : (double)NAN);
-        put_number(page, "%.4g MB",
-                   target->uniform_bytes > 0 ? (double)target->uniform_bytes / 1e6 : (double)NAN);
-        put_number(page, "%.4g MB", (double)target->mixed_bytes / 1e6);
-        put_number(page, "%.1f %%", target->is_met ? 100 * target->saving : (double)NAN);
-        put_number(page, target->is_measured ? "%.2f %%" : "%.2f %%, predicted", 100 * target->loss);
-        put_number(page, "%.2f %%", 100 * target->loss_high);
-        put_number(page, "%.1f %%", 100 * target->blind_saving);
-        put(page, "</tr>\n");
+        moec_html_table_cell(&table, "%.0f %%", 100 * target->target);
+        moec_html_table_number(&table, "%.0f bits",
+                               target->uniform_bits > 0 ? target->uniform_bits : (double)NAN);
+        moec_html_table_number(&table, "%.4g MB",
+                               target->uniform_bytes > 0 ? (double)target->uniform_bytes / 1e6 : (double)NAN);
+        moec_html_table_number(&table, "%.4g MB", (double)target->mixed_bytes / 1e6);
+        moec_html_table_number(&table, "%.1f %%", target->is_met ? 100 * target->saving : (double)NAN);
+        moec_html_table_number(&table, target->is_measured ? "%.2f %%" : "%.2f %%, predicted",
+                               100 * target->loss);
+        moec_html_table_number(&table, "%.2f %%", 100 * target->loss_high);
+        moec_html_table_number(&table, "%.1f %%", 100 * target->blind_saving);
+        moec_html_table_end_row(&table);
     }
-    put(page, "</tbody></table></div>\n<p>In ");
+    moec_html_table_close(&table);
+    put(page, "<p>In ");
     moec_html_text(page->stream, moec_codes_words(page->profile, 0, codes));
     put(page, ". Mixed: the smallest assignment found whose loss stays within the allowed "
               "one. Regardless: what bitwidths mixed without a look at sensitivity would save.</p>\n");
@@ -263,33 +240,31 @@ static void put_bits(const struct page *page, const struct moec_verdict *verdict
     static const char *const heads[] = {"one expert at",  "10 %",        "median",    "90 %",       "largest",
                                         "most sensitive", "by layers",   "noise",     "lose",       "gain",
                                         "undecided",      "all at once", "summed up", "compounding"};
-    char text[64];
-    open_table(page, "Effects of single experts", heads, sizeof heads / sizeof *heads);
+    struct moec_html_table table = {.stream = page->stream, .label = "Effects of single experts"};
+    moec_html_table_open(&table);
+    moec_html_table_row(&table, heads, sizeof heads / sizeof *heads);
     for (uint32_t b = 0; b < verdict->n_bits; b++) {
         const struct moec_verdict_bits *bits = &verdict->bits[b];
         const bool is_known = !verdict->is_estimated;
-        (void)snprintf(text, sizeof text, "%" PRIu32 " bit%s", bits->bits, bits->bits == 1 ? "" : "s");
-        put(page, "<tr>");
-        moec_html_row_heading(page->stream, text);
-        put_number(page, "%.2g", bits->low);
-        put_number(page, "%.2g", bits->median);
-        put_number(page, "%.2g", bits->high);
-        put_number(page, "%.2g", bits->largest);
-        (void)snprintf(text, sizeof text, "layer %" PRIu32 ", expert %" PRIu32, bits->largest_layer,
-                       bits->largest_expert);
-        moec_html_cell(page->stream, text);
-        put_number(page, "%.0f %%", 100 * bits->layer_share);
-        put_number(page, "\xc2\xb1%.2g %%", is_known ? 100 * bits->noise : (double)NAN);
-        put_number(page, "%.0f", is_known ? bits->n_worse : (double)NAN);
-        put_number(page, "%.0f", is_known ? bits->n_better : (double)NAN);
-        put_number(page, "%.0f", is_known ? bits->n_unclear : (double)NAN);
-        put_number(page, "%.3g", bits->joint_kl);
-        put_number(page, "%.3g", bits->sum_kl);
-        put_number(page, "%.2f", bits->additivity);
-        put(page, "</tr>\n");
+        moec_html_table_cell(&table, "%" PRIu32 " bit%s", bits->bits, bits->bits == 1 ? "" : "s");
+        moec_html_table_number(&table, "%.2g", bits->low);
+        moec_html_table_number(&table, "%.2g", bits->median);
+        moec_html_table_number(&table, "%.2g", bits->high);
+        moec_html_table_number(&table, "%.2g", bits->largest);
+        moec_html_table_cell(&table, "layer %" PRIu32 ", expert %" PRIu32, bits->largest_layer,
+                             bits->largest_expert);
+        moec_html_table_number(&table, "%.0f %%", 100 * bits->layer_share);
+        moec_html_table_number(&table, "\xc2\xb1%.2g %%", is_known ? 100 * bits->noise : (double)NAN);
+        moec_html_table_number(&table, "%.0f", is_known ? bits->n_worse : (double)NAN);
+        moec_html_table_number(&table, "%.0f", is_known ? bits->n_better : (double)NAN);
+        moec_html_table_number(&table, "%.0f", is_known ? bits->n_unclear : (double)NAN);
+        moec_html_table_number(&table, "%.3g", bits->joint_kl);
+        moec_html_table_number(&table, "%.3g", bits->sum_kl);
+        moec_html_table_number(&table, "%.2f", bits->additivity);
+        moec_html_table_end_row(&table);
     }
+    moec_html_table_close(&table);
     put(page,
-        "</tbody></table></div>\n"
         "<p>Effects are KL divergences in nats a token that one expert adds to the baseline: their "
         "quantiles, the largest, and the share of their variance that is between layers. Noise is half of an "
         "expert's 90 % interval at the median; an expert loses or gains if its interval says so. All at "
@@ -424,30 +399,28 @@ static bool is_drawn(const struct page *page, const struct moec_study *study)
 
 static void put_study_table(const struct page *page, const struct moec_study *study)
 {
-    uint64_t n = moec_study_count(study), shown = n < MOST_STUDY_ROWS ? n : MOST_STUDY_ROWS;
-    char text[MOEC_STUDY_LABEL], number[MOEC_CHART_NUMBER];
+    struct moec_html_table table = {.stream = page->stream, .has_plain_rows = true};
+    const uint64_t n = moec_study_count(study), shown = n < MOST_STUDY_ROWS ? n : MOST_STUDY_ROWS;
+    char text[MOEC_STUDY_LABEL];
     put(page, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"");
     moec_html_text(page->stream, study->name);
-    put(page, "\">\n<table><thead><tr>");
-    for (uint32_t a = 0; a < study->n_axis; a++) {
-        put(page, "<th scope=\"col\">");
-        moec_html_text(page->stream, study->axes[a].name);
-        put(page, "</th>");
-    }
-    put(page, "<th scope=\"col\">value</th></tr></thead><tbody>\n");
+    put(page, "\">\n");
+    moec_html_table_open(&table);
+    for (uint32_t a = 0; a < study->n_axis; a++)
+        moec_html_table_cell(&table, "%s", study->axes[a].name);
+    moec_html_table_cell(&table, "value");
+    moec_html_table_end_row(&table);
     for (uint64_t i = 0; i < shown; i++) {
         uint64_t stride = n;
-        put(page, "<tr>");
         for (uint32_t a = 0; a < study->n_axis; a++) {
             stride /= study->axes[a].n;
-            moec_html_cell(page->stream,
-                           moec_study_axis_text(&study->axes[a], i / stride % study->axes[a].n, text));
+            moec_html_table_cell(&table, "%s",
+                                 moec_study_axis_text(&study->axes[a], i / stride % study->axes[a].n, text));
         }
-        (void)snprintf(number, sizeof number, "%.6g", study->values[i]);
-        moec_html_cell(page->stream, isfinite(study->values[i]) ? number : "–");
-        put(page, "</tr>\n");
+        moec_html_table_number(&table, "%.6g", study->values[i]);
+        moec_html_table_end_row(&table);
     }
-    put(page, "</tbody></table>\n");
+    moec_html_table_close(&table);
     if (shown < n)
         (void)fprintf(page->stream,
                       "<p>The first %d of %" PRIu64 " values; the profile holds all of them.</p>\n",

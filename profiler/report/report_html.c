@@ -5,6 +5,7 @@
 
 #include "formats/base/base64.h"
 #include "formats/base/file.h"
+#include "profiler/report/html_table.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -148,7 +149,7 @@ out:
     return status;
 }
 
-/* ---- cells ---- */
+/* ---- facts ---- */
 
 void moec_html_fact(FILE *stream, const char *name, const char *format, ...)
 {
@@ -162,20 +163,6 @@ void moec_html_fact(FILE *stream, const char *name, const char *format, ...)
     (void)fputs("</dt><dd>", stream);
     moec_html_text(stream, text);
     (void)fputs("</dd>\n", stream);
-}
-
-void moec_html_cell(FILE *stream, const char *text)
-{
-    (void)fputs("<td>", stream);
-    moec_html_text(stream, text);
-    (void)fputs("</td>", stream);
-}
-
-void moec_html_row_heading(FILE *stream, const char *text)
-{
-    (void)fputs("<th scope=\"row\">", stream);
-    moec_html_text(stream, text);
-    (void)fputs("</th>", stream);
 }
 
 /* ---- pictures ---- */
@@ -242,54 +229,55 @@ static const char *short_number(char text[static MOEC_CHART_NUMBER], double valu
     return text;
 }
 
-static void put_value(FILE *stream, const struct moec_chart_series *series, uint64_t i)
+static void put_value(struct moec_html_table *table, const struct moec_chart_series *series, uint64_t i)
 {
     char value[MOEC_CHART_NUMBER], low[MOEC_CHART_NUMBER], high[MOEC_CHART_NUMBER];
-    (void)fputs("<td>", stream);
-    moec_html_text(stream, short_number(value, series->y[i]));
     if (series->has_interval && isfinite(series->low[i]) && isfinite(series->high[i]))
-        moec_html_format(stream, " (%s to %s)", short_number(low, series->low[i]),
-                         short_number(high, series->high[i]));
-    (void)fputs("</td>", stream);
+        moec_html_table_cell(table, "%s (%s to %s)", short_number(value, series->y[i]),
+                             short_number(low, series->low[i]), short_number(high, series->high[i]));
+    else
+        moec_html_table_cell(table, "%s", short_number(value, series->y[i]));
 }
 
-static void put_x(FILE *stream, const struct moec_chart_axis *axis, double value)
+static void put_x(struct moec_html_table *table, const struct moec_chart_axis *axis, double value)
 {
     char text[MOEC_CHART_NUMBER];
     bool is_named = axis->n_category > 0 && value >= 0 && value < axis->n_category;
-    moec_html_row_heading(stream, is_named ? axis->categories[(uint32_t)value] : short_number(text, value));
+    moec_html_table_cell(table, "%s",
+                         is_named ? axis->categories[(uint32_t)value] : short_number(text, value));
+}
+
+static void put_series_row(struct moec_html_table *table, const struct moec_chart *chart, uint64_t i)
+{
+    double x = (double)NAN;
+    for (uint32_t s = 0; s < chart->n_series; s++)
+        x = i < chart->series[s].n && !isfinite(x) ? chart->series[s].x[i] : x;
+    put_x(table, &chart->x, x);
+    for (uint32_t s = 0; s < chart->n_series; s++) {
+        if (i < chart->series[s].n)
+            put_value(table, &chart->series[s], i);
+        else
+            moec_html_table_cell(table, "%s", "");
+    }
+    moec_html_table_end_row(table);
 }
 
 /* Series side by side: they stand over the same places of x in every figure. */
 static void put_series_table(FILE *stream, const struct moec_chart *chart, const char *where_all)
 {
+    struct moec_html_table table = {.stream = stream};
     uint64_t n = 0;
-    for (uint32_t s = 0; s < chart->n_series; s++)
-        n = chart->series[s].n > n ? chart->series[s].n : n;
-    (void)fputs("<table><thead><tr><th scope=\"col\">", stream);
-    moec_html_text(stream, chart->x.label);
-    (void)fputs("</th>", stream);
+    moec_html_table_open(&table);
+    moec_html_table_cell(&table, "%s", chart->x.label);
     for (uint32_t s = 0; s < chart->n_series; s++) {
-        (void)fputs("<th scope=\"col\">", stream);
-        moec_html_text(stream, chart->series[s].name[0] != '\0' ? chart->series[s].name : chart->y.label);
-        (void)fputs("</th>", stream);
+        moec_html_table_cell(&table, "%s",
+                             chart->series[s].name[0] != '\0' ? chart->series[s].name : chart->y.label);
+        n = chart->series[s].n > n ? chart->series[s].n : n;
     }
-    (void)fputs("</tr></thead><tbody>\n", stream);
-    for (uint64_t i = 0; i < n && i < MOST_ROWS; i++) {
-        double x = (double)NAN;
-        for (uint32_t s = 0; s < chart->n_series; s++)
-            x = i < chart->series[s].n && !isfinite(x) ? chart->series[s].x[i] : x;
-        (void)fputs("<tr>", stream);
-        put_x(stream, &chart->x, x);
-        for (uint32_t s = 0; s < chart->n_series; s++) {
-            if (i < chart->series[s].n)
-                put_value(stream, &chart->series[s], i);
-            else
-                moec_html_cell(stream, "");
-        }
-        (void)fputs("</tr>\n", stream);
-    }
-    (void)fputs("</tbody></table>\n", stream);
+    moec_html_table_end_row(&table);
+    for (uint64_t i = 0; i < n && i < MOST_ROWS; i++)
+        put_series_row(&table, chart, i);
+    moec_html_table_close(&table);
     if (n > MOST_ROWS)
         (void)fprintf(stream, "<p>The first %d of %" PRIu64 " rows; %s.</p>\n", MOST_ROWS, n, where_all);
 }
@@ -297,27 +285,24 @@ static void put_series_table(FILE *stream, const struct moec_chart *chart, const
 static void put_cells_table(FILE *stream, const struct moec_chart *chart, const char *where_all)
 {
     const struct moec_chart_cells *cells = &chart->cells;
+    struct moec_html_table table = {.stream = stream};
     char text[MOEC_CHART_NUMBER];
     uint32_t n_row = cells->n_row;
     while ((uint64_t)n_row * cells->n_column > MOST_CELL_COUNT && n_row > 1)
         n_row--;
-    (void)fputs("<table><thead><tr><th scope=\"col\">", stream);
-    moec_html_format(stream, "%s", chart->y.label);
-    (void)fputs("</th>", stream);
-    for (uint32_t c = 0; c < cells->n_column; c++) {
-        (void)fputs("<th scope=\"col\">", stream);
-        moec_html_format(stream, "%s %" PRIu32, c == 0 ? chart->x.label : "", c);
-        (void)fputs("</th>", stream);
-    }
-    (void)fputs("</tr></thead><tbody>\n", stream);
+    moec_html_table_open(&table);
+    moec_html_table_cell(&table, "%s", chart->y.label);
+    for (uint32_t c = 0; c < cells->n_column; c++)
+        moec_html_table_cell(&table, "%s %" PRIu32, c == 0 ? chart->x.label : "", c);
+    moec_html_table_end_row(&table);
     for (uint32_t r = 0; r < n_row; r++) {
-        (void)fputs("<tr>", stream);
-        moec_html_row_heading(stream, short_number(text, cells->rows[r]));
+        moec_html_table_cell(&table, "%s", short_number(text, cells->rows[r]));
         for (uint32_t c = 0; c < cells->n_column; c++)
-            moec_html_cell(stream, short_number(text, cells->values[(size_t)r * cells->n_column + c]));
-        (void)fputs("</tr>\n", stream);
+            moec_html_table_cell(&table, "%s",
+                                 short_number(text, cells->values[(size_t)r * cells->n_column + c]));
+        moec_html_table_end_row(&table);
     }
-    (void)fputs("</tbody></table>\n", stream);
+    moec_html_table_close(&table);
     if (n_row < cells->n_row)
         (void)fprintf(stream, "<p>The first %" PRIu32 " of %" PRIu32 " rows; %s.</p>\n", n_row, cells->n_row,
                       where_all);

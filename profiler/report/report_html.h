@@ -1,4 +1,4 @@
-/* Pieces of HTML that reports are made of (internal to report*.c): escaped text, pictures as data, tables.
+/* Pieces of HTML that reports are made of (internal to report*.c): escaped text, facts, pictures as data, figures.
  * Streams remember their errors; who opens one checks it once. Thread rule: as streams. */
 #ifndef MOEC_PROFILER_REPORT_HTML_H
 #define MOEC_PROFILER_REPORT_HTML_H
@@ -19,10 +19,6 @@ void moec_html_section_close(FILE *stream);
 /* Text with & < > " ' as entities and control characters as '?'. */
 void moec_html_text(FILE *stream, const char *text);
 MOEC_PRINTF(2, 3) void moec_html_format(FILE *stream, const char *format, ...);
-
-/* A cell of a table: its text, as heading of a row or as number. */
-void moec_html_cell(FILE *stream, const char *text);
-void moec_html_row_heading(FILE *stream, const char *text);
 
 /* An entry of a description list (<dl>, the caller's): what, and its value. */
 MOEC_PRINTF(3, 4)
