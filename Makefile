@@ -320,8 +320,7 @@ $(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmo
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
 # Reads what experiments/*.sh measured and writes the report.
-$(BUILD)/tools/%_report: $(BUILD)/obj/experiments/%_report.o \
-                         $(call obj,$(filter-out %_report.c,$(sort $(wildcard experiments/*.c)))) $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+$(BUILD)/tools/paper_report: $(call obj,$(sort $(wildcard experiments/*.c))) $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
@@ -354,7 +353,7 @@ test: deps-test
 
 # What these tests run: tests of the command line all programs.
 CLI_PROGRAMS := all $(BUILD)/native/moec $(BUILD)/standin/libmoert-cuda.so $(addprefix $(BUILD)/tools/,make_random_checkpoint make_refused_bundle \
-                logits edgemoe_report decisions_report floe_report read_bench)
+                logits paper_report read_bench)
 test-programs: $(filter $(UNIT_BIN),$(TESTS)) $(if $(filter tests/cli/%,$(TESTS)),$(CLI_PROGRAMS)) \
     $(if $(filter tests/fuzz/%,$(TESTS)),fuzz-programs)
 
@@ -446,18 +445,18 @@ bandwidth: deps
 
 # EdgeMoE's evaluation on the samples: a quarter of an hour, build/experiment-edgemoe/report.html and tables beside it.
 experiment-edgemoe: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/edgemoe_report
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/paper_report
 	@MOEC_BUILD=$(BUILD) experiments/edgemoe.sh $(BUILD)/experiment-edgemoe
 
 # Decisions per token on the sample, or on MODEL with the texts CALIBRATION and TEST.
 experiment-decisions: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/decisions_report
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/paper_report
 	@MOEC_BUILD=$(BUILD) experiments/decisions.sh $(BUILD)/experiment-decisions \
 	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
 
 # Sparsity inside experts, likewise.
 experiment-floe: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/floe_report $(BUILD)/tools/read_bench
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/paper_report $(BUILD)/tools/read_bench
 	@MOEC_BUILD=$(BUILD) experiments/floe.sh $(BUILD)/experiment-floe \
 	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
 

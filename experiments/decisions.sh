@@ -633,7 +633,7 @@ tune_samples=${TUNE_SAMPLES:-96}
 quantizer=${QUANTIZER:-hqq}
 prepare
 run_parts "${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems blocks evictions fate tasks tunings decoding}"
-"$build/tools/decisions_report" "$folder"
+"$build/tools/paper_report" decisions "$folder"
 [ -z "${PARTS:-}" ] && [ "$top_k" -gt 1 ] || exit 0
 tells "$folder/${name}_goals.tsv" cache-prior certificates combinations decoding HOBBIT prompts Fate
 tells "$folder/${name}_findings.tsv" 'Fig. 2' 'appendix A' 'Fig. 4' 'Fig. 8' 'Fig. 8 and 17' 'Fig. 9' 'Fig. 10' 'Fig. 14' \

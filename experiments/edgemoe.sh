@@ -231,7 +231,7 @@ for sample in ${SAMPLES:-switch decoder}; do
     say "the $sample sample"
     "measure_$sample"
 done
-"$build/tools/edgemoe_report" "$folder"
+"$build/tools/paper_report" edgemoe "$folder"
 
 # A whole run leaves no sentence of the page unmeasured.
 [ -z "${PARTS:-}${TARGETS:-}" ] || exit 0

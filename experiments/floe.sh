@@ -207,7 +207,7 @@ seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 mkdir -p "$here"
 run_parts "${PARTS:-studies kernels levels plans decoding transfers predictors}"
-"$build/tools/floe_report" "$folder" "$name"
+"$build/tools/paper_report" floe "$folder" "$name"
 [ -n "${PARTS:-}" ] || tells "$folder/${name}_goals.tsv" 'section 4.2' 'eq. 6' 'Fig. 4' 'Table 1'
 [ -n "${PARTS:-}" ] || tells "$folder/${name}_findings.tsv" 'Fig. 3a' 'Fig. 3b' 'Fig. 4' 'Fig. 6' 'Fig. 7' 'Fig. 8' 'Fig. 9b' \
     'Fig. 10, Table 3' 'Table 3'

@@ -6,7 +6,7 @@
 . tests/cli/experiments.inc
 
 folder=$work/experiment
-report=$build/tools/decisions_report
+report=$build/tools/paper_report
 export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIRS=4:2 SCORES=0.6 ALWAYS='0.95 0.6' WIDTHS=4 \
     PRIORS_MIXED=0.1 SCORES_MIXED=0.6 TUNE_SAMPLES=32 TUNINGS=1 TARGET=30% \
     HALF_TARGET=20% PREDICTORS=none BENCH_SAMPLES=1 TOKENS=4 STUDY_SAMPLES=32 BOTH=0.6:0.9 UNPOPULAR=0.25 PROMPT=64 \
@@ -121,10 +121,10 @@ says stderr "sample_findings.tsv' has nothing measured of 'Fig. 2'" "fail a whol
 mv "$work/studies.h5" "$folder/sample/studies.h5"
 
 echo '{"loss": ' >"$folder/sample/routes/top-k-8.json"
-try 1 "a damaged measurement" "$report" "$folder"
+try 1 "a damaged measurement" "$report" decisions "$folder"
 says stderr 'top-k-8.json' "is named"
 mkdir "$work/empty"
-try 1 "a folder without measurements" "$report" "$work/empty"
+try 1 "a folder without measurements" "$report" decisions "$work/empty"
 says stderr 'has no results' "says so"
 try 2 "no folder" "$report"
 done_testing

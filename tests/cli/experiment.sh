@@ -13,7 +13,7 @@ holds() {
 }
 
 folder=$work/experiment
-report=$build/tools/edgemoe_report
+report=$build/tools/paper_report
 export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS='linear hqq' DENSE=8
 
 if ! kept edgemoe "$folder"; then
@@ -79,7 +79,7 @@ says stderr 'edgemoe.sh: not measured: Fig. 4' "fail a whole run"
 mv "$work/profile.h5" "$folder/decoder/profile.h5"
 
 echo '{"rows": [' >"$folder/decoder/bench.json"
-try 1 "a damaged measurement" "$report" "$folder"
+try 1 "a damaged measurement" "$report" edgemoe "$folder"
 says stderr 'bench.json' "is named"
 try 2 "no folder" "$report"
 done_testing

@@ -6,7 +6,7 @@
 . tests/cli/experiments.inc
 
 folder=$work/experiment
-report=$build/tools/floe_report
+report=$build/tools/paper_report
 export WINDOWS=4 SEQ_LEN=48 TUNE_SAMPLES=32 BITS='8 4 3 2' LEVELS='0.5 0.7 0.8 0.9' \
     TARGET=40% HALF_TARGET=20% BENCH_SAMPLES=1 TOKENS=4 READ_SECONDS=0.02 TAUGHT=64
 
@@ -76,7 +76,7 @@ says stderr "sample_findings.tsv' has nothing measured of 'Fig. 3a'" "fail a who
 mv "$work/profile.h5" "$folder/sample/profile.h5"
 
 echo '{"plan": [' >"$folder/sample/plan-neuron.json"
-try 1 "a damaged measurement" "$report" "$folder" sample
+try 1 "a damaged measurement" "$report" floe "$folder" sample
 says stderr 'plan-neuron.json' "is named"
 try 2 "no folder" "$report"
 done_testing
