@@ -74,7 +74,7 @@ local function throughput(size)
     says = "both rise at {count(steps, '" .. RISE .. "')} of {count(steps, '" .. STEP .. "')} steps of L that change "
       .. "hits; correlation {correlation(speeds, 'hit_rate', 'times'):3}; {speeds[1].hit_rate:1%} to "
       .. "{speeds[#speeds].hit_rate:1%} % hits, at last {speeds[#speeds].times:2} times as fast",
-    holds = "#speeds >= 3 and count(steps, '" .. RISE .. "') == count(steps, '" .. STEP .. "')",
+    holds = "speeds[3] and count(steps, '" .. RISE .. "') == count(steps, '" .. STEP .. "')",
     unless = "{list(steps, '" .. STEP .. " and not (" .. RISE .. ")', '{from.hit_rate:1%} to {to.hit_rate:1%} % hits: "
       .. "{from.times:2} to {to.times:2} times')}" }
 end
@@ -133,7 +133,7 @@ return {
   throughput "half", throughput "three_quarters",
   { "section 4.5", "on the device over 2 times faster than with LRU", of = { speeds = measures.speeds("half", 50) },
     says = "{most(speeds, 'times'):2} times, half of the experts in memory, 550 MB/s",
-    holds = "most(speeds, 'times') > 2",
+    holds = "speeds[2] and most(speeds, 'times') > 2",
     unless = "of {speeds[1].tpot_ms_median:3} ms a token without a prior {speeds[1].compute_ms:3} are computing" },
   { "Fig. 8 and 17", "across all values of L longer prompts yield higher throughput (of generated tokens)",
     of = { settings = measures.LENGTHS },

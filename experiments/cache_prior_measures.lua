@@ -1,5 +1,5 @@
 -- What claims and the page about cache-conditional experts share.
-local results = require "results"
+local joins = require "joins"
 
 local measures = {}
 
@@ -19,7 +19,7 @@ measures.CHOICES = {
 -- Times of a token by prior with so many slots, behind prompts of so many tokens, as multiples of those without.
 function measures.speeds(size, prompt)
   local slots = "{" .. size .. "}"
-  return { over = results.cross { "prior", PRIORS }, with = { prompt = prompt },
+  return { over = joins.cross { "prior", PRIORS }, with = { prompt = prompt },
     at = { row = TIMED:format("{prior}", slots, prompt, size), none = TIMED:format(0, slots, prompt, size) },
     let = { times = "none.tpot_ms_median / tpot_ms_median", slots = size } }
 end
@@ -27,7 +27,7 @@ end
 -- Times of a token by prior and slots, behind short prompts and behind long ones.
 local function lengths(size)
   local function timed(prompt) return TIMED:format("{prior}", "{" .. size .. "}", prompt, size) .. ".tpot_ms_median" end
-  return { over = results.cross { "prior", PRIORS }, at = { short = timed(50), long = timed(350) } }
+  return { over = joins.cross { "prior", PRIORS }, at = { short = timed(50), long = timed(350) } }
 end
 
 measures.LENGTHS = { lengths("half"), lengths("three_quarters") }

@@ -1,8 +1,8 @@
 -- The part of the report about cache-conditional experts: tables and charts.
 local decisions = require "decisions_measures"
+local joins = require "joins"
 local measures = require "cache_prior_measures"
 local page = require "page"
-local results = require "results"
 
 local SETTING = { "routing", "{method == 'top-k' and \"the router's own\" or setting}" }
 local MISSES = { "misses, %", "{miss_rate:1%}" }
@@ -81,7 +81,7 @@ local RANKS = {
   over = function(sample)
     local ranks = {}
     for rank = 1, sample.top_k do ranks[rank] = rank end
-    return results.cross { "action", ACTIONS, "rank", ranks }
+    return joins.cross { "action", ACTIONS, "rank", ranks }
   end,
   at = { loss = "studies.h5:rank/loss[{action[1]}, {rank}]" },
   may = { loss_low = "studies.h5:rank/loss_low[{action[1]}, {rank}]",

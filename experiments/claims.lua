@@ -1,7 +1,7 @@
 -- Sentences of a paper, and figures to reach, beside what was measured. A claim is a table: where it stands in the
 -- paper, the paper's words or what is to be reached, and
 --
---   of       what it needs, by name, as results.value has it
+--   of       what it needs, by name, as joins.value has it
 --   let      what follows from these, by name: expressions of template.lua
 --   says     what was measured, a text of template.lua with these values
 --   holds    the threshold, an expression; without one, or where it is neither true nor false, the claim is shown
@@ -9,8 +9,8 @@
 --
 -- In the place of a text may be a function of the values that returns one. Texts may name values of the claim and of
 -- the sample, too. A claim without what its threshold needs, or its text where it has none, was not measured. A table
--- with `each`, a function of the sample, holds claims that are made for each that it returns.
-local results = require "results"
+-- with `each`, a list or the name of one in the sample, holds claims that are made for all of it.
+local joins = require "joins"
 local template = require "template"
 
 local claims = {}
@@ -18,7 +18,7 @@ local claims = {}
 local VERDICTS = { [true] = "yes", [false] = "no" }
 
 local function judge(claim, sample, record)
-  local values = results.values(claim.of, sample, record)
+  local values = joins.values(claim.of, sample, record)
   local scope = template.scope(values, record, claim, sample)
   for name, expression in pairs(claim.let or {}) do values[name] = template.evaluate(expression, scope) end
   local ours, is_told = template.whole(template.words, claim.says, values, scope)
@@ -33,7 +33,7 @@ end
 function claims.judge(list, sample, record, found)
   found = found or {}
   for _, claim in ipairs(list) do
-    for _, one in ipairs(results.each(claim.each, sample)) do claims.judge(claim, sample, one, found) end
+    for _, one in ipairs(joins.each(claim.each, sample)) do claims.judge(claim, sample, one, found) end
     if not claim.each then table.insert(found, judge(claim, sample, record or {})) end
   end
   return found

@@ -17,7 +17,7 @@ local function prior(paper, size, share, holds)
           .. "best.miss_rate / plain.miss_rate:0%} % fewer) at a loss of {interval(best)} %; Belady "
           .. "{plain.belady_rate:1%} %"
     end,
-    holds = "best.loss_high <= 0.01 and best.miss_rate <= " .. share .. " * plain.miss_rate" .. holds,
+    holds = "plain and best.loss_high <= 0.01 and best.miss_rate <= " .. share .. " * plain.miss_rate" .. holds,
     unless = function(values)
       return values.best.loss_high <= 0.01 and template.is_there(values.milder) and "{mildest.setting}, keeping "
         .. "{mildest.keep_top}, misses {mildest.miss_rate:1%} % and loses {interval(mildest)} % on {mildest.samples} "
@@ -94,8 +94,8 @@ local unpopular = {
         .. "best.prompt_bytes / without.prompt_bytes):+0%} %), {best.ttft_ms:1} instead of {without.ttft_ms:1} ms "
         .. "({-(1 - best.ttft_ms / without.ttft_ms):+0%} %) at a loss of {interval(best)} %"
   end,
-  holds = "best.loss_high <= 0.01 and 1 - best.prompt_bytes / without.prompt_bytes >= 0.1 and best.ttft_ms < "
-    .. "without.ttft_ms",
+  holds = "without and best.loss_high <= 0.01 and 1 - best.prompt_bytes / without.prompt_bytes >= 0.1 and best.ttft_ms "
+    .. "< without.ttft_ms",
   unless = function(values)
     return values.best.loss_high > 0.01 and "{mildest.setting} loses {interval(mildest)} %"
       or "the floor of its prompt is {best.prompt_floor_ms:1} ms, without {without.prompt_floor_ms:1} ms"
@@ -134,8 +134,8 @@ local certificates = {
 }
 
 return {
-  prior("half of the experts: misses at least halved and below Belady's, upper end of the loss at most 1 %",
-    "half", 0.5, " and best.experts_missed < plain.belady_missed"),
+  prior("half of the experts: misses at least halved and below Belady's, upper end of the loss at most 1 "
+    .. "%", "half", 0.5, " and best.experts_missed < plain.belady_missed"),
   prior("a quarter of the experts: at least 40 % fewer misses, upper end of the loss at most 1 %", "quarter", 0.6, ""),
   fewer_bytes("half", "half of the experts"), fewer_bytes("quarter", "a quarter"),
   { each = measures.DECODINGS, decoding }, { each = measures.DECODINGS, hobbit_decoding }, { each = "pairs", floor },

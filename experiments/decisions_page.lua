@@ -2,9 +2,9 @@
 -- appear.
 local claims = require "claims"
 local goals = require "decisions"
+local joins = require "joins"
 local measures = require "decisions_measures"
 local page = require "page"
-local results = require "results"
 local tasks = require "decisions_tasks"
 local template = require "template"
 
@@ -36,7 +36,7 @@ local ENTRIES = {
     name = "decoding",
     records = function(sample)
       local list = {}
-      for _, one in ipairs(results.cross { "rate", { 550, 50 }, "share", { 25, 50 }, "side", measures.SIDES }) do
+      for _, one in ipairs(joins.cross { "rate", { 550, 50 }, "share", { 25, 50 }, "side", measures.SIDES }) do
         local side = measures.side(sample, one.side, one)
         if side then table.insert(list, setmetatable({ rate = one.rate, share = one.share }, { __index = side })) end
       end

@@ -1,56 +1,47 @@
 -- Tasks with all experts at one bitwidth and with decisions: Tables 2 and 3 of Fate, Table 3 of HOBBIT.
+local joins = require "joins"
 local page = require "page"
 
 local tasks = {}
 
-local SIDES = { -- what files are called, and rows
-  { "int8", "all experts INT8" }, { "int4", "all experts INT4" }, { "int2", "all experts INT2" },
-  { "fate-high", "Fate, faster machine" }, { "fate-low", "Fate, slower machine" },
-  { "hobbit-16-4", "HOBBIT, 16 bits and INT4" }, { "hobbit-8-2", "HOBBIT, INT8 and INT2" },
-}
-
 local CHANCE = { line = 0.25, mmlu = 0.25, hellaswag = 0.25, piqa = 0.5 } -- what guessing gets; of others nothing
 
--- The part of a file's name in front of a side's; nil where it is another side's.
-local function task_of(file, side)
-  return file:sub(-#side - 1) == "-" .. side and file:sub(1, -#side - 2) or nil
+-- Scores with the experts of a side, TASK-SIDE.json; a task is done where the checkpoint's is better than by chance.
+local function scores(side, words, let)
+  return { over = "tasks/*", where = "file:sub(" .. -#side - 1 .. ") == '-" .. side .. "'", let = let,
+    with = {
+      experts = words, task = function(record) return record.file:sub(1, -#side - 2) end,
+      is_done = function(record)
+        return record.reference - 2 * record.standard_error > (CHANCE[record.file:sub(1, -#side - 2)] or 0)
+      end,
+    } }
 end
 
--- A record of each task and side, the checkpoint's own score first; a task is done where that is better than by chance.
-function tasks.records(sample)
-  local names, of_task, records = {}, {}, {}
-  for _, root in ipairs(sample.tasks) do
-    for s, side in ipairs(SIDES) do
-      local name = task_of(root.file, side[1])
-      if name and not of_task[name] then
-        of_task[name] = {}
-        table.insert(names, name)
-      end
-      if name then of_task[name][s] = root end
+local SIDES = {
+  scores("int8", "original", { value = "reference", loss = "0", loss_low = "0 / 0", loss_high = "0 / "
+    .. "0", experts = "is_done and 'original' or 'original, no better than by chance'" }),
+  scores("int8", "all experts INT8"), scores("int4", "all experts INT4"), scores("int2", "all experts INT2"),
+  scores("fate-high", "Fate, faster machine"), scores("fate-low", "Fate, slower machine"),
+  scores("hobbit-16-4", "HOBBIT, 16 bits and INT4"), scores("hobbit-8-2", "HOBBIT, INT8 and INT2"),
+}
+
+-- All of them, task by task.
+local function by_task(sample)
+  local all, ordered, is_known = joins.value(SIDES, sample), {}, {}
+  for _, first in ipairs(all) do
+    for _, record in ipairs(is_known[first.task] and {} or all) do
+      if record.task == first.task then table.insert(ordered, record) end
     end
+    is_known[first.task] = true
   end
-  for _, name in ipairs(names) do
-    local _, any = next(of_task[name])
-    local is_done = any.reference - 2 * any.standard_error > (CHANCE[name] or 0)
-    table.insert(records, { task = name, experts = is_done and "original" or "original, no better than by chance",
-      loss = 0, value = any.reference, reference = any.reference, samples = any.samples })
-    for s, side in ipairs(SIDES) do
-      local record = { task = name, side = side[1], experts = side[2], is_done = is_done }
-      if of_task[name][s] then table.insert(records, setmetatable(record, { __index = of_task[name][s] })) end
-    end
-  end
-  return records
+  return ordered
 end
 
--- Records of a side, of the tasks that the checkpoint can do.
+-- Those of a side, of the tasks that the checkpoint can do.
 function tasks.side(side)
-  return function(sample)
-    local list = {}
-    for _, record in ipairs(tasks.records(sample)) do
-      if record.side == side and record.is_done then table.insert(list, record) end
-    end
-    return list
-  end
+  local done = scores(side)
+  done.where = done.where .. " and is_done"
+  return done
 end
 
 -- What they score, in words.
@@ -79,7 +70,7 @@ tasks.TABLE = {
     .. "checkpoint; a task that it does no better than by chance is not judged. Fate: INT4, of each layer the quarter "
     .. "of the experts INT2 that calibration and a prompt's tokens before its block of 64 took least, on the slower "
     .. "machine mispredicted ones, too. HOBBIT: half of the experts cached, thresholds of the bundle.",
-  name = "tasks", records = tasks.records, given = given,
+  name = "tasks", records = by_task, given = given,
   columns = { { "task", "{task}" }, { "rows", "{samples}" }, { "experts", "{experts}" }, { "score, %", "{value:1%}" },
     { "points", "{value - reference:1%}" }, page.LOSS, page.INTERVAL },
 }

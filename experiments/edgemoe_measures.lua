@@ -1,14 +1,15 @@
 -- What experiments/edgemoe.sh measured of one sample, and what claims and charts share.
+local joins = require "joins"
 local results = require "results"
 
 local measures = {}
 
-measures.TARGETS = results.cross { "target", { 2, 5, 10, 20 } }
+measures.TARGETS = joins.cross { "target", { 2, 5, 10, 20 } }
 measures.BITS = { 2, 3, 4, 8 }
 measures.UNIFORM = {
-  over = results.cross { "bits", measures.BITS }, at = { bundle = "uniform-{bits}:", test = "uniform-{bits}-test:" },
+  over = joins.cross { "bits", measures.BITS }, at = { bundle = "uniform-{bits}:", test = "uniform-{bits}-test:" },
 }
-measures.QUANTIZERS = results.cross { "name", { "linear", "hqq", "outlier", "log" } }
+measures.QUANTIZERS = joins.cross { "name", { "linear", "hqq", "outlier", "log" } }
 measures.INT4_EXPERT = "quantizer-{name}-device:compute.experts[bits=4]"
 
 -- A sample's name, its folder's results, its profile, and what claims call by name.
@@ -31,7 +32,7 @@ end
 -- The smallest uniform bundle whose loss on the test data meets a target, and its bits.
 function measures.best_uniform(sample, record)
   local best
-  for _, one in ipairs(results.value(measures.UNIFORM, sample)) do
+  for _, one in ipairs(joins.value(measures.UNIFORM, sample)) do
     if one.test.loss <= record.target / 100 and (not best or one.bundle.bundle_bytes < best.bundle.bundle_bytes) then
       best = one
     end
@@ -46,40 +47,6 @@ function measures.neighbours(sample)
     for e = 1, #losses - 1 do table.insert(list, { one = losses[e], other = losses[e + 1] }) end
   end
   return list
-end
-
--- Hits of a policy with about this share of the experts' bytes, nil where that was not simulated.
-local function hit_rate(rows, evict, share)
-  local best, distance = nil, 0.02
-  for _, row in ipairs(rows) do
-    local off = math.abs(row.buffer_share - share)
-    if row.evict == evict and off < distance then best, distance = row.hit_rate, off end
-  end
-  return best
-end
-
--- The best of the policies that the paper compares with; nil unless all were simulated.
-local function best_other(rows, share)
-  local best, name
-  for _, other in ipairs { "fifo", "lru", "lfu", "random" } do
-    local rate = hit_rate(rows, other, share)
-    if not rate then return nil end
-    if not best or rate > best then best, name = rate, other end
-  end
-  return best, name
-end
-
--- Sizes of the buffer: hits of the paper's eviction, of the best other one, and of moec's default.
-function measures.evictions(sample, file)
-  local sizes, rows = {}, sample.results:at(file .. ":rows") or {}
-  for _, row in ipairs(rows) do
-    local best, other = best_other(rows, row.buffer_share)
-    if row.evict == "edgemoe" and best and row.buffer_share < 1 then
-      table.insert(sizes, { n_held = row.buffer_share * (sample.n_total or 1), hits = row.hit_rate, best = best,
-        other = other, usual = hit_rate(rows, "hobbit", row.buffer_share) })
-    end
-  end
-  return sizes
 end
 
 -- Rows of limited memory, with the experts that fit; one that does not fit has no limit to tell.

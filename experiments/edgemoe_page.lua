@@ -1,9 +1,9 @@
 -- The report of EdgeMoE's experiment: claims that were not measured are shown as such.
 local claims = require "claims"
 local edgemoe = require "edgemoe"
+local joins = require "joins"
 local measures = require "edgemoe_measures"
 local page = require "page"
-local results = require "results"
 local template = require "template"
 
 local TITLES = {
@@ -30,7 +30,7 @@ end
 
 -- Assignments for targets with their certificates and times, or uniform ones.
 local function assignments(file, bench, numbers, before, after)
-  return { over = results.cross { "n", numbers }, at = { bundle = file .. "-{n}:" }, with = { before = before },
+  return { over = joins.cross { "n", numbers }, at = { bundle = file .. "-{n}:" }, with = { before = before },
     may = { test = file .. "-{n}-test:", ms = bench and bench .. "-{n}:rows[1].tpot_ms_median" },
     let = { certified = bench and "bundle" or "{}",
       after = "'" .. after .. "' .. (bundle.missed == true and ' (certificate missed)' or '')" } }
@@ -43,7 +43,7 @@ local function latencies(sample)
     if row.memory and not is_known[row.memory] then table.insert(memories, row.memory) end
     is_known[row.memory or ""] = true
   end
-  return results.cross { "mode", { "io-free", "io-exp", "io-qexp", "io-exp+lru", "sti", "io-qexp+lru", "edgemoe" },
+  return joins.cross { "mode", { "io-free", "io-exp", "io-qexp", "io-exp+lru", "sti", "io-qexp+lru", "edgemoe" },
     "memory", memories }
 end
 
@@ -104,7 +104,7 @@ end
 local function by_targets(name, title, y, path, others, caption)
   return { kind = "lines", name = name, title = title, source = "EdgeMoE, Fig. 17",
     x = { "target", "loss allowed", "target .. ' %'" }, y = y, by = "{whose}", caption = caption,
-    records = { { over = results.cross { "whose", { "ours", "the paper's procedure" }, "target", { 2, 5, 10, 20 } },
+    records = { { over = joins.cross { "whose", { "ours", "the paper's procedure" }, "target", { 2, 5, 10, 20 } },
         at = { value = path }, may = { loss = "ours-{target}-test:loss" } },
       others } }
 end
@@ -140,7 +140,7 @@ local ENTRIES = {
   { kind = "bars", name = "bits", title = "Experts alone or all weights at few bits, on the test data",
     source = "EdgeMoE, Fig. 6", x = { "bits", "bitwidth", "'INT' .. bits" },
     y = { "value", "{metric_name}", "test.value", has_zero = true }, labels = true,
-    records = { over = results.cross { "what", { "experts", "all weights" }, "bits", measures.BITS },
+    records = { over = joins.cross { "what", { "experts", "all weights" }, "bits", measures.BITS },
       at = { int4 = "uniform-4-test:" }, may = { test = "{what == 'experts' and 'uniform' or 'all'}-{bits}-test:" } },
     by = "{what}", rules = { { "records[1].int4.reference", "original" } },
     caption = "The original has {('%.4g'):format(records[1].int4.reference)}. {list(records, \"what == 'experts'\", "

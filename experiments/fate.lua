@@ -1,6 +1,6 @@
 -- Fate (Fang et al., arXiv:2502.12224): what the paper says. claims.lua tells what a claim is.
+local joins = require "joins"
 local measures = require "fate_measures"
-local results = require "results"
 local tasks = require "decisions_tasks"
 
 local PAIR = " (here {bits} to {low_bits} bits"
@@ -58,7 +58,7 @@ local function components(rate)
 end
 
 local ORDERS = { -- the figure's two orders, at the shares where they name other experts
-  over = results.cross { "share", { "0.25", "0.5", "0.75" } },
+  over = joins.cross { "share", { "0.25", "0.5", "0.75" } },
   at = { least = "prefill-{widths}/whole-{share}:", most = "prefill-{widths}/popular-{share}:" },
 }
 

@@ -1,10 +1,10 @@
 -- What claims and the page about Fate share.
-local results = require "results"
+local joins = require "joins"
 
 local measures = {}
 
 -- Tokens of a prompt, and memory in per cent of the experts at INT4.
-measures.PLACES = results.cross { "prompt", { 128, 256, 512 }, "memory", { 12.5, 25, 50, 75 } }
+measures.PLACES = joins.cross { "prompt", { 128, 256, 512 }, "memory", { 12.5, 25, 50, 75 } }
 
 local SIDES = { -- files and modes
   demand = "others-{prompt}:rows[io-exp", demand_int4 = "others-{prompt}:rows[lod",

@@ -1,7 +1,7 @@
 -- The part of the report about Fate: tables and charts.
+local joins = require "joins"
 local measures = require "fate_measures"
 local page = require "page"
-local results = require "results"
 
 -- ---- popular experts ----
 
@@ -99,7 +99,7 @@ local function prompts_chart(rate)
     title = "Speed of prompts by their length, " .. rate .. " MB/s", source = "Fate, Fig. 11",
     x = { "tokens", "tokens of a prompt", "prompt" }, by = "{strategy}",
     y = { "tokens_per_second", "tokens a second", "1000 * prompt / ttft_ms", has_zero = true },
-    records = strategies(rate, results.cross { "prompt", { 128, 256, 512 }, "memory", { 25 } }, "may"),
+    records = strategies(rate, joins.cross { "prompt", { 128, 256, 512 }, "memory", { 25 } }, "may"),
     caption = "A quarter of the experts at INT4 fit into memory." }
 end
 
@@ -107,7 +107,7 @@ local function tokens_chart(rate)
   return { kind = "lines", name = "fate_tokens_" .. rate, title = "Speed of tokens by memory, " .. rate .. " MB/s",
     source = "Fate, Fig. 12 to 14", x = { "memory_percent", "memory, % of the experts at INT4", "memory" },
     y = { "tokens_per_second", "tokens a second", "1000 / tpot_ms_median", has_zero = true }, by = "{strategy}",
-    records = strategies(rate, results.cross { "prompt", { 128 }, "memory", { 12.5, 25, 50, 75 } }, "may"),
+    records = strategies(rate, joins.cross { "prompt", { 128 }, "memory", { 12.5, 25, 50, 75 } }, "may"),
     caption = "After prompts of 128 tokens. Load on demand keeps no experts." }
 end
 

@@ -1,5 +1,5 @@
 -- FloE (arXiv:2505.05950): figures to reach, and what the paper says. claims.lua tells what a claim is.
-local results = require "results"
+local joins = require "joins"
 
 -- The experts of moec bench --kernels at a sparsity, by bits and threads.
 local function kernels(sparsity, least)
@@ -63,14 +63,14 @@ local function quantised(level, bits)
 end
 
 local LENGTHS = { -- ms a token with a plan, with bits alone, and with two bits and all experts in memory
-  over = results.cross { "length", { "16:32", "64:64", "128:64", "64:128" } },
+  over = joins.cross { "length", { "16:32", "64:64", "128:64", "64:128" } },
   at = { plan = "length-plan-{length}:rows[1].tpot_ms_mean", static = "length-static-{length}:rows[1].tpot_ms_mean",
     two_bits = "length-int2-{length}:rows[1].tpot_ms_mean" },
 }
 
 -- ms a token by the share of the memory for experts, with a plan, with all neurons, and with bits alone
 local DECODING = {
-  over = results.cross { "share", { "25", "50", "75", "100" } },
+  over = joins.cross { "share", { "25", "50", "75", "100" } },
   at = { plan = "decoding-plan-{share}:rows[1].tpot_ms_median" },
   may = { none = "decoding-none-{share}:rows[1].tpot_ms_median",
     static = "decoding-static-{share}:rows[1].tpot_ms_median" },
@@ -92,8 +92,8 @@ local findings = {
       .. "CHESS {chess.expert_bytes_per_token / 1024:1}, of {floe.without.expert_bytes_per_token / 1024:1}",
     holds = "floe.expert_bytes_per_token <= math.min(cats.expert_bytes_per_token, chess.expert_bytes_per_token)" },
   quantised(0.8, 3), quantised(0.9, 2),
-  projections("Fig. 3b", "at INT2 up loses least of the three projections", "projection", 2,
-    "up <= math.min(gate, down)"),
+  projections("Fig. 3b", "at INT2 up loses least of the three projections", "projection", 2, "up <= math.min(gate, "
+    .. "down)"),
   projections("Fig. 3b", "at INT1 too", "projection", 1, "up <= math.min(gate, down)"),
   { "Fig. 9b",
     "losses of bits and of sparsity largely add up: sparsity 0.7 costs at INT3 and INT4 at most one and a half times "

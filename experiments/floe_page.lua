@@ -1,6 +1,7 @@
 -- The report about sparsity inside experts. What was not measured does not appear.
 local claims = require "claims"
 local floe = require "floe"
+local joins = require "joins"
 local page = require "page"
 local results = require "results"
 
@@ -76,7 +77,7 @@ local ENTRIES = {
   { "Fig. 2 and 3: what small activations and few bits cost", charts = { "up_quantiles", "sparsity", "projection" },
     records = "profile.h5:" },
   { "Fig. 3b: bits, one projection at a time", name = "projections", given = given_projections,
-    records = { over = results.cross { "projection", { "gate", "down", "up" } },
+    records = { over = joins.cross { "projection", { "gate", "down", "up" } },
       at = { any = "profile.h5:projection/loss[{projection}, 2]" }, with = { losses = losses_of } },
     columns = { { "model", "{projection == 'gate' and name or ''}" }, { "projection", "{projection}" }, by_bits(1),
       by_bits(2), by_bits(3), by_bits(4) } },

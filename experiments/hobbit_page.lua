@@ -1,7 +1,7 @@
 -- The part of the report about HOBBIT: tables and charts.
+local joins = require "joins"
 local measures = require "hobbit_measures"
 local page = require "page"
-local results = require "results"
 
 local LOSSES = { "loss_percent", "loss of perplexity, %", "100 * loss", has_zero = true }
 
@@ -65,7 +65,7 @@ local misses = {
 -- ---- scores, dynamic loading and preloads ----
 
 local DYNAMIC = {
-  over = results.cross { "rate", { 550, 50 }, "side", { "off", "on" }, "ahead", { 0, 1, 2, 3, 4 } },
+  over = joins.cross { "rate", { 550, 50 }, "side", { "off", "on" }, "ahead", { 0, 1, 2, 3, 4 } },
   at = { row = "dynamic-{widths}/{side}-{ahead}:rows[cache 50 {rate}]",
     none = "dynamic-{widths}/off-0:rows[cache 50 {rate}]" },
 }
@@ -127,7 +127,7 @@ end
 local function ways(sample)
   local all = {}
   for _, pair in ipairs(sample.blocks) do
-    local one = results.value({ over = { { way = "none", words = "none" },
+    local one = joins.value({ over = { { way = "none", words = "none" },
         { way = "tokens", words = "hobbit:0.6:0.9, each token by itself" },
         { way = "blocks", words = "hobbit:0.6:0.9, by blocks of 128" } },
       at = { fast = measures.WAY:format("{way}", 550), slow = measures.WAY:format("{way}", 50),
@@ -154,7 +154,7 @@ return {
     x = { "policy", "", "evict" }, by = "{memory == 25 and 'a quarter of the experts' or 'half of the experts'}",
     y = { "percent_of_random", "waits of a token, % of those with random eviction",
       "100 * stall_ms / random.stall_ms" },
-    records = { { over = function(sample) return results.value(EVICTED, sample, {}) end, where = "not "
+    records = { { over = function(sample) return joins.value(EVICTED, sample, {}) end, where = "not "
       .. "evict:find('window')" } },
     caption = "Simulated from the routing of the test text at 550 MB/s; 'tuned' has the weights that wait least on the "
       .. "calibration text. Experts have one precision." },

@@ -19,7 +19,8 @@ static void push_number(lua_State *lua, const struct moec_json *node)
 {
     double value = NAN;
     struct moec_error ignored = {0};
-    (void)!moec_json_as_double(node, "a figure", -1e300, 1e300, &value, &ignored);
+    if (moec_json_as_double(node, "a figure", -1e300, 1e300, &value, &ignored) != MOEC_OK)
+        value = NAN;
     if (moec_json_type(node) == MOEC_JSON_INTEGER && fabs(value) < MOST_WHOLE)
         lua_pushinteger(lua, (lua_Integer)value);
     else
@@ -50,12 +51,13 @@ static void push_value(lua_State *lua, const struct moec_json *node)
         }
         break;
     case MOEC_JSON_STRING:
-        (void)!moec_json_as_string(node, "a text", &text, &n, NULL);
-        lua_pushlstring(lua, text, n);
+        if (moec_json_as_string(node, "a text", &text, &n, NULL) == MOEC_OK)
+            lua_pushlstring(lua, text, n);
+        else
+            lua_pushliteral(lua, "");
         break;
     case MOEC_JSON_BOOL:
-        (void)!moec_json_as_bool(node, "a truth", &truth, NULL);
-        lua_pushboolean(lua, truth);
+        lua_pushboolean(lua, moec_json_as_bool(node, "a truth", &truth, NULL) == MOEC_OK && truth);
         break;
     default:
         push_number(lua, node);
@@ -76,7 +78,7 @@ int paper_json(lua_State *lua)
         status = moec_json_parse(bytes, n, MOST_JSON_BYTES, path, &root, &err);
     free(bytes);
     if (status != MOEC_OK)
-        return luaL_error(lua, "%s", err.message);
+        return paper_fail(lua, &err);
     push_value(lua, root);
     moec_json_free(root);
     return 1;

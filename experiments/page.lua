@@ -1,6 +1,7 @@
 -- A report: one HTML page that needs nothing beside itself, whose tables and charts also stand beside it as TSV.
+local chart = require "chart"
 local claims = require "claims"
-local results = require "results"
+local joins = require "joins"
 local template = require "template"
 
 local page = {}
@@ -110,7 +111,7 @@ end
 
 -- One paragraph of what agrees with the paper and what does not.
 function page:agreement(found)
-  self:put("<p>%s%s</p>\n", list_claims(found, "yes", "As in the paper: "), 
+  self:put("<p>%s%s</p>\n", list_claims(found, "yes", "As in the paper: "),
     list_claims(found, "no", "Not as in the paper: "))
 end
 
@@ -125,65 +126,25 @@ end
 
 -- ---- charts ----
 
--- The place of a category in a list, which it is added to where it is new.
-local function place_of(category, list)
-  for place, known in ipairs(list) do
-    if known == category then return place - 1 end
-  end
-  table.insert(list, category)
-  return #list - 1
-end
-
--- Series by the names that records have after chart.by, with a point for each record; adds categories of x.
-local function series_of(chart, records, record, sample, categories)
-  local list, by_name = {}, {}
-  for _, each in ipairs(records) do
-    local scope = template.scope(each, record, sample)
-    local name = template.fill(chart.by or "", scope)
-    local x = template.evaluate(chart.x[3], scope)
-    local point = { type(x) == "string" and place_of(x, categories) or x, template.evaluate(chart.y[3], scope) }
-    if chart.low then point[3], point[4] = template.evaluate(chart.low, scope), template.evaluate(chart.high, scope) end
-    if not by_name[name] then
-      by_name[name] = { name = name, has_interval = chart.low ~= nil }
-      table.insert(list, by_name[name])
-    end
-    table.insert(by_name[name], point)
-  end
-  return list
-end
-
--- Lines at a value, { expression, word }.
-local function lines_of(lines, scope)
-  local list = {}
-  for l, line in ipairs(lines or {}) do list[l] = { template.evaluate(line[1], scope), line[2] } end
-  return list
-end
-
-local function put_chart(self, chart, values, record, scope)
-  local x, y = setmetatable({ categories = {} }, { __index = chart.x }), setmetatable({}, { __index = chart.y })
-  y[2] = template.fill(chart.y[2], scope)
-  local drawn = { kind = chart.kind, name = self.sample.name .. "_" .. template.fill(chart.name, scope),
-    title = template.fill(chart.title, scope), caption = template.words(chart.caption, values, scope),
-    source = chart.source, has_value_labels = chart.labels, x = x, y = y,
-    series = series_of(chart, values.records, record, self.sample, x.categories),
-    rules = lines_of(chart.rules, scope), uprights = lines_of(chart.uprights, scope) }
-  local html, tsv = moec.chart(drawn)
-  self:write(drawn.name, tsv)
+local function put_chart(self, entry, values, record, scope)
+  local name = self.sample.name .. "_" .. template.fill(entry.name, scope)
+  local html, tsv = moec.chart(chart.describe(entry, name, values, scope, record, self.sample))
+  self:write(name, tsv)
   self:put(html)
 end
 
 -- Charts of a profile's own report whose names begin with one of these, in the report's order.
 local function put_profile_charts(self, profile, beginnings)
-  for _, chart in ipairs(moec.profile_charts(profile.handle, self.sample.name, table.unpack(beginnings))) do
-    self:write(chart.name, chart.tsv)
-    self:put(chart.html)
+  for _, one in ipairs(moec.profile_charts(profile.handle, self.sample.name, table.unpack(beginnings))) do
+    self:write(one.name, one.tsv)
+    self:put(one.html)
   end
 end
 
 local function put_entry(self, entry, record)
-  local sample, records = self.sample, results.value(entry.records, self.sample, record) or {}
+  local sample, records = self.sample, joins.value(entry.records, self.sample, record) or {}
   if #records == 0 and not records.handle then return end
-  local values = results.values(entry.of, sample, record)
+  local values = joins.values(entry.of, sample, record)
   values.records = records
   local scope = template.scope(values, record, sample)
   if entry[1] then self:heading(template.fill(entry[1], scope)) end
@@ -193,7 +154,7 @@ local function put_entry(self, entry, record)
   if entry.charts then put_profile_charts(self, records, entry.charts) end
 end
 
--- Entries of the page, in their order, each of `records` as results.value has them; without any it is left out. It may
+-- Entries of the page, in their order, each of `records` as joins.value has them; without any it is left out. It may
 -- have a heading, a paragraph, and is
 --
 --   a table    by `columns`, { heading, template of its cells }, then rows that are `given` as text, called `name`
@@ -206,7 +167,7 @@ end
 -- sample, holds entries that are made for all of it.
 function page:add(entries, record)
   for _, entry in ipairs(entries) do
-    for _, one in ipairs(results.each(entry.each, self.sample)) do self:add(entry, one) end
+    for _, one in ipairs(joins.each(entry.each, self.sample)) do self:add(entry, one) end
     if not entry.each then put_entry(self, entry, record or {}) end
   end
 end

@@ -78,7 +78,7 @@ int paper_page(lua_State *lua)
     }
     (void)push_stream(lua, stream, &text, &n);
     if (moec_html_write(luaL_checkstring(lua, 1), lua_tostring(lua, -1), n, &err) != MOEC_OK)
-        return luaL_error(lua, "%s", err.message);
+        return paper_fail(lua, &err);
     return 0;
 }
 
@@ -87,7 +87,7 @@ int paper_write(lua_State *lua)
     struct moec_error err = {0};
     size_t n = 0;
     const char *path = luaL_checkstring(lua, 1), *text = luaL_checklstring(lua, 2, &n);
-    return moec_plot_write_csv(path, text, n, &err) == MOEC_OK ? 0 : luaL_error(lua, "%s", err.message);
+    return moec_plot_write_csv(path, text, n, &err) == MOEC_OK ? 0 : paper_fail(lua, &err);
 }
 
 /* ---- charts ---- */
@@ -248,5 +248,5 @@ int paper_chart(lua_State *lua)
     if (status == MOEC_OK)
         status = paper_push_chart(lua, &chart, &err);
     moec_chart_release(&chart);
-    return status == MOEC_OK ? 2 : luaL_error(lua, "%s", err.message);
+    return status == MOEC_OK ? 2 : paper_fail(lua, &err);
 }

@@ -7,6 +7,9 @@
 
 #include <lua.h>
 
+/* Raises an error's message. */
+int paper_fail(lua_State *lua, const struct moec_error *err);
+
 /* ---- measured_value.c ---- */
 
 /* json(path): the document in tables, where null is nothing, and NaN in lists; nil where there is no file. */

@@ -7,6 +7,13 @@
 #include <lualib.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+int paper_fail(lua_State *lua, const struct moec_error *err)
+{
+    lua_pushstring(lua, err->message);
+    return lua_error(lua);
+}
 
 static void open_library(lua_State *lua)
 {
@@ -27,6 +34,10 @@ static void open_library(lua_State *lua)
 /* Arguments: the paper, the folder, and the sample's name or nothing. */
 static int report(lua_State *lua)
 {
+    lua_pushfstring(lua, "experiments/%s_page.lua", lua_tostring(lua, 1));
+    if (access(lua_tostring(lua, -1), R_OK) != 0)
+        return luaL_error(lua, "there is no '%s' here: papers are edgemoe, decisions and floe",
+                          lua_tostring(lua, -1));
     open_library(lua);
     lua_getglobal(lua, "require");
     lua_pushfstring(lua, "%s_page", lua_tostring(lua, 1));
@@ -39,7 +50,7 @@ static int report(lua_State *lua)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3 && argc != 4) {
+    if (argc < 3 || argc != (strcmp(argv[1], "floe") == 0 ? 4 : 3)) {
         (void)fputs(
             "usage: paper_report edgemoe|decisions FOLDER, or paper_report floe FOLDER NAME, where the "
             "script of experiments/ measured\n",

@@ -140,7 +140,7 @@ int paper_profile(lua_State *lua)
     if (status == MOEC_ERR_NOT_FOUND)
         return 0;
     if (status != MOEC_OK)
-        return luaL_error(lua, "%s", err.message);
+        return paper_fail(lua, &err);
     set_whole(lua, "n_layer", profile->n_moe_layer);
     set_whole(lua, "n_encoder_layer", moec_config_moe_encoder_count(&profile->config));
     set_whole(lua, "n_expert", profile->n_expert);
@@ -225,5 +225,5 @@ int paper_profile_charts(lua_State *lua)
             if (is_wanted(lua, figures.items[f].charts[c].name))
                 status = add_chart(lua, &figures.items[f].charts[c], &err);
     moec_figures_release(&figures);
-    return status == MOEC_OK ? 1 : luaL_error(lua, "%s", err.message);
+    return status == MOEC_OK ? 1 : paper_fail(lua, &err);
 }

@@ -1,7 +1,7 @@
 -- Texts that hold figures: "{point.loss:2%} % at {#sizes} sizes". A field is an expression of Lua over the values at
 -- hand and the functions below; behind the colon stand its decimals, with + for a sign, with % for a share as per cent.
 local VIEW = {}
-local template = { NAN = -(0 / 0), library = { math = math } } -- other machines' 0 / 0 has a sign
+local template = { NAN = 0 / 0, library = { math = math } }
 
 local compiled = {}
 local RAW = {}
@@ -45,8 +45,7 @@ function template.is_there(value) return value == value end
 
 function template.evaluate(expression, scope)
   local outer = current
-  compiled[expression] = compiled[expression] or assert(load("local _ENV = ...; return " .. expression, "="
-    .. expression))
+  compiled[expression] = compiled[expression] or assert(load("local _ENV = ...; return " .. expression))
   current = scope
   local value = compiled[expression](scope)
   current = outer
