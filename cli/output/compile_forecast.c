@@ -87,24 +87,19 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
             cli_size_text(size, stages->fitted_bytes));
 }
 
-/* All ranks have about the same share, and receive the others'. */
-static uint64_t received_bytes(const struct cli_compile_forecast *forecast, uint32_t n_rank)
-{
-    return forecast->stages.shared_bytes / n_rank * (n_rank - 1);
-}
-
 void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32_t n_rank)
 {
-    char received[24], disk[24];
+    char received[24], disk[24], states[24];
     if (n_rank < 2)
         return;
+    const struct moec_compile_rank_forecast rank = moec_compile_foresee_rank(&forecast->stages, n_rank);
     cli_print_wrapped(
         stdout, 4,
         "  each of %" PRIu32
-        " ranks: receives about %s from the others, and keeps %s of fitted weights in memory or "
-        "a temporary file; only the first one has the journal\n",
-        n_rank, cli_size_text(received, received_bytes(forecast, n_rank)),
-        cli_size_text(disk, forecast->stages.fitted_bytes));
+        " ranks: receives about %s from the others, and keeps %s of fitted weights and up to %s of "
+        "hidden states in memory or temporary files; only the first one has the journal\n",
+        n_rank, cli_size_text(received, rank.received_bytes),
+        cli_size_text(disk, forecast->stages.fitted_bytes), cli_size_text(states, rank.state_bytes));
 }
 
 static void put_stage(struct moec_json_out *phases, const char *name, double windows, double core_seconds)
@@ -117,10 +112,13 @@ static void put_stage(struct moec_json_out *phases, const char *name, double win
 
 static struct moec_json_out *json_ranks(const struct cli_compile_forecast *forecast, uint32_t n_rank)
 {
+    const struct moec_compile_rank_forecast rank = moec_compile_foresee_rank(&forecast->stages, n_rank);
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_u64(node, "count", n_rank);
-    moec_json_out_u64(node, "received_bytes", received_bytes(forecast, n_rank));
+    moec_json_out_u64(node, "received_bytes", rank.received_bytes);
     moec_json_out_u64(node, "fitted_bytes", forecast->stages.fitted_bytes);
+    moec_json_out_u64(node, "state_bytes", rank.state_bytes);
+    moec_json_out_u64(node, "disk_bytes", forecast->stages.fitted_bytes + rank.state_bytes);
     return node;
 }
 

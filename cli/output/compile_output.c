@@ -189,7 +189,7 @@ static void print_result(const struct cli_compile_result *result)
     print_limits(result);
     cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", result->options->policy,
               report->n_evaluations, result->seconds);
-    cli_print(stdout, "peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
+    cli_print_peak(result->phases);
     if (result->page != NULL)
         cli_print(stdout, "report: %s\n", result->page);
     if (!certificate->present) {
@@ -343,7 +343,7 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
             root, "forecast",
             cli_json_compile_forecast(result->forecast, moec_ranks_count(result->options->ranks)));
     moec_json_out_double(root, "seconds", result->seconds);
-    moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+    cli_json_peak(root, result->phases);
     cli_json_phases(root, result->phases);
     moec_json_out_double(root, "max_loss", result->options->max_loss);
     moec_json_out_bool(root, "smallest_codes_used_up", report->uses_smallest);

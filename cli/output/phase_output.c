@@ -2,6 +2,7 @@
  * their phases as structs, before that. Of more ranks than MAX_SHOWN_RANKS only sums are shown. */
 #include "cli/output/phase_output.h"
 
+#include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "formats/base/memory.h"
 #include "profiler/common/product_peak.h"
@@ -74,16 +75,37 @@ static void print_table(const struct cli_phases *phases)
 
 #define MAX_SHOWN_RANKS 8u /* by phase; of more, sums */
 
+static enum moec_status share_peaks(struct cli_phases *phases, struct moec_ranks *ranks,
+                                    struct moec_error *err)
+{
+    uint64_t *peaks = NULL;
+    const uint32_t count = moec_ranks_count(ranks);
+    MOEC_TRY(moec_alloc((void **)&peaks, count, sizeof *peaks, "peaks of ranks", err));
+    peaks[moec_ranks_own(ranks)] = cli_peak_memory_bytes();
+    const enum moec_status status = moec_ranks_gather(ranks, peaks, count, sizeof *peaks, err);
+    for (uint32_t r = 0; r < count && status == MOEC_OK; r++) {
+        phases->largest_peak_bytes =
+            peaks[r] > phases->largest_peak_bytes ? peaks[r] : phases->largest_peak_bytes;
+        phases->sum_peak_bytes += peaks[r];
+    }
+    phases->n_rank = count;
+    free(peaks);
+    return status;
+}
+
 enum moec_status cli_phases_share(struct cli_phases *phases, struct moec_ranks *ranks, struct moec_error *err)
 {
     const uint32_t count = moec_ranks_count(ranks), own = moec_ranks_own(ranks);
-    if (ranks == NULL || phases->recorded.n == 0)
+    if (ranks == NULL)
+        return MOEC_OK;
+    MOEC_TRY(share_peaks(phases, ranks, err));
+    if (phases->recorded.n == 0)
         return MOEC_OK;
     moec_phases_end(&phases->recorded);
     MOEC_TRY(moec_alloc((void **)&phases->ranks, count, sizeof *phases->ranks, "phases of ranks", err));
-    phases->n_rank = count;
     struct cli_rank_phases *rank = &phases->ranks[own];
     (void)snprintf(rank->host, sizeof rank->host, "%s", moec_ranks_host(ranks));
+    rank->peak_bytes = cli_peak_memory_bytes();
     rank->n = phases->recorded.n;
     memcpy(rank->items, phases->recorded.items, rank->n * sizeof *rank->items);
     return moec_ranks_gather(ranks, phases->ranks, count, sizeof *phases->ranks, err);
@@ -102,25 +124,31 @@ static struct moec_phase sum_of(const struct cli_rank_phases *rank)
     return moec_phases_sum(&all);
 }
 
-static void print_rank_row(uint32_t rank, const struct moec_phase *phase)
+static void print_rank_row(uint32_t rank, const struct moec_phase *phase, const char *peak)
 {
-    cli_print(stderr, "%4" PRIu32 "  %-18.18s %7.2f %9.1f %11.1f %12.2f\n", rank, phase->name,
+    cli_print(stderr, "%4" PRIu32 "  %-18.18s %7.2f %9.1f %11.1f %12.2f%s\n", rank, phase->name,
               phase->processor_seconds, 1e-6 * phase->read_bytes, 1e-6 * phase->received_bytes,
-              phase->receive_seconds);
+              phase->receive_seconds, peak);
 }
 
 static void print_ranks(const struct cli_phases *phases)
 {
     if (phases->ranks == NULL)
         return;
-    cli_print(stderr, "%4s  %-18s %7s %9s %11s %12s\n", "rank", "phase", "of cpu", "MB read", "MB received",
-              "s exchanging");
+    char peak[32];
+    cli_print(stderr, "%4s  %-18s %7s %9s %11s %12s %9s\n", "rank", "phase", "of cpu", "MB read",
+              "MB received", "s exchanging", "MiB peak");
     for (uint32_t r = 0; r < phases->n_rank; r++) {
         const struct moec_phase sum = sum_of(&phases->ranks[r]);
         for (uint32_t i = 0; i < phases->ranks[r].n && phases->n_rank <= MAX_SHOWN_RANKS; i++)
-            print_rank_row(r, &phases->ranks[r].items[i]);
-        print_rank_row(r, &sum);
+            print_rank_row(r, &phases->ranks[r].items[i], "");
+        (void)snprintf(peak, sizeof peak, " %9.1f", (double)phases->ranks[r].peak_bytes / 1048576);
+        print_rank_row(r, &sum, peak);
     }
+    char largest[24], all[24];
+    cli_print(stderr, "peak memory: %s of the largest rank, %s of all\n",
+              cli_memory_text(largest, phases->largest_peak_bytes),
+              cli_memory_text(all, phases->sum_peak_bytes));
 }
 
 void cli_phases_finish(struct cli_phases *phases, struct cli_progress *progress,
@@ -173,12 +201,32 @@ static struct moec_json_out *json_ranks(const struct cli_phases *phases)
         struct moec_json_out *node = moec_json_out_object(), *items = moec_json_out_array();
         moec_json_out_u64(node, "rank", r);
         moec_json_out_string(node, "host", phases->ranks[r].host);
+        moec_json_out_u64(node, "peak_bytes", phases->ranks[r].peak_bytes);
         for (uint32_t i = 0; i < phases->ranks[r].n; i++)
             put_phase(items, phases, &phases->ranks[r].items[i]);
         moec_json_out_node(node, "phases", items);
         moec_json_out_node(list, NULL, node);
     }
     return list;
+}
+
+void cli_print_peak(const struct cli_phases *phases)
+{
+    char largest[24], all[24];
+    if (phases->sum_peak_bytes == 0)
+        cli_print(stdout, "peak memory: %s\n", cli_memory_text(all, cli_peak_memory_bytes()));
+    else
+        cli_print(stdout, "peak memory: %s of the largest of %" PRIu32 " ranks, %s of all\n",
+                  cli_memory_text(largest, phases->largest_peak_bytes), phases->n_rank,
+                  cli_memory_text(all, phases->sum_peak_bytes));
+}
+
+void cli_json_peak(struct moec_json_out *root, const struct cli_phases *phases)
+{
+    const bool is_alone = phases->sum_peak_bytes == 0;
+    moec_json_out_u64(root, "peak_bytes", is_alone ? cli_peak_memory_bytes() : phases->largest_peak_bytes);
+    if (!is_alone)
+        moec_json_out_u64(root, "ranks_peak_bytes", phases->sum_peak_bytes);
 }
 
 void cli_json_phases(struct moec_json_out *root, const struct cli_phases *phases)

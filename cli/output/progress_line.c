@@ -158,17 +158,42 @@ static void end_phases(struct cli_progress *progress, int64_t now)
     progress->named_ns = now;
 }
 
-void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total)
+/* Shows the phase with as much done as ranks have in the mean, if it is time. */
+static void show_now(struct cli_progress *progress, int64_t now)
 {
     char text[LINE_BYTES];
+    const double own = progress->phase_done;
+    if (!is_due(progress, now))
+        return;
+    if (progress->ranks != NULL) {
+        const double mean = moec_ranks_mean_done(progress->ranks) - progress->work_before;
+        progress->phase_done = larger(mean, 0);
+    }
+    cli_progress_text(progress, progress->shown_done + progress->phase_done - own, progress->shown_total,
+                      (double)(now - progress->work_ns) / (double)SECOND_NS,
+                      (double)(now - progress->phase_ns) / (double)SECOND_NS,
+                      progress->is_terminal ? terminal_columns() : 0, text, sizeof text);
+    progress->phase_done = own;
+    put(progress, text, now);
+}
+
+static void show_again(void *context)
+{
+    show_now(context, (int64_t)moec_now_ns());
+}
+
+void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total)
+{
     if (progress->phases != NULL)
         moec_phases_begin(progress->phases, phase);
     if (progress->is_quiet)
         return;
     const int64_t now = start_clock(progress);
     const bool is_named = strncmp(progress->phase, phase, sizeof progress->phase - 1) != 0;
-    if (progress->work_ns == 0)
+    if (progress->work_ns == 0) {
         progress->work_ns = now;
+        moec_ranks_on_wait(progress->ranks, show_again, progress);
+    }
     if (is_named)
         end_phases(progress, now);
     if (is_named || done < progress->phase_first + progress->phase_done) {
@@ -178,12 +203,10 @@ void cli_progress_show(struct cli_progress *progress, const char *phase, double 
         progress->phase_ns = now;
     }
     progress->phase_done = done - progress->phase_first;
-    if (!is_due(progress, now))
-        return;
-    cli_progress_text(progress, done, total, (double)(now - progress->work_ns) / (double)SECOND_NS,
-                      (double)(now - progress->phase_ns) / (double)SECOND_NS,
-                      progress->is_terminal ? terminal_columns() : 0, text, sizeof text);
-    put(progress, text, now);
+    progress->shown_done = done;
+    progress->shown_total = total;
+    moec_ranks_tell(progress->ranks, progress->work_before + progress->phase_done);
+    show_now(progress, now);
 }
 
 void cli_progress_prepare(struct cli_progress *progress, const char *phase, uint64_t done_bytes,
@@ -213,6 +236,7 @@ static void clear_line(struct cli_progress *progress)
 
 void cli_progress_end(struct cli_progress *progress)
 {
+    moec_ranks_on_wait(progress->ranks, NULL, NULL);
     clear_line(progress);
     if (progress->work_ns != 0)
         end_phases(progress, (int64_t)moec_now_ns());

@@ -8,12 +8,14 @@
  *
  * Work is counted in units that all phases of a job share, such as passes over the data. A job of many phases
  * says what is still to come (cli_progress_expect); a job that never says has a single phase or phases with a
- * common count. Thread rule: main thread. */
+ * common count. Of ranks that share a job, all count alike, and the mean of what they have done is shown. Thread rule:
+ * main thread. */
 #ifndef MOEC_CLI_PROGRESS_LINE_H
 #define MOEC_CLI_PROGRESS_LINE_H
 
 #include "profiler/common/phases.h"
 #include "profiler/common/progress.h"
+#include "profiler/ranks/ranks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,7 +40,10 @@ struct cli_progress {
     int64_t start_ns, work_ns, phase_ns, shown_ns; /* work_ns: when the first phase began */
     int64_t named_ns;                              /* when phases of this name began */
     struct moec_phases *phases; /* what phases take is recorded there; borrowed, NULL = nowhere */
-    bool is_line_open;          /* the terminal shows a line that can be rewritten */
+    struct moec_ranks
+        *ranks; /* what is shown is the mean of theirs; borrowed, NULL = this process is alone */
+    double shown_done, shown_total; /* of the phase, to be shown again while others are waited for */
+    bool is_line_open;              /* the terminal shows a line that can be rewritten */
 };
 
 /* `job` and `unit` are borrowed. */
@@ -56,7 +61,7 @@ void cli_progress_prepare(struct cli_progress *progress, const char *phase, uint
 /* Prints a line above the progress line; `note` prints nothing when quiet, `tell` always prints. */
 void cli_progress_note(struct cli_progress *progress, const char *line);
 void cli_progress_tell(struct cli_progress *progress, const char *line);
-/* Clears the progress line. */
+/* Clears the progress line. Nothing is shown any more while ranks wait. */
 void cli_progress_end(struct cli_progress *progress);
 /* What long work reports to: shows phases and what is expected, and notes where verbose or has_notes. After a
  * signal (cli/output/interrupt.h) it asks the work to stop. Borrows `progress`. */

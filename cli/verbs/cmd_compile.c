@@ -683,6 +683,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     MOEC_TRY(read_compile_options(job, err));
     MOEC_TRY(cli_check_policy("policies", job->compile.policy, moec_policy_check, err));
     cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
+    job->progress.ranks = job->args->ranks;
     job->progress.is_verbose = job->measure.is_verbose;
     if (job->measure.is_verbose)
         cli_phases_start(&job->phases, &job->progress);
@@ -761,6 +762,7 @@ static int run_compile(const struct cli_args *args)
         status = print_result(&job, &err);
     if (status == MOEC_OK && job.report.warning[0] != '\0')
         cli_print(stderr, "moec compile: WARNING: %s\n", job.report.warning);
+    cli_progress_end(&job.progress);
     const int result = status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
     leave_journals(&job, status);
     moec_claim_release(&job.claim);

@@ -449,6 +449,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(check_completions(job, err));
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
+    job->progress.ranks = job->args->ranks;
     job->progress.is_verbose = job->measure.is_verbose;
     if (job->measure.is_verbose)
         cli_phases_start(&job->phases, &job->progress);

@@ -279,14 +279,13 @@ static void print_end(const struct profile_job *job, bool is_verbose)
     const struct moec_profile *profile = &job->profile;
     const struct moec_study *studies = moec_studies_find(&profile->studies, "cost/studies");
     const double extra = studies != NULL ? studies->values[0] : 0, passes = profile->cost_passes - extra;
-    char peak[24];
     cli_print(stdout, "\ncost: %.1f passes", passes);
     if (profile->naive_passes > 0)
         cli_print(stdout, " instead of %.0f (%.2f)", profile->naive_passes, passes / profile->naive_passes);
     if (studies != NULL)
         cli_print(stdout, ", and %.1f for studies", extra);
     cli_print(stdout, ", %.1f s\n", job->seconds);
-    cli_print(stdout, "peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
+    cli_print_peak(&job->phases);
     if (cli_has(job->args, "output"))
         cli_print(stdout, "wrote '%s'\nnext: moec profile --show %s%s\n", cli_text(job->args, "output"),
                   cli_text(job->args, "output"), is_verbose ? "" : " --verbose");
@@ -424,7 +423,7 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     moec_json_out_double(root, "naive_passes", profile->naive_passes);
     if (!cli_has(job->args, "show")) {
         moec_json_out_double(root, "seconds", job->seconds);
-        moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+        cli_json_peak(root, &job->phases);
         cli_json_phases(root, &job->phases);
     }
     const enum moec_status status = cli_json_verdict(root, profile, err);
@@ -640,6 +639,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
     MOEC_TRY(find_journal(job, err));
     cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
+    job->progress.ranks = args->ranks;
     job->progress.is_verbose = job->measure.is_verbose;
     if (job->measure.is_verbose)
         cli_phases_start(&job->phases, &job->progress);

@@ -115,6 +115,7 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
     struct moec_work_request request = {.checkpoint = run->checkpoint,
                                         .work_bytes = options->work_bytes > 0 ? options->work_bytes
                                                                               : DEFAULT_WORK_BYTES,
+                                        .exchange_bytes = moec_ranks_buffer_bytes(options->ranks),
                                         .n_threads = options->n_threads,
                                         .dense_bits = 16,
                                         .n_models = 1,
@@ -145,7 +146,8 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
             request.result_bytes += plan_variants(run, request.work_bytes);
         }
         request.n_passes = request.n_models;
-        request.n_states = 2;
+        request.n_states =
+            options->ranks != NULL ? 3 : 2; /* in a fit that ranks share, beside the scorer's */
         request.n_reference = 1;
     }
     status = moec_work_plan_make(&request, &run->memory, err);

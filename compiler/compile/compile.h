@@ -223,9 +223,17 @@ struct moec_compile_forecast {
     double windows, others, weights;   /* of all */
     double window_multiply_adds;
     uint64_t fitted_bytes; /* encoded weights: in memory or a temporary file, and once more in the journal */
-    uint64_t
-        shared_bytes; /* what ranks tell each other in all: these weights, states between layers, routing */
+    /* With ranks: what is told to all in all (these weights, what enters experts, moments of layers, routing), and to
+     * one other (inputs of dense matrices); hidden states of the windows of a fit, and inputs of the layer with most. */
+    uint64_t shared_bytes, passed_bytes;
+    uint64_t state_bytes, input_bytes;
 };
+/* What each of n ranks receives, and keeps in memory or temporary files beside the fitted weights. */
+struct moec_compile_rank_forecast {
+    uint64_t received_bytes, state_bytes;
+};
+struct moec_compile_rank_forecast moec_compile_foresee_rank(const struct moec_compile_forecast *forecast,
+                                                            uint32_t n_rank);
 
 struct moec_compile_request {
     const struct moec_config *config;

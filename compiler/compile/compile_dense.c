@@ -142,16 +142,16 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
                                              .n_threads = run->options->n_threads,
                                              .work = &run->memory.work,
                                              .progress = &run->stopper,
-                                             .units = run->units,
-                                             .ranks = run->options->ranks};
+                                             .units = run->units};
     for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++)
         if (run->dense_bits[i] < 16)
             numbers[request.n_number++] = (uint8_t)run->dense_bits[i];
     if (request.n_number == 0)
         return MOEC_OK;
     MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
-    enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
+    enum moec_status status = moec_compile_part_make_fit(run, &part, err);
     request.scorer = part.scorer;
+    request.block = moec_compile_part_block(&part);
     if (status == MOEC_OK)
         status = moec_dense_fit_create(&request, &run->fit, err);
     if (status == MOEC_OK)

@@ -37,6 +37,8 @@
  * is opened. */
 struct moec_compile_part {
     struct moec_windows windows;
+    struct moec_rank_block
+        block; /* of a fit that ranks share: the windows that the scorer has; else all zero */
     struct moec_scorer *scorer;
     double *reference_nll;        /* (W), owned: */
     bool has_reference;           /* filled */
@@ -214,6 +216,12 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run
                                                          const struct moec_model *model,
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
+/* The same of the windows of the search part that the original is fitted on. Ranks share them in blocks. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_part_make_fit(struct moec_compile_run *run,
+                                                             struct moec_compile_part *part,
+                                                             struct moec_error *err);
+/* The block of such a part, NULL without ranks. */
+const struct moec_rank_block *moec_compile_part_block(const struct moec_compile_part *part);
 /* Windows or rows of a part with what the original scores on them, to be measured with the dense weights that
  * are currently bound, or those of a plan. The original is evaluated on windows when the first plan is, of
  * which no measurement was kept, and on those that the profile did not measure only here. */

@@ -13,6 +13,7 @@
 void moec_compile_part_release(struct moec_compile_part *part)
 {
     moec_scorer_free(part->scorer);
+    moec_rank_block_release(&part->block);
     moec_windows_release(&part->windows);
     free(part->reference_nll);
     free(part->measured.nll);
@@ -81,8 +82,10 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
         .arithmetic = arithmetic,
         .record_bytes = {part->record_bytes[0], part->record_bytes[1]},
         .ranks = ranks,
+        .shown = part->block.ranks != NULL ? &part->windows : NULL,
     };
-    MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants), &part->windows, &options,
+    MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants),
+                                part->block.ranks != NULL ? &part->block.own : &part->windows, &options,
                                 &part->scorer, err));
     return moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err);
 }
@@ -93,6 +96,20 @@ enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_
 {
     MOEC_TRY(make_room(run, which, which == MOEC_PART_SEARCH ? run->scope.n_fit : UINT32_MAX, part, err));
     return make_scorer(run, model, MOEC_ARITHMETIC_CANONICAL, NULL, part, err);
+}
+
+enum moec_status moec_compile_part_make_fit(struct moec_compile_run *run, struct moec_compile_part *part,
+                                            struct moec_error *err)
+{
+    MOEC_TRY(make_room(run, MOEC_PART_SEARCH, run->scope.n_fit, part, err));
+    if (run->options->ranks != NULL)
+        MOEC_TRY(moec_rank_block_make(run->options->ranks, &part->windows, &part->block, err));
+    return make_scorer(run, run->original, MOEC_ARITHMETIC_CANONICAL, NULL, part, err);
+}
+
+const struct moec_rank_block *moec_compile_part_block(const struct moec_compile_part *part)
+{
+    return part->block.ranks != NULL ? &part->block : NULL;
 }
 
 static enum moec_status score_rows(struct moec_compile_run *run, const struct moec_compile_part *part,

@@ -7,6 +7,7 @@
  * tests/tools/fit_speed.c measured for hidden sizes from 256 to 2048 (2026-11). How often a policy measures is
  * not known before it has: a typical number stands for it. */
 #include "compiler/compile/compile_internal.h"
+#include "compiler/fit/dense_inputs.h"
 #include "compiler/fit/gptq.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/routing/up_study.h"
@@ -258,15 +259,37 @@ static double cost_from(const struct basis *basis, enum moec_compile_stage first
 #define EXPERT_BITS(n) ((n) > 3 ? 9.1 : (n) > 2 ? 6.1 : 2.1)
 #define DENSE_BITS     21.0
 
-/* Beside encoded weights: hidden states that leave the layers of a fit, and values of the study of up projections.
- */
-static double told_bytes(const struct basis *basis, bool offers_variants)
+/* What ranks tell each other beside encoded weights, and keep meanwhile. */
+static void foresee_exchange(const struct basis *basis, struct moec_compile_forecast *forecast)
 {
     const struct moec_config *config = basis->config;
-    const double n_token = fmin(basis->search, basis->scope.n_fit) * basis->seq_len_tokens;
-    const double states = n_token * config->n_embd * sizeof(float) * config->n_layer;
-    return (offers_variants ? states : 0) +
-           (double)moec_config_moe_count(config) * (double)moec_up_study_bytes(config, 1);
+    const struct moec_compile_options *options = basis->options;
+    const double n_token = fmin(basis->search, basis->scope.n_fit) * basis->seq_len_tokens,
+                 n_moe = moec_config_moe_count(config), n_embd = config->n_embd;
+    const double states = n_token * (double)moec_forward_stride(config) * sizeof(float);
+    const struct moec_dense_input_floats inputs = moec_dense_inputs_floats(config);
+    const double moments = n_embd <= MOEC_GPTQ_MAX_INPUTS ? n_embd * n_embd / 2 * sizeof(double) : 0;
+    forecast->shared_bytes = forecast->fitted_bytes +
+                             (uint64_t)(n_moe * (double)moec_up_study_bytes(config, 1)) +
+                             (options->offers_variants ? (uint64_t)(n_moe * (states + moments)) : 0);
+    if (options->offers_variants || options->dense_gptq)
+        forecast->state_bytes = (uint64_t)states;
+    if (!options->plans_dense && !options->dense_gptq)
+        return;
+    forecast->passed_bytes = (uint64_t)(n_token * (double)inputs.all * sizeof(float));
+    forecast->input_bytes = (uint64_t)(n_token * (double)inputs.most * sizeof(float));
+}
+
+struct moec_compile_rank_forecast moec_compile_foresee_rank(const struct moec_compile_forecast *forecast,
+                                                            uint32_t n_rank)
+{
+    const double n = n_rank, others = (n - 1) / n;
+    /* States of the own windows twice, and of all as they enter experts; inputs likewise, of the own matrices. */
+    return (struct moec_compile_rank_forecast){
+        .received_bytes =
+            (uint64_t)(others * ((double)forecast->shared_bytes + (double)forecast->passed_bytes / n)),
+        .state_bytes =
+            (uint64_t)((double)forecast->state_bytes * (1 + 2 / n) + (double)forecast->input_bytes * 2 / n)};
 }
 
 struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_request *request)
@@ -305,8 +328,7 @@ struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_req
                        EXPERT_BITS(basis.scope.n_expert_codec) / 8);
     if (request->options->plans_dense)
         forecast.fitted_bytes += (uint64_t)(sum_dense(&basis, count_weights) * DENSE_BITS / 8);
-    forecast.shared_bytes =
-        forecast.fitted_bytes + (uint64_t)told_bytes(&basis, request->options->offers_variants);
+    foresee_exchange(&basis, &forecast);
     return forecast;
 }
 

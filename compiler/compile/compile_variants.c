@@ -116,7 +116,7 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
         .n_threads = run->options->n_threads,
         .progress = &progress,
         .units = run->units,
-        .ranks = run->options->ranks,
+        .block = moec_compile_part_block(part),
         .also = also,
         .measure = &part->measured};
     for (uint32_t i = 0; i < N_FURTHER; i++)
@@ -178,8 +178,9 @@ static enum moec_status list_matrices(struct moec_compile_run *run, struct moec_
 }
 
 /* Before the windows go through the model. */
-static enum moec_status begin_dense(struct moec_compile_run *run, const struct moec_progress *progress,
-                                    struct moec_dense_fit **fit, bool *is_done, struct moec_error *err)
+static enum moec_status begin_dense(struct moec_compile_run *run, const struct moec_compile_part *part,
+                                    const struct moec_progress *progress, struct moec_dense_fit **fit,
+                                    bool *is_done, struct moec_error *err)
 {
     uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS];
     struct moec_codec codecs[MOEC_CODEC_TABLE];
@@ -190,7 +191,7 @@ static enum moec_status begin_dense(struct moec_compile_run *run, const struct m
                                              .work = &run->memory.work,
                                              .progress = progress,
                                              .units = run->units,
-                                             .ranks = run->options->ranks};
+                                             .block = moec_compile_part_block(part)};
     for (uint32_t i = 0; i < N_FURTHER; i++)
         if (further[i].is_for_dense && further[i].quantizer == MOEC_QUANTIZER_GPTQ)
             numbers[request.n_number++] = (uint8_t)(FIRST + i);
@@ -225,9 +226,9 @@ static enum moec_status fit(struct moec_compile_run *run, const uint8_t *wanted,
     struct moec_scorer_watch watch = {0};
     enum moec_status status = MOEC_OK;
     bool is_done = true;
-    MOEC_TRY_OUT(moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err));
+    MOEC_TRY_OUT(moec_compile_part_make_fit(run, &part, err));
     if (run->options->plans_dense)
-        MOEC_TRY_OUT(begin_dense(run, &progress, &dense, &is_done, err));
+        MOEC_TRY_OUT(begin_dense(run, &part, &progress, &dense, &is_done, err));
     if (!is_done)
         watch = moec_dense_fit_watch(dense);
     MOEC_TRY_OUT(moec_compile_fit_experts(run, &part, wanted, is_done ? NULL : &watch, err));

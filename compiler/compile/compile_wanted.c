@@ -242,7 +242,7 @@ static enum moec_status fit_more(struct moec_compile_run *run, const uint8_t *wa
 {
     struct moec_compile_part part = {0};
     moec_compile_begin(run, MOEC_STAGE_FIT_EXPERTS);
-    enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
+    enum moec_status status = moec_compile_part_make_fit(run, &part, err);
     if (status == MOEC_OK)
         status = moec_compile_fit_experts(run, &part, wanted, NULL, err);
     moec_compile_part_release(&part);

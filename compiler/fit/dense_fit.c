@@ -4,6 +4,7 @@
  * was shared, so every rank's journal has the same. */
 #include "compiler/fit/dense_fit.h"
 
+#include "compiler/fit/dense_inputs.h"
 #include "compiler/fit/fit_store.h"
 #include "compiler/fit/gptq.h"
 #include "formats/base/bytes.h"
@@ -33,8 +34,9 @@ struct known {
 
 /* Tensors with the same inputs, while those are being collected. */
 struct group {
-    struct moec_gptq *gptq; /* owned; NULL with another rank's group */
+    struct moec_gptq *gptq; /* owned; NULL with another rank's group, and with ranks before the layer's end */
     uint32_t owner;         /* rank */
+    struct moec_dense_inputs inputs; /* with ranks, owned */
     uint32_t layer;
     uint32_t roles[MAX_SHARING];
     uint32_t n_role;
@@ -61,8 +63,10 @@ struct moec_dense_fit {
     size_t room_floats;
     struct moec_error problem;            /* of the hook, which cannot answer with one */
     const struct moec_progress *progress; /* while it is made */
-    struct moec_units *units;             /* while it is made */
-    struct moec_ranks *ranks;             /* likewise */
+    struct moec_work_memory *work;
+    struct moec_units *units;            /* while it is made */
+    const struct moec_rank_block *block; /* likewise */
+    struct moec_ranks *ranks;            /* likewise: the block's */
 };
 
 /* ---- encoded weights ---- */
@@ -401,7 +405,10 @@ static enum moec_status add_group(struct moec_dense_fit *fit, const struct moec_
     for (uint32_t i = 0; i < n_entries && group.n_role < MAX_SHARING; i++)
         if (moec_role_is_quantisable((enum moec_role)entries[i]->role))
             group.roles[group.n_role++] = entries[i]->role;
-    if (group.owner == moec_ranks_own(fit->ranks))
+    if (fit->block != NULL)
+        MOEC_TRY(
+            moec_dense_inputs_create(fit->block, fit->work, input_count(entries[0]), &group.inputs, err));
+    else
         MOEC_TRY(moec_gptq_create(input_count(entries[0]), MOEC_GPTQ_EXACT, &group.gptq, err));
     fit->groups[fit->n_group++] = group;
     return MOEC_OK;
@@ -416,9 +423,14 @@ static void take(void *context, const struct moec_dense_entry *const *entries, u
         return;
     if (find_group(fit, entries[0]) == NULL && add_group(fit, entries, n_entries, &fit->problem) != MOEC_OK)
         return;
-    const struct group *group = find_group(fit, entries[0]);
-    if (group->gptq != NULL)
+    struct group *group = find_group(fit, entries[0]);
+    if (fit->block == NULL) {
         moec_gptq_add(group->gptq, &fit->pool, x, stride, NULL, n_tok);
+        return;
+    }
+    const enum moec_status kept =
+        moec_dense_inputs_keep(&group->inputs, fit->block, x, stride, n_tok, &fit->problem);
+    (void)kept; /* the layer's end fails with it */
 }
 
 static float *make_room(void *context, uint32_t n_tok, size_t stride)
@@ -475,7 +487,25 @@ static enum moec_status walk_group(struct moec_dense_fit *fit, struct group *gro
 static void free_group(struct group *group)
 {
     moec_gptq_free(group->gptq);
+    moec_dense_inputs_release(&group->inputs);
     free(group->known);
+}
+
+/* Together: the inputs of the layer's groups go to their owners, who sum them up. */
+static enum moec_status share_inputs(struct moec_dense_fit *fit, uint32_t layer, struct moec_error *err)
+{
+    for (size_t g = 0; g < fit->n_group; g++)
+        if (fit->groups[g].layer == layer)
+            MOEC_TRY(moec_dense_inputs_collect(&fit->groups[g].inputs, fit->block, fit->work,
+                                               fit->groups[g].owner, err));
+    for (size_t g = 0; g < fit->n_group; g++) {
+        struct group *group = &fit->groups[g];
+        if (group->layer != layer || group->owner != moec_ranks_own(fit->ranks))
+            continue;
+        MOEC_TRY(moec_gptq_create(group->inputs.n_input, MOEC_GPTQ_EXACT, &group->gptq, err));
+        moec_dense_inputs_sum(&group->inputs, &fit->pool, group->gptq);
+    }
+    return MOEC_OK;
 }
 
 /* Together: encodes what belongs to the layer and forgets its inputs. */
@@ -484,6 +514,8 @@ static enum moec_status finish_layer(void *context, uint32_t layer, struct moec_
     struct moec_dense_fit *fit = context;
     if (fit->problem.status != MOEC_OK)
         return moec_fail(err, fit->problem.status, "%s", fit->problem.message);
+    if (fit->block != NULL)
+        MOEC_TRY(share_inputs(fit, layer, err));
     for (enum turn turn = FIND; turn <= SHARE; turn++)
         for (size_t g = 0; g < fit->n_group; g++)
             if (fit->groups[g].layer == layer && (turn != ENCODE || fit->groups[g].gptq != NULL))
@@ -542,8 +574,10 @@ static enum moec_status begin(const struct moec_dense_fit_request *request, stru
             return status;
         }
     }
+    fit->work = request->work;
     fit->units = request->units;
-    fit->ranks = request->ranks;
+    fit->block = request->block;
+    fit->ranks = fit->block != NULL ? fit->block->ranks : NULL;
     return find_all(fit, is_done, err);
 }
 
@@ -561,6 +595,7 @@ enum moec_status moec_dense_fit_begin(const struct moec_dense_fit_request *reque
         fit->progress = NULL;
         fit->units = NULL;
         fit->ranks = NULL;
+        fit->block = NULL;
     }
     *out = fit;
     return MOEC_OK;
@@ -580,6 +615,7 @@ enum moec_status moec_dense_fit_end(struct moec_dense_fit *fit, struct moec_erro
     fit->progress = NULL;
     fit->units = NULL;
     fit->ranks = NULL;
+    fit->block = NULL;
     return MOEC_OK;
 }
 

@@ -9,8 +9,8 @@
  * those wider than MOEC_GPTQ_MAX_INPUTS stay with quantizers that see only weights: HQQ where the codec's is
  * GPTQ, else the linear one. The roles are those of the table of dense weights, whatever the family.
  *
- * Ranks share the tensors of a layer, those with the same inputs together: each sums up and encodes its own, then
- * all have all.
+ * Ranks share the windows, and the tensors of a layer, those with the same inputs together: each gets the inputs of its
+ * own from all ranks, sums them up and encodes; then all have all.
  *
  * Encoded weights are kept in memory or, where the work memory ends, in an unlinked file. Thread rule: one
  * thread; it parallelises inside. */
@@ -19,6 +19,7 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/common/unit.h"
+#include "profiler/evaluate/rank_block.h"
 #include "profiler/evaluate/score.h"
 
 #define MOEC_DENSE_FIT_MAX_CODECS 8u
@@ -29,15 +30,18 @@ struct moec_dense_fit_request {
     const struct moec_checkpoint *checkpoint; /* borrowed until free */
     /* Of the original's dense weights, whose experts answer with the original's. */
     struct moec_scorer *scorer;         /* of moec_dense_fit_create alone, */
-    const struct moec_measure *measure; /* (W) each, filled by the evaluation; likewise */
+    const struct moec_measure *measure; /* (W of the scorer) each, filled by the evaluation; likewise */
     const struct moec_codec *codecs;    /* [MOEC_CODEC_TABLE] by number, those that plans may have */
     const uint8_t *numbers;             /* (n_number): of integer codecs, in which matrices are encoded */
     uint32_t n_number;                  /* 1..MOEC_DENSE_FIT_MAX_CODECS */
     int n_threads;
-    struct moec_work_memory *work; /* of encoded weights; borrowed until free, NULL: all in memory */
+    /* Of encoded weights, and with ranks of a layer's inputs; borrowed until free, NULL: all in memory. */
+    struct moec_work_memory *work;
     const struct moec_progress *progress;
     struct moec_units *units; /* rows of a matrix at one codec are one; NULL: none is kept */
-    struct moec_ranks *ranks; /* that see the same inputs and call together; borrowed, NULL = none do */
+    /* Ranks that each take their own windows through the model, which the scorer then has, and call together; borrowed,
+     * NULL = this process sees all inputs. */
+    const struct moec_rank_block *block;
 };
 
 /* Errors: those of the evaluation and of moec_gptq_factor, MOEC_ERR_IO, MOEC_ERR_MEMORY. */

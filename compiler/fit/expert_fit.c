@@ -111,7 +111,7 @@ static float *room_dense(void *context, uint32_t n_tok, size_t stride)
     return fit->also->inputs.room(fit->also->inputs.context, n_tok, stride);
 }
 
-/* A layer is run once for each batch of experts; its dense products are looked at once. */
+/* Without ranks a layer is run once for each batch of experts; its dense products are looked at once. */
 static struct moec_inputs_hook hook_of(struct moec_expert_fit *fit, bool with_experts)
 {
     struct moec_inputs_hook hook = {.take_expert = with_experts ? take_expert : NULL, .context = fit};
@@ -123,45 +123,68 @@ static struct moec_inputs_hook hook_of(struct moec_expert_fit *fit, bool with_ex
     return hook;
 }
 
-/* Takes the windows through the layer, from `hidden` to `ahead`, and sums up the batch's moments. */
-static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
-                                    struct moec_error *err)
+/* Room for the moments of the batch's experts that this rank is to encode. */
+static enum moec_status make_moments(struct moec_expert_fit *fit, uint32_t layer, struct moec_error *err)
 {
-    struct moec_inputs_hook hook = hook_of(fit, true);
-    const struct moec_progress progress = {.report = report_evaluation, .context = fit};
-    hook.only_shows = fit->shares_windows; /* what leaves the layer is computed by cross_layer */
+    memset(fit->shown, 0, fit->config->n_expert * sizeof *fit->shown);
     for (uint32_t b = 0; b < fit->n_batch; b++) {
         const size_t index = expert_index(fit, layer, fit->first_expert + b);
         if (!is_left(fit, index) || !moec_ranks_has(fit->ranks, index))
             continue;
+        fit->shown[fit->first_expert + b] = true;
         MOEC_TRY(create_moments(fit->config->n_embd, &fit->moments[b].input, err));
         MOEC_TRY(create_moments(fit->config->n_ff_expert, &fit->moments[b].activation, err));
     }
-    copy_states(&fit->hidden, &fit->ahead, 0, fit->hidden.n_row);
-    return moec_scorer_layer_watched(scorer, layer, &hook, &fit->ahead, &progress, err);
+    return MOEC_OK;
 }
 
-/* What leaves the layer, into `ahead`: of each rank's windows by that rank, then to all. */
+/* Takes the windows through the layer, from `hidden` to `ahead`, and sums up the batch's moments. */
+static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
+                                    struct moec_error *err)
+{
+    const struct moec_inputs_hook hook = hook_of(fit, true);
+    const struct moec_progress progress = {.report = report_evaluation, .context = fit};
+    copy_states(&fit->hidden, &fit->ahead, 0, fit->hidden.n_row);
+    return moec_scorer_layer_watched(scorer, layer, &hook, &fit->ahead, NULL, &progress, err);
+}
+
+/* Takes the own windows through the layer; `entered` (may be NULL) receives what enters its MLP. */
 static enum moec_status cross_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
+                                    float *entered, struct moec_error *err)
+{
+    const struct moec_progress progress = {.report = report_evaluation, .context = fit};
+    const struct moec_inputs_hook hook = hook_of(fit, false);
+    return moec_scorer_layer_watched(scorer, layer, hook.take != NULL ? &hook : NULL, &fit->hidden, entered,
+                                     &progress, err);
+}
+
+/* The same, and then every rank has what enters the MLP, of all windows. */
+static enum moec_status enter_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
+                                    struct moec_error *err)
+{
+    const enum moec_stack stack = moec_config_stack(fit->config, layer);
+    struct moec_states *entered = &fit->entered;
+    uint64_t first = 0;
+    const uint64_t n = moec_rank_block_rows(fit->block, stack, moec_ranks_own(fit->ranks), &first);
+    MOEC_TRY(cross_layer(fit, scorer, layer, n > 0 ? entered->rows + first * entered->stride : NULL, err));
+    return moec_rank_block_gather(fit->block, stack, entered, err);
+}
+
+/* Sums up the moments of the batch's experts that are this rank's, and its share of the layer's. */
+static enum moec_status share_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
                                     struct moec_error *err)
 {
     const struct moec_progress progress = {.report = report_evaluation, .context = fit};
-    const uint32_t count = moec_ranks_count(fit->ranks), own = moec_ranks_own(fit->ranks);
-    const size_t row_bytes = fit->ahead.stride * sizeof(float);
-    for (uint32_t turn = 0; turn <= count; turn++) {
-        const uint32_t rank = turn == 0 ? own : turn - 1; /* the own windows first, then everybody's */
-        const uint32_t first = (uint32_t)((uint64_t)fit->n_window * rank / count);
-        const uint32_t n = (uint32_t)((uint64_t)fit->n_window * (rank + 1) / count) - first;
-        uint64_t first_row = 0;
-        const uint64_t n_row = moec_scorer_rows(scorer, first, n, &first_row);
-        if (turn > 0) {
-            MOEC_TRY(moec_ranks_spread(fit->ranks, rank, (uint8_t *)fit->ahead.rows + first_row * row_bytes,
-                                       n_row * row_bytes, err));
-            moec_states_leave(&fit->ahead, first_row, n_row);
-        } else if (n > 0) {
-            copy_states(&fit->hidden, &fit->ahead, first_row, n_row);
-            MOEC_TRY(moec_scorer_layer_some(scorer, layer, first, n, &fit->ahead, &progress, err));
-        }
+    const struct moec_inputs_hook hook = {
+        .take_expert = take_expert, .only_shown = fit->shown, .context = fit};
+    MOEC_TRY(moec_scorer_show(scorer, layer, &hook, &fit->entered, &progress, err));
+    if (fit->layer == NULL || !fit->takes_layer)
+        return MOEC_OK;
+    for (uint32_t band = 0, n_band = moec_gptq_bands(fit->layer); band < n_band; band++) {
+        uint64_t n_value = 0;
+        double *values = moec_gptq_band(fit->layer, &fit->pool, band, &n_value);
+        MOEC_TRY(moec_ranks_spread(fit->ranks, moec_ranks_owner(fit->ranks, band), values,
+                                   n_value * sizeof *values, err));
     }
     return MOEC_OK;
 }
@@ -378,17 +401,22 @@ static enum moec_status fit_layer(struct moec_expert_fit *fit, struct moec_score
     fit->layer = NULL;
     MOEC_TRY(create_moments(fit->config->n_embd, &fit->layer, err));
     fit->takes_layer = true;
+    if (fit->layer != NULL)
+        moec_gptq_take_part(fit->layer, moec_ranks_own(fit->ranks), moec_ranks_count(fit->ranks));
+    if (fit->block != NULL)
+        MOEC_TRY(enter_layer(fit, scorer, layer, err));
     for (fit->first_expert = 0; fit->first_expert < n_expert; fit->first_expert += batch) {
         const uint32_t left = n_expert - fit->first_expert;
         fit->n_batch = left < batch ? left : batch;
         if (!has_work(fit, layer, fit->first_expert, fit->n_batch))
             continue;
-        MOEC_TRY(watch_layer(fit, scorer, layer, err));
+        MOEC_TRY(make_moments(fit, layer, err));
+        MOEC_TRY((fit->block != NULL ? share_layer : watch_layer)(fit, scorer, layer, err));
         fit->takes_layer = false;
         MOEC_TRY(encode_batch(fit, layer, err));
     }
-    if (fit->shares_windows)
-        MOEC_TRY(cross_layer(fit, scorer, layer, err));
+    if (fit->block != NULL)
+        return MOEC_OK;
     const struct moec_states left_behind = fit->hidden;
     fit->hidden = fit->ahead;
     fit->ahead = left_behind;
@@ -523,6 +551,21 @@ static enum moec_status make_store(struct moec_expert_fit *fit, struct moec_work
     return moec_fit_store_create(work, fit->firsts[fit->n_total], "encoded experts", &fit->store, err);
 }
 
+static enum moec_status make_states(struct moec_expert_fit *fit, const struct moec_windows *windows,
+                                    struct moec_error *err)
+{
+    const char *what = "hidden states of the windows";
+    const size_t stride = moec_forward_stride(fit->config);
+    const uint64_t n_all = moec_windows_state_count(windows), n_source = moec_windows_source_count(windows),
+                   n_row = fit->block != NULL ? moec_windows_state_count(&fit->block->own) : n_all;
+    MOEC_TRY(moec_states_create(windows->work, n_row, stride, what, &fit->hidden, err));
+    if (fit->block == NULL)
+        return moec_states_create(windows->work, n_row, stride, what, &fit->ahead, err);
+    const uint64_t n_entered = n_source > n_all - n_source ? n_source : n_all - n_source;
+    return moec_states_create(windows->work, n_entered, stride, "what enters the experts of a layer",
+                              &fit->entered, err);
+}
+
 /* What only making needs. */
 static enum moec_status make_room(struct moec_expert_fit *fit, const struct moec_windows *windows,
                                   uint32_t batch, struct moec_error *err)
@@ -547,10 +590,8 @@ static enum moec_status make_room(struct moec_expert_fit *fit, const struct moec
     MOEC_TRY(moec_alloc_aligned((void **)&fit->down, n_weight, sizeof(float), what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&fit->decoded, n_weight, sizeof(float), what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&fit->encoded, n_bytes, 1, what, err));
-    const uint64_t n_row = moec_windows_state_count(windows);
-    MOEC_TRY(
-        moec_states_create(windows->work, n_row, stride, "hidden states of the windows", &fit->hidden, err));
-    return moec_states_create(windows->work, n_row, stride, "hidden states of the windows", &fit->ahead, err);
+    MOEC_TRY(moec_alloc((void **)&fit->shown, fit->config->n_expert, sizeof *fit->shown, what, err));
+    return make_states(fit, windows, err);
 }
 
 static void release_room(struct moec_expert_fit *fit)
@@ -566,12 +607,15 @@ static void release_room(struct moec_expert_fit *fit)
     free(fit->down);
     free(fit->decoded);
     free(fit->encoded);
+    free(fit->shown);
     moec_states_release(&fit->hidden);
     moec_states_release(&fit->ahead);
+    moec_states_release(&fit->entered);
     fit->moments = NULL;
     fit->layer = NULL;
     fit->rows = fit->activations = fit->down = fit->decoded = NULL;
     fit->encoded = NULL;
+    fit->shown = NULL;
     memset(fit->weights, 0, sizeof fit->weights);
 }
 
@@ -598,9 +642,7 @@ static enum moec_status fit_layers(struct moec_expert_fit *fit, const struct moe
         if (moec_config_is_moe(fit->config, layer) && has_work(fit, layer, 0, fit->config->n_expert)) {
             MOEC_TRY(fit_layer(fit, scorer, layer, batch, err));
         } else {
-            const struct moec_inputs_hook hook = hook_of(fit, false);
-            MOEC_TRY(moec_scorer_layer_watched(scorer, layer, hook.take != NULL ? &hook : NULL, &fit->hidden,
-                                               &progress, err));
+            MOEC_TRY(cross_layer(fit, scorer, layer, NULL, err));
         }
         if (fit->also != NULL)
             MOEC_TRY(fit->also->layer_done(fit->also->context, layer, err));
@@ -634,9 +676,8 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     fit->pool = moec_pool_make(request->n_threads);
     fit->progress = request->progress;
     fit->n_total = (uint64_t)moec_config_moe_count(fit->config) * fit->config->n_expert;
-    fit->ranks = request->ranks;
-    fit->shares_windows = fit->ranks != NULL && !moec_config_is_encoder_decoder(fit->config);
-    fit->n_window = request->windows->n_window;
+    fit->block = request->block;
+    fit->ranks = fit->block != NULL ? fit->block->ranks : NULL;
     const uint32_t batch =
         request->memory_bytes == 0 ? fit->config->n_expert : batch_of(fit, request->memory_bytes);
     MOEC_TRY_OUT(moec_alloc((void **)&fit->codecs, fit->n_codec, sizeof *fit->codecs, what, err));
@@ -657,6 +698,7 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     fit->progress = NULL;
     fit->units = NULL;
     fit->ranks = NULL;
+    fit->block = NULL;
     *out = fit;
     fit = NULL;
 out:

@@ -22,6 +22,7 @@
 #include "formats/tables/neuron_order.h"
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/expert_encoder.h"
+#include "profiler/evaluate/rank_block.h"
 #include "profiler/evaluate/score.h"
 
 #define MOEC_EXPERT_FIT_TOKENS 128 /* measured from 8 to 141 windows, better than 32 at each */
@@ -39,7 +40,7 @@ struct moec_expert_fit_request {
     const struct moec_neuron_order *order;    /* of records, and of the scorer's experts; likewise; NULL = the
                                                * checkpoint's */
     struct moec_scorer *scorer;               /* of the original, whose experts answer with the original's */
-    const struct moec_windows *windows;       /* the scorer's; their work memory is borrowed until free */
+    const struct moec_windows *windows;       /* all; their work memory is borrowed until free */
     const struct moec_expert_fit_codec *codecs;
     uint32_t n_codec; /* 1 to 8 */
     /* (MoE layers, n_expert, MOEC_PROJECTION_COUNT) sums of 1u << codec: those that each is wanted at; NULL = all.
@@ -52,14 +53,15 @@ struct moec_expert_fit_request {
     int n_threads;
     const struct moec_progress *progress;
     struct moec_units *units; /* each matrix at a codec is one; NULL: none is kept */
-    /* Ranks that share the work: each sums up the moments of its own experts over all windows and encodes them, and
-     * computes what leaves a layer of its own windows, of a decoder; then all have it. Borrowed; NULL = this process
-     * does all. Creating is then called together. */
-    struct moec_ranks *ranks;
+    /* Ranks that share the work, and this one's windows, which are then the scorer's, with all of them to be shown: each
+     * takes its own windows through the model and tells all what enters a layer's experts; then it sums up the moments
+     * of its own experts over all windows and encodes them. Borrowed; NULL = this process does all. Creating is then
+     * called together. */
+    const struct moec_rank_block *block;
     /* Who is given the inputs of dense products in the same sweep, which then goes on to the model's end, the
-     * head included, into `measure`; layer by layer, each once. NULL: nobody. */
+     * head included, into `measure`; layer by layer, each once, of the scorer's windows. NULL: nobody. */
     const struct moec_scorer_watch *also;
-    const struct moec_measure *measure; /* (W) each; of `also` alone */
+    const struct moec_measure *measure; /* (W of the scorer) each; of `also` alone */
 };
 
 /* Errors: those of the evaluation and of moec_gptq_factor and moec_gptq_encode, with layer and expert, of

@@ -45,8 +45,8 @@ struct moec_expert_fit {
     /* While it is made. */
     struct moec_units *units;
     struct moec_ranks *ranks;
-    bool shares_windows; /* each rank computes what leaves a layer of its own windows */
-    uint32_t n_window;
+    const struct moec_rank_block *block; /* NULL without ranks */
+    bool *shown;             /* (n_expert), owned: experts of the batch that are this rank's to fit */
     uint8_t *left;           /* as `wanted`: what is still to be encoded; owned */
     bool takes_layer;        /* `layer` does not have the pairs of the layer at work yet */
     struct moments *moments; /* (n_batch), owned: of experts first_expert.. */
@@ -60,7 +60,9 @@ struct moec_expert_fit {
     float *down;                           /* (n_embd, n_ff): as stored */
     float *decoded;                        /* (n_ff, n_embd) */
     uint8_t *encoded;
-    struct moec_states hidden, ahead; /* entering the layer, and leaving it */
+    struct moec_states hidden,
+        ahead; /* entering the layer, and leaving it; with ranks of the own windows, no `ahead` */
+    struct moec_states entered; /* with ranks: of all windows, what enters the layer's MLP */
     const struct moec_progress *progress;
     uint64_t n_done, n_total;             /* experts */
     const struct moec_scorer_watch *also; /* while it is made */

@@ -51,6 +51,7 @@ enum moec_status moec_gptq_create(uint32_t n_input, enum moec_gptq_sums sums, st
                          MOEC_GPTQ_MAX_INPUTS);
     MOEC_TRY(moec_alloc((void **)&gptq, 1, sizeof *gptq, what, err));
     gptq->n = n_input;
+    gptq->n_part = 1;
     MOEC_TRY_OUT(moec_alloc((void **)&gptq->h, row_offset(padded(n_input)), sizeof(double), what, err));
     void **inputs = sums == MOEC_GPTQ_QUICK ? (void **)&gptq->waiting : (void **)&gptq->inputs;
     MOEC_TRY_OUT(
@@ -102,13 +103,29 @@ struct adding {
     uint32_t n_tok;
 };
 
+static uint32_t band_rows(const struct moec_gptq *gptq)
+{
+    return gptq->waiting != NULL ? QUICK_ROWS : LANES;
+}
+
+uint32_t moec_gptq_bands(const struct moec_gptq *gptq)
+{
+    return (padded(gptq->n) + band_rows(gptq) - 1) / band_rows(gptq);
+}
+
+/* The item-th of the bands that are summed up. */
+static uint32_t band_of(const struct moec_gptq *gptq, size_t item)
+{
+    return gptq->part + (uint32_t)item * gptq->n_part;
+}
+
 /* LANES rows of H, ROWS at a time: tokens are added in their order. Rows past the last input stay 0. */
 GPTQ_CLONES static void add_exact(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct adding *adding = context;
     const struct moec_gptq *gptq = adding->gptq;
-    const uint32_t first = (uint32_t)item * LANES;
+    const uint32_t first = band_of(gptq, item) * LANES;
     const size_t length = first + LANES; /* of each row of the band */
     for (uint32_t i = first; i < first + LANES; i += ROWS) {
         double *row = gptq->h + row_offset(i);
@@ -141,7 +158,7 @@ static void add_quickly(void *context, size_t item, int thread)
     (void)thread;
     const struct adding *adding = context;
     const struct moec_gptq *gptq = adding->gptq;
-    const uint32_t width = padded(gptq->n), first = (uint32_t)item * QUICK_ROWS;
+    const uint32_t width = padded(gptq->n), first = band_of(gptq, item) * QUICK_ROWS;
     const uint32_t n_row = width - first < QUICK_ROWS ? width - first : QUICK_ROWS, end = first + n_row;
     const float *rows = gptq->waiting + (size_t)CHUNK_TOKENS * width + (size_t)first * CHUNK_TOKENS;
     float sums[QUICK_ROWS * QUICK_COLUMNS];
@@ -161,11 +178,10 @@ static void add_quickly(void *context, size_t item, int thread)
 static void flush(struct moec_gptq *gptq, const struct moec_pool *pool)
 {
     struct adding adding = {gptq, moec_kernels_best(), gptq->n_waiting};
-    const uint32_t n = padded(gptq->n);
-    if (gptq->n_waiting > 0 && gptq->waiting != NULL)
-        moec_parallel_for(pool, (n + QUICK_ROWS - 1) / QUICK_ROWS, add_quickly, &adding);
-    else if (gptq->n_waiting > 0)
-        moec_parallel_for(pool, n / LANES, add_exact, &adding);
+    const uint32_t n_band = moec_gptq_bands(gptq),
+                   n = n_band > gptq->part ? (n_band - gptq->part - 1) / gptq->n_part + 1 : 0;
+    if (gptq->n_waiting > 0 && n > 0)
+        moec_parallel_for(pool, n, gptq->waiting != NULL ? add_quickly : add_exact, &adding);
     gptq->n_waiting = 0;
 }
 
@@ -193,6 +209,20 @@ void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const f
             flush(gptq, pool);
     }
     gptq->n_token += n_tok;
+}
+
+void moec_gptq_take_part(struct moec_gptq *gptq, uint32_t part, uint32_t n_part)
+{
+    gptq->part = part;
+    gptq->n_part = n_part;
+}
+
+double *moec_gptq_band(struct moec_gptq *gptq, const struct moec_pool *pool, uint32_t band, uint64_t *n_value)
+{
+    const uint32_t rows = band_rows(gptq), first = band * rows, left = padded(gptq->n) - first;
+    flush(gptq, pool);
+    *n_value = row_offset(first + (left < rows ? left : rows)) - row_offset(first);
+    return gptq->h + row_offset(first);
 }
 
 double moec_gptq_token_count(const struct moec_gptq *gptq)

@@ -70,6 +70,14 @@ uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input,
 void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const float *x, size_t stride,
                    const float *factors, uint32_t n_tok);
 
+/* From now on adding sums up every n_part-th band of H's rows alone, from `part` on; n_part 1: all. */
+void moec_gptq_take_part(struct moec_gptq *gptq, uint32_t part, uint32_t n_part);
+/* Ends adding what waits, and gives band `band` of moec_gptq_bands: n_value F64 to be read, or written from where it
+ * was summed up. */
+uint32_t moec_gptq_bands(const struct moec_gptq *gptq);
+double *moec_gptq_band(struct moec_gptq *gptq, const struct moec_pool *pool, uint32_t band,
+                       uint64_t *n_value);
+
 /* H += weight * H of another with as many inputs. */
 void moec_gptq_mix(struct moec_gptq *gptq, struct moec_gptq *other, double weight);
 

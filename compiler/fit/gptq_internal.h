@@ -33,10 +33,11 @@ struct moec_gptq {
     float *unit;   /* (K, row_stride) R_ji / R_ii at (i, j), j < i, 1 at (i, i), else 0 */
     double *costs; /* (K) R_ii^2 */
     float *square; /* (K, row_stride) H with damping, where fitted codes are wanted; else NULL */
-    double *inputs;     /* (K padded, CHUNK_TOKENS) that wait to be added; or, for quick sums: */
-    float *waiting;     /* (CHUNK_TOKENS, K padded), and behind it the same transposed */
-    uint32_t n_waiting; /* tokens */
-    uint32_t *order;    /* (K) inputs in the order in which they are rounded */
+    double *inputs;        /* (K padded, CHUNK_TOKENS) that wait to be added; or, for quick sums: */
+    float *waiting;        /* (CHUNK_TOKENS, K padded), and behind it the same transposed */
+    uint32_t n_waiting;    /* tokens */
+    uint32_t part, n_part; /* bands that are summed up: part, part + n_part, and so on */
+    uint32_t *order;       /* (K) inputs in the order in which they are rounded */
 };
 
 static inline uint32_t padded(uint32_t n)

@@ -47,11 +47,31 @@ enum moec_status moec_rank_windows_gather(const struct moec_rank_windows *window
     return moec_ranks_gather(windows->ranks, values, n, sizeof *values, err);
 }
 
+/* Windows first .. first + n - 1 by way of `padded` (n, item_bytes). */
+static enum moec_status gather_padded(const struct moec_rank_windows *windows, uint32_t first, uint32_t n,
+                                      const uint64_t *row_start, uint8_t *rows, size_t row_bytes,
+                                      uint8_t *padded, size_t item_bytes, struct moec_error *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t *start = row_start + first + i;
+        if (moec_ranks_has(windows->ranks, first + i))
+            memcpy(padded + i * item_bytes, rows + start[0] * row_bytes,
+                   (size_t)(start[1] - start[0]) * row_bytes);
+    }
+    MOEC_TRY(moec_ranks_gather(windows->ranks, padded, n, item_bytes, err));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t *start = row_start + first + i;
+        memcpy(rows + start[0] * row_bytes, padded + i * item_bytes,
+               (size_t)(start[1] - start[0]) * row_bytes);
+    }
+    return MOEC_OK;
+}
+
 enum moec_status moec_rank_windows_gather_rows(const struct moec_rank_windows *windows, uint32_t n,
                                                const uint64_t *row_start, void *rows, size_t row_bytes,
                                                struct moec_error *err)
 {
-    uint8_t *padded = NULL, *bytes = rows;
+    uint8_t *padded = NULL;
     uint64_t longest = 0;
     if (windows->ranks == NULL)
         return MOEC_OK;
@@ -60,15 +80,17 @@ enum moec_status moec_rank_windows_gather_rows(const struct moec_rank_windows *w
     const size_t item_bytes = (size_t)longest * row_bytes;
     if (item_bytes == 0)
         return MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&padded, n, item_bytes, "rows of windows", err));
-    for (uint32_t w = 0; w < n; w++)
-        if (moec_ranks_has(windows->ranks, w))
-            memcpy(padded + w * item_bytes, bytes + row_start[w] * row_bytes,
-                   (size_t)(row_start[w + 1] - row_start[w]) * row_bytes);
-    const enum moec_status status = moec_ranks_gather(windows->ranks, padded, n, item_bytes, err);
-    for (uint32_t w = 0; w < n && status == MOEC_OK; w++)
-        memcpy(bytes + row_start[w] * row_bytes, padded + w * item_bytes,
-               (size_t)(row_start[w + 1] - row_start[w]) * row_bytes);
+    /* As many windows of each rank as fit. */
+    const uint32_t count = moec_ranks_count(windows->ranks);
+    const uint64_t fit = MOEC_RANKS_PIECE_BYTES / count / item_bytes, most = (fit < 1 ? 1 : fit) * count;
+    const uint32_t step = most < n ? (uint32_t)most : n;
+    MOEC_TRY(moec_alloc((void **)&padded, step, item_bytes, "rows of windows", err));
+    enum moec_status status = MOEC_OK;
+    for (uint32_t first = 0; first < n && status == MOEC_OK; first += step) {
+        const uint32_t left = n - first;
+        status = gather_padded(windows, first, left < step ? left : step, row_start, rows, row_bytes, padded,
+                               item_bytes, err);
+    }
     free(padded);
     return status;
 }

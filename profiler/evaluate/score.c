@@ -34,6 +34,7 @@ struct moec_scorer {
     struct moec_forward forward;
     struct moec_decider decider; /* of `forward`, where there is a route */
     struct moec_sweep sweep;
+    struct moec_sweep shown; /* of options.shown; empty without */
     struct moec_token_scorer tokens;
     uint64_t n_row;            /* scored tokens of all windows */
     uint64_t n_source;         /* tokens of their sources, whose hidden states stand before those of n_row */
@@ -143,13 +144,15 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
             goto out;
         }
     }
-    const uint32_t max_tokens = moec_sweep_max_tokens(windows);
+    const uint32_t max_tokens = moec_sweep_max_tokens(options->shown != NULL ? options->shown : windows);
     MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
                                    max_tokens, err));
     scorer->canonical = scorer->forward;
     MOEC_TRY_OUT(moec_forward_use_arithmetic(&scorer->forward, options->arithmetic, err));
     MOEC_TRY_OUT(moec_forward_leave_out(&scorer->forward, options->sparsity, err));
     MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->route, err));
+    if (options->shown != NULL)
+        MOEC_TRY_OUT(moec_sweep_create_shown(&scorer->forward, options->shown, &scorer->shown, err));
     MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, windows->work, &scorer->tokens, err));
     const char *what = "scores of the tokens";
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));
@@ -188,6 +191,7 @@ void moec_scorer_free(struct moec_scorer *scorer)
         return;
     release_reference(&scorer->reference);
     moec_sweep_release(&scorer->sweep);
+    moec_sweep_release(&scorer->shown);
     moec_token_scorer_release(&scorer->tokens);
     moec_forward_release(&scorer->forward);
     moec_decider_release(&scorer->decider);
@@ -592,44 +596,37 @@ enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec
     return moec_sweep_embed(&scorer->sweep, 0, scorer->windows->n_window, hidden->rows, &store, err);
 }
 
-/* Windows first .. first + n - 1 through a layer, by the forward of `sweep`. */
-static enum moec_status run_layer(struct moec_scorer *scorer, struct moec_sweep *sweep, uint32_t layer,
-                                  uint32_t first, uint32_t n, const struct moec_states *hidden,
-                                  const struct moec_progress *progress, struct moec_error *err)
-{
-    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
-    const uint32_t n_window = scorer->windows->n_window;
-    start(scorer, progress, "evaluation",
-          cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
-    return moec_sweep_layer(sweep, layer, first, n,
-                            hidden->rows + moec_sweep_rows(sweep, 0, first) * hidden->stride, &store, err);
-}
-
 enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t layer,
                                            const struct moec_inputs_hook *inputs,
-                                           const struct moec_states *hidden,
+                                           const struct moec_states *hidden, float *entered,
                                            const struct moec_progress *progress, struct moec_error *err)
 {
+    const struct moec_sweep_store store = {
+        .states = hidden, .entered = entered, .worked = worked, .context = scorer};
+    const uint32_t n_window = scorer->windows->n_window;
     struct moec_forward forward = scorer->forward;
     struct moec_sweep sweep = scorer->sweep;
     forward.inputs = inputs;
     if (inputs != NULL)
         moec_forward_stay(&forward);
     sweep.forward = &forward;
-    return run_layer(scorer, &sweep, layer, 0, scorer->windows->n_window, hidden, progress, err);
+    start(scorer, progress, "evaluation",
+          cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
+    return moec_sweep_layer(&sweep, layer, 0, n_window, hidden->rows, &store, err);
 }
 
-uint64_t moec_scorer_rows(const struct moec_scorer *scorer, uint32_t first, uint32_t n, uint64_t *first_row)
+enum moec_status moec_scorer_show(struct moec_scorer *scorer, uint32_t layer,
+                                  const struct moec_inputs_hook *inputs, const struct moec_states *entered,
+                                  const struct moec_progress *progress, struct moec_error *err)
 {
-    *first_row = moec_sweep_rows(&scorer->sweep, 0, first);
-    return moec_sweep_rows(&scorer->sweep, first, n);
-}
-
-enum moec_status moec_scorer_layer_some(struct moec_scorer *scorer, uint32_t layer, uint32_t first,
-                                        uint32_t n, const struct moec_states *hidden,
-                                        const struct moec_progress *progress, struct moec_error *err)
-{
-    return run_layer(scorer, &scorer->sweep, layer, first, n, hidden, progress, err);
+    const struct moec_sweep_store store = {.states = entered, .worked = worked, .context = scorer};
+    struct moec_forward forward = scorer->forward;
+    struct moec_sweep sweep = scorer->shown;
+    forward.inputs = inputs;
+    moec_forward_stay(&forward);
+    sweep.forward = &forward;
+    start(scorer, progress, "evaluation", 0);
+    return moec_sweep_show(&sweep, layer, entered->rows, &store, err);
 }
 
 enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
@@ -637,7 +634,7 @@ enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
                                    struct moec_error *err)
 {
     const uint64_t before = scorer->multiply_adds;
-    MOEC_TRY(moec_scorer_layer_watched(scorer, layer, NULL, hidden, progress, err));
+    MOEC_TRY(moec_scorer_layer_watched(scorer, layer, NULL, hidden, NULL, progress, err));
     return sum_work(scorer, before, err);
 }
 

@@ -37,6 +37,8 @@ struct moec_scorer_options {
      * each window's losses are everybody's. What else is told, rows of states and of tokens and counts of
      * decisions, is of this rank's windows alone. */
     struct moec_ranks *ranks;
+    /* Windows of others too, whose experts moec_scorer_show shows; borrowed, NULL = none. */
+    const struct moec_windows *shown;
 };
 
 /* Borrows model, experts and windows until free. Hidden states of all windows, twice with a reference, stand
@@ -151,21 +153,21 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer(struct moec_scorer *scorer, 
                                                     const struct moec_progress *progress,
                                                     struct moec_error *err);
 
-/* The same of the windows first .. first + n - 1 alone, of a decoder: their rows of `hidden`. */
-MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_some(struct moec_scorer *scorer, uint32_t layer,
-                                                         uint32_t first, uint32_t n,
-                                                         const struct moec_states *hidden,
-                                                         const struct moec_progress *progress,
-                                                         struct moec_error *err);
-/* The first of these rows, and how many there are. */
-uint64_t moec_scorer_rows(const struct moec_scorer *scorer, uint32_t first, uint32_t n, uint64_t *first_row);
-
-/* The same, with a look at the layer's inputs. */
+/* The same, with a look at the layer's inputs; `entered` (rows of the layer's stack, stride) receives what enters its
+ * MLP. Both may be NULL. */
 MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t layer,
                                                             const struct moec_inputs_hook *inputs,
-                                                            const struct moec_states *hidden,
+                                                            const struct moec_states *hidden, float *entered,
                                                             const struct moec_progress *progress,
                                                             struct moec_error *err);
+
+/* Shows the experts of a MoE layer (`inputs` has only_shown) to which options.shown is given, where `entered` enters
+ * its MLP: rows of the layer's stack of all those windows. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_show(struct moec_scorer *scorer, uint32_t layer,
+                                                   const struct moec_inputs_hook *inputs,
+                                                   const struct moec_states *entered,
+                                                   const struct moec_progress *progress,
+                                                   struct moec_error *err);
 
 /* What was decided in all runs since the route was set; 0 without one. */
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer);

@@ -66,32 +66,55 @@ static enum moec_status create_predicted(struct moec_sweep *sweep, struct moec_e
                       sizeof *sweep->predicted, "experts that layers foresee", err);
 }
 
-enum moec_status moec_sweep_create(const struct moec_forward *forward, const struct moec_windows *windows,
-                                   bool whole, struct moec_sweep *sweep, struct moec_error *err)
+/* What attention needs. */
+static enum moec_status create_keys(struct moec_sweep *sweep, struct moec_error *err)
+{
+    const struct moec_forward *forward = sweep->forward;
+    const struct moec_config *config = &forward->model->config;
+    MOEC_TRY(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
+                                  "keys and values of a batch", &sweep->kv, err));
+    if (sweep->windows->source == NULL)
+        return MOEC_OK;
+    return moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
+                                "keys and values of sources", &sweep->source_kv, err);
+}
+
+static enum moec_status create(const struct moec_forward *forward, const struct moec_windows *windows,
+                               bool whole, bool attends, struct moec_sweep *sweep, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
     *sweep = (struct moec_sweep){.forward = forward, .windows = windows, .whole = whole};
     MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_DECODER, &sweep->row_start, err));
-    MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
-                                      "keys and values of a batch", &sweep->kv, err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&sweep->spans, windows->n_window, sizeof *sweep->spans, "spans of a batch", err));
     const uint32_t most = forward->max_tokens;
     const struct moec_route *route = forward->decider != NULL ? forward->decider->route : NULL;
     MOEC_TRY_OUT(moec_batch_sequences_create(config, windows->n_window < most ? windows->n_window : most,
                                              route, &sweep->sequences, err));
-    if (windows->source != NULL) {
+    if (windows->source != NULL)
         MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_ENCODER, &sweep->source_start, err));
-        MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
-                                          "keys and values of sources", &sweep->source_kv, err));
-    }
+    if (attends)
+        MOEC_TRY_OUT(create_keys(sweep, err));
     if (route != NULL && route->precision.kind == MOEC_PRECISION_FATE)
         MOEC_TRY_OUT(create_predicted(sweep, err));
 out:
     if (status != MOEC_OK)
         moec_sweep_release(sweep);
     return status;
+}
+
+enum moec_status moec_sweep_create(const struct moec_forward *forward, const struct moec_windows *windows,
+                                   bool whole, struct moec_sweep *sweep, struct moec_error *err)
+{
+    return create(forward, windows, whole, true, sweep, err);
+}
+
+enum moec_status moec_sweep_create_shown(const struct moec_forward *forward,
+                                         const struct moec_windows *windows, struct moec_sweep *sweep,
+                                         struct moec_error *err)
+{
+    return create(forward, windows, false, false, sweep, err);
 }
 
 void moec_sweep_release(struct moec_sweep *sweep)
@@ -202,17 +225,30 @@ static struct moec_kv_rows source_rows(const struct moec_sweep *sweep, const str
                               moec_sweep_source_rows(sweep, run->first, batch->first - run->first));
 }
 
-/* Spans of the batch's windows, and what counts their experts' tokens. */
-static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct moec_sweep_batch *batch,
-                       struct moec_kv_rows own, bool forgets_own)
+/* What routers and choices are told of the batch's windows. */
+static void make_sequences(struct moec_sweep *sweep, uint32_t layer, const struct moec_sweep_batch *batch)
 {
     const struct moec_config *config = &sweep->forward->model->config;
     const enum moec_stack stack = moec_config_stack(config, layer);
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     const uint64_t *starts = stack == MOEC_STACK_ENCODER ? sweep->source_start : sweep->row_start;
-    uint32_t row = 0;
     moec_batch_sequences_clear(&sweep->sequences);
     moec_batch_sequences_set_layer(&sweep->sequences, ordinal >= 0 ? (uint32_t)ordinal : 0);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const uint32_t n = rows_of(sweep, stack, batch->first + i);
+        moec_batch_sequences_add(&sweep->sequences, tokens_of(sweep, stack, batch->first + i), n,
+                                 stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
+        if (sweep->predicted != NULL)
+            sweep->sequences.spans[i].predicted =
+                sweep->predicted + starts[batch->first + i] * moec_precision_predicted_words(config);
+    }
+}
+
+/* Spans of the batch's windows. */
+static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const struct moec_sweep_batch *batch,
+                       struct moec_kv_rows own, bool forgets_own)
+{
+    uint32_t row = 0;
     for (uint32_t i = 0; i < batch->n; i++) {
         const uint32_t n = rows_of(sweep, stack, batch->first + i);
         sweep->spans[i] = (struct moec_span){.first_row = row,
@@ -220,11 +256,6 @@ static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct mo
                                              .k_own = own.keys + row * own.stride,
                                              .v_own = own.values + row * own.stride,
                                              .forgets_own = forgets_own};
-        moec_batch_sequences_add(&sweep->sequences, tokens_of(sweep, stack, batch->first + i), n,
-                                 stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
-        if (sweep->predicted != NULL)
-            sweep->sequences.spans[i].predicted =
-                sweep->predicted + starts[batch->first + i] * moec_precision_predicted_words(config);
         row += n;
     }
 }
@@ -270,7 +301,8 @@ static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *ru
     const size_t stride = moec_forward_stride(config);
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     const enum moec_stack stack = moec_config_stack(config, layer);
-    make_spans(sweep, layer, batch, own_rows(sweep, layer, batch, store), !keeps_own(sweep, layer, store));
+    make_spans(sweep, stack, batch, own_rows(sweep, layer, batch, store), !keeps_own(sweep, layer, store));
+    make_sequences(sweep, layer, batch);
     if (ordinal >= 0 && store->attention_in != NULL)
         memcpy(store->attention_in, hidden, batch->n_rows * stride * sizeof(float));
     MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
@@ -282,6 +314,10 @@ static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *ru
         MOEC_TRY(moec_forward_update(forward, err));
         memcpy(store->attention_out + (first + batch->first_row) * stride, hidden,
                batch->n_rows * stride * sizeof(float));
+    }
+    if (store->entered != NULL) {
+        MOEC_TRY(moec_forward_update(forward, err));
+        memcpy(store->entered + batch->first_row * stride, hidden, batch->n_rows * stride * sizeof(float));
     }
     const struct moec_mlp_trace *trace = ordinal >= 0 ? store->trace : NULL;
     MOEC_TRY(moec_forward_mlp(forward, layer, batch->n_rows, hidden,
@@ -350,6 +386,25 @@ enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer, uint
         float *rows = hidden + (rows_before(&run, stack) + batch.first_row) * stride;
         MOEC_TRY(run_layer(sweep, &run, &batch, layer, hidden, rows, store, err));
         leave(store, rows, batch.n_rows);
+        w += batch.n;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_sweep_show(struct moec_sweep *sweep, uint32_t layer, float *entered,
+                                 const struct moec_sweep_store *store, struct moec_error *err)
+{
+    const struct moec_config *config = &sweep->forward->model->config;
+    const enum moec_stack stack = moec_config_stack(config, layer);
+    const struct run run = run_of(sweep, 0, sweep->windows->n_window);
+    for (uint32_t w = 0; w < run.end;) {
+        const struct moec_sweep_batch batch = next_batch(sweep, &run, stack, w);
+        float *rows = entered + batch.first_row * moec_forward_stride(config);
+        make_sequences(sweep, layer, &batch);
+        MOEC_TRY(moec_forward_mlp(sweep->forward, layer, batch.n_rows, rows,
+                                  moec_batch_sequences_batch(&sweep->sequences), NULL, err));
+        leave(store, rows, batch.n_rows);
+        MOEC_TRY(store->worked(store->context, 0, err));
         w += batch.n;
     }
     return MOEC_OK;

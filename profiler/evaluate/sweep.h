@@ -68,6 +68,7 @@ static inline uint64_t moec_stacked_rows(uint32_t index, uint32_t n_encoder, uin
 struct moec_sweep_store {
     float *attention_out; /* (S, R, stride), moec_stacked_rows by MoE ordinal: hidden states of each MoE layer
                            * before its MLP */
+    float *entered;       /* (R, stride): of the layer at work, what enters its MLP */
     float *attention_in;  /* (max_tokens of the forward, stride): those of the batch at work before its
                            * attention,  in MoE layers */
     const struct moec_kv_state *kv;        /* each of the D layers, at least R rows */
@@ -91,6 +92,10 @@ struct moec_sweep_store {
 MOEC_WARN_UNUSED enum moec_status moec_sweep_create(const struct moec_forward *forward,
                                                     const struct moec_windows *windows, bool whole,
                                                     struct moec_sweep *sweep, struct moec_error *err);
+/* The same for moec_sweep_show alone, without room for what attention needs. */
+MOEC_WARN_UNUSED enum moec_status moec_sweep_create_shown(const struct moec_forward *forward,
+                                                          const struct moec_windows *windows,
+                                                          struct moec_sweep *sweep, struct moec_error *err);
 void moec_sweep_release(struct moec_sweep *sweep);
 
 /* Runs windows first .. first + n - 1; hidden (rows of sources and others, stride) receives the final hidden
@@ -109,5 +114,11 @@ MOEC_WARN_UNUSED enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uin
                                                    uint32_t n, float *hidden,
                                                    const struct moec_sweep_store *store,
                                                    struct moec_error *err);
+
+/* A MoE layer for all windows, where `entered` (rows of the layer's stack) enters its MLP and the forward's inputs hook
+ * only shows experts. Of `store`, `states` is what `entered` belongs to, and `worked` is called with 0. */
+MOEC_WARN_UNUSED enum moec_status moec_sweep_show(struct moec_sweep *sweep, uint32_t layer, float *entered,
+                                                  const struct moec_sweep_store *store,
+                                                  struct moec_error *err);
 
 #endif

@@ -15,6 +15,7 @@
 #include "profiler/profile/quantizer_choice.h"
 #include "profiler/profile/weight_studies.h"
 #include "profiler/profile/work_plan.h"
+#include "profiler/routing/up_study.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 #include "profiler/sensitivity/gain_plan.h"
 #include "profiler/sensitivity/sensitivity.h"
@@ -330,12 +331,16 @@ static uint64_t result_bytes(const struct moec_profile_job *job)
 static struct moec_work_request work_request(const struct moec_profile_job *job,
                                              const struct moec_profile_options *options)
 {
+    /* Of the study of up projections one rank's values stand there twice (profiler/routing/up_study.c). */
+    const uint64_t n_rank = moec_ranks_count(options->ranks),
+                   told = n_rank > 1 ? moec_up_study_bytes(job->config, 1) / n_rank : 0;
     const bool has_dense_study = moec_weight_study_wanted(MOEC_WEIGHT_STUDY_DENSE, options);
     struct moec_work_request request = {.checkpoint = job->checkpoint,
                                         .windows = &job->windows,
                                         .work_bytes = options->memory_bytes,
                                         .result_bytes = result_bytes(job) +
                                                         moec_weight_studies_bytes(job->profile, options),
+                                        .exchange_bytes = moec_ranks_buffer_bytes(options->ranks) + told,
                                         .n_threads = options->n_threads,
                                         .arithmetic = options->arithmetic,
                                         .dense_bits = 16,

@@ -143,8 +143,8 @@ static uint64_t buffer_bytes(const struct moec_work_request *request, uint64_t c
 {
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     const uint64_t n_threads = (uint64_t)moec_pool_make(request->n_threads).n_threads;
-    uint64_t n_bytes =
-        MARGIN_BYTES + n_threads * (moec_checkpoint_expert_scratch_bytes(request->checkpoint) + (1u << 18));
+    uint64_t n_bytes = MARGIN_BYTES + request->exchange_bytes +
+                       n_threads * (moec_checkpoint_expert_scratch_bytes(request->checkpoint) + (1u << 18));
     if (request->windows == NULL)
         return n_bytes + n_threads * record_bytes(config, MOEC_DTYPE_BF16);
     return n_bytes + request->n_passes * (logits_bytes + chunk_bytes);
@@ -383,7 +383,7 @@ enum moec_status moec_work_plan_peak(const struct moec_work_request *request,
     const uint64_t later = reference_bytes(request, plan, sizes.n_row) +
                            variant_bytes(request, &sizes, plan, load) +
                            single_bytes(request, &sizes, plan, load);
-    const uint64_t all = TOUCHED_BYTES + plan->base_bytes + plan->result_bytes +
+    const uint64_t all = TOUCHED_BYTES + plan->base_bytes + plan->result_bytes + request->exchange_bytes +
                          request->n_models * plan->dense_bytes +
                          n_threads * moec_checkpoint_expert_scratch_bytes(request->checkpoint) + scorer +
                          larger(routing, later);

@@ -22,7 +22,9 @@ struct moec_work_request {
     uint64_t work_bytes;                /* --work-memory */
     uint64_t base_bytes;                /* resident size of the process now */
     uint64_t result_bytes;              /* what the job fills while it runs */
-    int n_threads;                      /* as moec_pool_make */
+    uint64_t
+        exchange_bytes; /* buffers of what ranks tell each other (moec_ranks_buffer_bytes); 0 of a process alone */
+    int n_threads;      /* as moec_pool_make */
     uint32_t dense_bits;
     uint32_t n_models;    /* dense weights at once: 1, or 2 where the original's are compared with others */
     uint32_t n_passes;    /* forward passes with scratch of their own at once */
@@ -38,7 +40,7 @@ struct moec_work_plan {
     uint64_t limit_bytes; /* of everything */
     uint64_t base_bytes;
     uint64_t result_bytes;
-    uint64_t buffer_bytes;        /* encoders, logits, chunks of the reference */
+    uint64_t buffer_bytes;        /* encoders, logits, chunks of the reference, exchange of ranks */
     uint64_t dense_bytes;         /* to be kept of each model, for moec_load_model */
     uint64_t activation_bytes;    /* of batches */
     uint64_t cache_bytes;         /* of variants */

@@ -4,6 +4,7 @@
  * without waiting. */
 #include "profiler/ranks/ranks.h"
 
+#include "formats/base/clock.h"
 #include "formats/base/memory.h"
 #include "formats/base/work_tally.h"
 
@@ -11,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum step { STEP_GATHER = 1, STEP_SPREAD, STEP_SUM, STEP_SAME, STEP_LEAVE };
+#define TELL_EVERY_NS 100000000u /* how far a rank is */
+
+enum step { STEP_GATHER = 1, STEP_SPREAD, STEP_PASS, STEP_SUM, STEP_SAME, STEP_LEAVE };
 
 /* What ranks tell each other before anything else: where they are and whether they failed. */
 struct head {
@@ -25,8 +28,10 @@ struct head {
 struct moec_ranks {
     struct moec_ranks_transport transport;
     struct head *heads; /* (count), owned */
-    bool is_over;       /* nobody waits for anybody any more */
-    bool is_broken;     /* and not because everybody got to the end */
+    double *done;       /* (count), owned: what was told last */
+    uint64_t told_ns;
+    bool is_over;   /* nobody waits for anybody any more */
+    bool is_broken; /* and not because everybody got to the end */
 };
 
 enum moec_status moec_ranks_create(const struct moec_ranks_transport *transport, struct moec_ranks **out,
@@ -41,8 +46,12 @@ enum moec_status moec_ranks_create(const struct moec_ranks_transport *transport,
         status = moec_alloc((void **)&ranks, 1, sizeof *ranks, "ranks", err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&ranks->heads, transport->count, sizeof *ranks->heads, "ranks", err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&ranks->done, transport->count, sizeof *ranks->done, "ranks", err);
     if (status != MOEC_OK) {
         transport->close(transport->context, false);
+        if (ranks != NULL)
+            free(ranks->heads);
         free(ranks);
         return status;
     }
@@ -57,6 +66,7 @@ void moec_ranks_free(struct moec_ranks *ranks)
         return;
     ranks->transport.close(ranks->transport.context, ranks->is_over && !ranks->is_broken);
     free(ranks->heads);
+    free(ranks->done);
     free(ranks);
 }
 
@@ -73,6 +83,46 @@ uint32_t moec_ranks_own(const struct moec_ranks *ranks)
 const char *moec_ranks_host(const struct moec_ranks *ranks)
 {
     return ranks != NULL ? ranks->transport.host : "";
+}
+
+void moec_ranks_tell(struct moec_ranks *ranks, double done)
+{
+    if (ranks == NULL || ranks->is_over)
+        return;
+    const struct moec_ranks_transport *transport = &ranks->transport;
+    const uint64_t now = moec_now_ns();
+    ranks->done[transport->own] = done;
+    if (transport->own == 0 || now - ranks->told_ns < TELL_EVERY_NS)
+        return;
+    ranks->told_ns = now;
+    transport->tell(transport->context, done);
+}
+
+double moec_ranks_mean_done(struct moec_ranks *ranks)
+{
+    uint32_t from = 0;
+    double done = 0, sum = 0;
+    if (ranks == NULL)
+        return 0;
+    const struct moec_ranks_transport *transport = &ranks->transport;
+    if (transport->own != 0)
+        return ranks->done[transport->own];
+    while (!ranks->is_over && transport->hear(transport->context, &from, &done))
+        ranks->done[from] = done;
+    for (uint32_t r = 0; r < transport->count; r++)
+        sum += ranks->done[r];
+    return sum / transport->count;
+}
+
+void moec_ranks_on_wait(struct moec_ranks *ranks, void (*waits)(void *context), void *context)
+{
+    if (ranks != NULL)
+        ranks->transport.on_wait(ranks->transport.context, waits, context);
+}
+
+uint64_t moec_ranks_buffer_bytes(const struct moec_ranks *ranks)
+{
+    return ranks != NULL ? 3 * MOEC_RANKS_PIECE_BYTES : 0;
 }
 
 /* ---- steps ---- */
@@ -94,6 +144,16 @@ static enum moec_status spread(const struct moec_ranks *ranks, uint32_t from, vo
     const uint64_t begun_ns = moec_work_begin(MOEC_WORK_RECEIVING);
     const enum moec_status status = transport->spread(transport->context, from, data, n_bytes, err);
     moec_work_end(MOEC_WORK_RECEIVING, begun_ns, transport->own != from ? n_bytes : 0);
+    return status;
+}
+
+static enum moec_status pass(const struct moec_ranks *ranks, uint32_t from, uint32_t to, void *data,
+                             uint64_t n_bytes, struct moec_error *err)
+{
+    const struct moec_ranks_transport *transport = &ranks->transport;
+    const uint64_t begun_ns = moec_work_begin(MOEC_WORK_RECEIVING);
+    const enum moec_status status = transport->pass(transport->context, from, to, data, n_bytes, err);
+    moec_work_end(MOEC_WORK_RECEIVING, begun_ns, transport->own == to ? n_bytes : 0);
     return status;
 }
 
@@ -149,29 +209,44 @@ static enum moec_status end_if(struct moec_ranks *ranks, enum moec_status status
     return status;
 }
 
-static void unpack(const struct moec_ranks *ranks, const uint8_t *all, uint64_t n_item, size_t item_bytes,
-                   uint8_t *items)
+/* Own ones of the items first .. first + n - 1 to `packed`; and all of them from there, `most` of each rank. */
+static void pack(const struct moec_ranks *ranks, const uint8_t *items, uint64_t first, uint64_t n,
+                 size_t item_bytes, uint8_t *packed)
 {
-    const uint64_t count = ranks->transport.count, most = (n_item + count - 1) / count;
-    for (uint64_t i = 0; i < n_item; i++)
-        memcpy(items + i * item_bytes, all + (i % count * most + i / count) * item_bytes, item_bytes);
+    for (uint64_t i = ranks->transport.own; i < n; i += ranks->transport.count)
+        memcpy(packed + i / ranks->transport.count * item_bytes, items + (first + i) * item_bytes,
+               item_bytes);
+}
+
+static void unpack(const struct moec_ranks *ranks, const uint8_t *packed, uint64_t most, uint64_t first,
+                   uint64_t n, size_t item_bytes, uint8_t *items)
+{
+    const uint64_t count = ranks->transport.count;
+    for (uint64_t i = 0; i < n; i++)
+        memcpy(items + (first + i) * item_bytes, packed + (i % count * most + i / count) * item_bytes,
+               item_bytes);
 }
 
 enum moec_status moec_ranks_gather(struct moec_ranks *ranks, void *items, uint64_t n_item, size_t item_bytes,
                                    struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    uint8_t *own = NULL, *all = NULL, *bytes = items;
+    uint8_t *own = NULL, *all = NULL;
     if (ranks == NULL || n_item == 0)
         return MOEC_OK;
-    const uint64_t count = ranks->transport.count, most = (n_item + count - 1) / count;
-    MOEC_TRY(moec_alloc((void **)&own, most, item_bytes, "results of ranks", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&all, most * count, item_bytes, "results of ranks", err));
-    for (uint64_t i = ranks->transport.own; i < n_item; i += count)
-        memcpy(own + i / count * item_bytes, bytes + i * item_bytes, item_bytes);
-    MOEC_TRY_OUT(meet(ranks, STEP_GATHER, n_item * item_bytes, NULL, err));
-    MOEC_TRY_OUT(end_if(ranks, gather(ranks, own, all, most * item_bytes, err)));
-    unpack(ranks, all, n_item, item_bytes, bytes);
+    const uint64_t count = ranks->transport.count, share = (n_item + count - 1) / count,
+                   fit = MOEC_RANKS_PIECE_BYTES / count / item_bytes, most = fit < 1 ? 1 : fit;
+    const uint64_t room = most < share ? most : share;
+    MOEC_TRY(moec_alloc((void **)&own, room, item_bytes, "results of ranks", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&all, room * count, item_bytes, "results of ranks", err));
+    for (uint64_t first = 0; first < n_item; first += room * count) {
+        const uint64_t left = n_item - first, n = left < room * count ? left : room * count,
+                       n_own = (n + count - 1) / count;
+        pack(ranks, items, first, n, item_bytes, own);
+        MOEC_TRY_OUT(meet(ranks, STEP_GATHER, n * item_bytes, NULL, err));
+        MOEC_TRY_OUT(end_if(ranks, gather(ranks, own, all, n_own * item_bytes, err)));
+        unpack(ranks, all, n_own, first, n, item_bytes, items);
+    }
 out:
     free(own);
     free(all);
@@ -185,6 +260,18 @@ enum moec_status moec_ranks_spread(struct moec_ranks *ranks, uint32_t from, void
         return MOEC_OK;
     MOEC_TRY(meet(ranks, STEP_SPREAD, n_bytes, NULL, err));
     return end_if(ranks, spread(ranks, from, data, n_bytes, err));
+}
+
+enum moec_status moec_ranks_pass(struct moec_ranks *ranks, uint32_t from, uint32_t to, void *data,
+                                 uint64_t n_bytes, struct moec_error *err)
+{
+    if (ranks == NULL || n_bytes == 0 || from == to)
+        return MOEC_OK;
+    const uint32_t own = ranks->transport.own;
+    MOEC_TRY(meet(ranks, STEP_PASS, n_bytes, NULL, err));
+    if (own != from && own != to)
+        return MOEC_OK;
+    return end_if(ranks, pass(ranks, from, to, data, n_bytes, err));
 }
 
 enum moec_status moec_ranks_sum(struct moec_ranks *ranks, uint64_t *values, uint32_t n,

@@ -19,6 +19,8 @@
 
 #define MOEC_RANKS_MAX        4096u
 #define MOEC_RANKS_HOST_BYTES 64u
+/* What is exchanged at once of long lists: at most this, or an item of each rank. */
+#define MOEC_RANKS_PIECE_BYTES ((uint64_t)8 << 20)
 
 /* How ranks reach each other: a library's (mpi/mpi_transport.c), or a test's. */
 struct moec_ranks_transport {
@@ -31,6 +33,15 @@ struct moec_ranks_transport {
     /* From one rank to the others. Together. */
     enum moec_status (*spread)(void *context, uint32_t from, void *data, uint64_t n_bytes,
                                struct moec_error *err);
+    /* From one rank to another. These two. */
+    enum moec_status (*pass)(void *context, uint32_t from, uint32_t to, void *data, uint64_t n_bytes,
+                             struct moec_error *err);
+    /* From a rank to rank 0, which need not wait: how far it is; left out while the last one is under way. */
+    void (*tell)(void *context, double done);
+    /* Rank 0: the next that came, and from whom; false: none is there. */
+    bool (*hear)(void *context, uint32_t *from, double *done);
+    /* `waits` is called now and then while this rank waits for others; NULL: nobody is. */
+    void (*on_wait)(void *context, void (*waits)(void *), void *waiting);
     /* The end; `in_order`: every rank gets here. Otherwise nobody may wait for another. */
     void (*close)(void *context, bool in_order);
 };
@@ -75,6 +86,11 @@ MOEC_WARN_UNUSED enum moec_status moec_ranks_gather(struct moec_ranks *ranks, vo
 MOEC_WARN_UNUSED enum moec_status moec_ranks_spread(struct moec_ranks *ranks, uint32_t from, void *data,
                                                     uint64_t n_bytes, struct moec_error *err);
 
+/* Together: from one rank to another; of the others' `data` nothing is read or changed, and it may be NULL. Errors: as
+ * above. */
+MOEC_WARN_UNUSED enum moec_status moec_ranks_pass(struct moec_ranks *ranks, uint32_t from, uint32_t to,
+                                                  void *data, uint64_t n_bytes, struct moec_error *err);
+
 /* Together: the sum over ranks of each of n values, modulo 2^64. Errors: as above. */
 MOEC_WARN_UNUSED enum moec_status moec_ranks_sum(struct moec_ranks *ranks, uint64_t *values, uint32_t n,
                                                  struct moec_error *err);
@@ -83,6 +99,18 @@ MOEC_WARN_UNUSED enum moec_status moec_ranks_sum(struct moec_ranks *ranks, uint6
  * of rank 0. `what` it then has: "another checkpoint". */
 MOEC_WARN_UNUSED enum moec_status moec_ranks_same(struct moec_ranks *ranks, const char *what,
                                                   const void *data, size_t n_bytes, struct moec_error *err);
+
+/* How far this rank is, in any units that all share: rank 0 learns of it now and then. Not together; it neither waits
+ * nor fails. */
+void moec_ranks_tell(struct moec_ranks *ranks, double done);
+/* Rank 0: the mean of what ranks told last; others, and without ranks: what they told themselves. */
+double moec_ranks_mean_done(struct moec_ranks *ranks);
+/* `waits` (borrowed; NULL: nobody) is called now and then while this rank waits for others. */
+void moec_ranks_on_wait(struct moec_ranks *ranks, void (*waits)(void *context), void *context);
+
+/* The most that functions of many items, here and around here, have in buffers while they exchange: of items of at most
+ * MOEC_RANKS_PIECE_BYTES over the ranks. 0 without ranks. */
+uint64_t moec_ranks_buffer_bytes(const struct moec_ranks *ranks);
 
 /* The end of this rank's work. `problem` says why it failed, or is NULL or has status MOEC_OK. Waits until
  * every rank got here or failed, so that none succeeds where another did not: errors are another's failure.

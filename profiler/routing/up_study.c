@@ -271,7 +271,7 @@ enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ord
 /* What a rank has of the layer: the number of values of each expert, then these, without gaps. */
 struct exchange {
     uint32_t *counts; /* (ranks, E): tokens */
-    float *values;    /* (ranks, most, n_ff) */
+    float *values;    /* (most, n_ff): of a rank */
     uint64_t most;    /* tokens of all experts of the rank that has most */
 };
 
@@ -283,13 +283,13 @@ static uint64_t count_tokens(const uint32_t *counts, uint32_t n_expert)
     return n;
 }
 
-/* From a rank's part of the exchange to the experts' values, or back. */
+/* From what a rank told to the experts' values, or back: the own ones stand there first. */
 static void move_values(struct moec_up_study *study, const struct exchange *exchange, uint32_t rank,
                         bool is_back)
 {
     const size_t n_ff = study->config->n_ff_expert, n_expert = study->config->n_expert;
     const uint32_t *counts = exchange->counts + rank * n_expert;
-    float *packed = exchange->values + rank * exchange->most * n_ff;
+    float *packed = exchange->values;
     for (size_t e = 0; e < n_expert; e++) {
         const size_t first = e * study->max_tokens + (is_back ? 0 : study->n_taken[e]);
         float *own = study->values + first * n_ff;
@@ -319,12 +319,15 @@ static enum moec_status exchange_values(struct moec_up_study *study, struct moec
     }
     if (exchange.most == 0)
         goto out;
-    MOEC_TRY_OUT(moec_alloc((void **)&exchange.values, count * exchange.most, row_bytes, what, err));
-    move_values(study, &exchange, own, true);
-    MOEC_TRY_OUT(moec_ranks_gather(ranks, exchange.values, count, (size_t)exchange.most * row_bytes, err));
-    for (uint32_t r = 0; r < count; r++)
+    MOEC_TRY_OUT(moec_alloc((void **)&exchange.values, exchange.most, row_bytes, what, err));
+    for (uint32_t r = 0; r < count; r++) {
+        const uint64_t n = count_tokens(exchange.counts + (size_t)r * n_expert, n_expert);
+        if (r == own)
+            move_values(study, &exchange, r, true);
+        MOEC_TRY_OUT(moec_ranks_spread(ranks, r, exchange.values, n * row_bytes, err));
         if (r != own)
             move_values(study, &exchange, r, false);
+    }
 out:
     free(exchange.counts);
     free(exchange.values);

@@ -152,6 +152,8 @@ done
 try 0 "the phases of ranks" profile some.h5 ranks 2 -- --sensitivity none --verbose
 says stderr "^rank  phase .* MB received" "are told"
 says stderr "^   1  all " "of each"
+says stderr "^peak memory: .* of the largest rank, .* of all$" "with the peak of memory"
+says stdout "^peak memory: .* of the largest of 2 ranks, .* of all$" "which is told without phases too"
 rm -f "$work/some.h5"
 
 profile cut.h5 ranks 2 -- --sensitivity exact --projections >"$work/stdout" 2>"$work/stderr" &

@@ -1,6 +1,7 @@
 /* GPTQ of all dense weights: every family's matrices, nearer to the original than rounding, the same bytes at
  * any thread count and batch, in memory or read again. */
 #include "tests/unit/fixture_model.h"
+#include "tests/unit/thread_ranks.h"
 
 #include "compiler/fit/dense_fit.h"
 #include "profiler/evaluate/load_model.h"
@@ -29,26 +30,39 @@ struct bench {
     struct fixture fixture;
     struct moec_work_memory work;
     struct moec_windows windows;
+    struct moec_rank_block block; /* of a bench that ranks share */
     struct moec_scorer *scorer;
     struct moec_measure measure;
 };
 
-static void bench_open(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens)
+static void bench_open_shared(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens,
+                              struct moec_ranks *ranks)
 {
     const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
-    bench->fixture = fixture_open(name);
+    *bench = (struct bench){.fixture = fixture_open(name)};
     struct moec_experts *experts = moec_variants_experts(bench->fixture.variants);
     bench->work = (struct moec_work_memory){.batch_tokens = batch_tokens};
     bench->windows = windows_make(&bench->fixture.model->config, &bench->work);
     bench->measure =
         (struct moec_measure){calloc(N_WINDOW, sizeof(double)), calloc(N_WINDOW, sizeof(double))};
-    MUST(moec_scorer_create(bench->fixture.model, experts, &bench->windows, &options, &bench->scorer, &err));
-    MUST(moec_scorer_set_reference(bench->scorer, bench->fixture.model, experts, NULL, NULL, &err));
+    if (ranks != NULL)
+        MUST(moec_rank_block_make(ranks, &bench->windows, &bench->block, &err));
+    MUST(moec_scorer_create(bench->fixture.model, experts,
+                            ranks != NULL ? &bench->block.own : &bench->windows, &options, &bench->scorer,
+                            &err));
+}
+
+static void bench_open(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens)
+{
+    bench_open_shared(bench, name, n_threads, batch_tokens, NULL);
+    MUST(moec_scorer_set_reference(bench->scorer, bench->fixture.model,
+                                   moec_variants_experts(bench->fixture.variants), NULL, NULL, &err));
 }
 
 static void bench_close(struct bench *bench)
 {
     moec_scorer_free(bench->scorer);
+    moec_rank_block_release(&bench->block);
     moec_windows_release(&bench->windows);
     free(bench->measure.nll);
     free(bench->measure.kl);
@@ -69,7 +83,9 @@ static struct moec_dense_fit *fit_of(struct bench *bench, int n_threads)
                                                    .codecs = codecs,
                                                    .numbers = numbers,
                                                    .n_number = 2,
-                                                   .n_threads = n_threads};
+                                                   .n_threads = n_threads,
+                                                   .block =
+                                                       bench->block.ranks != NULL ? &bench->block : NULL};
     MUST(moec_dense_fit_create(&request, &fit, &err));
     return fit;
 }
@@ -169,6 +185,58 @@ static void test_dense_fit__does_not_depend_on_threads_or_batches(void **state)
     moec_dense_fit_free(fit[1]);
     bench_close(&one);
     bench_close(&three);
+}
+
+struct shared {
+    const char *name;
+    const struct moec_dense *alone; /* [2] */
+    bool is_same;
+};
+
+static void fit_shared(struct member *member, struct moec_ranks *ranks)
+{
+    struct shared *shared = member->context;
+    struct bench bench;
+    bench_open_shared(&bench, shared->name, 1, 0, ranks);
+    struct moec_dense_fit *fit = fit_of(&bench, 1);
+    shared->is_same = true;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct moec_dense dense = dense_of(fit, i);
+        shared->is_same &= dense.blob_bytes == shared->alone[i].blob_bytes &&
+                           memcmp(dense.blob, shared->alone[i].blob, dense.blob_bytes) == 0;
+        moec_dense_release(&dense);
+    }
+    moec_dense_fit_free(fit);
+    bench_close(&bench);
+    member->status = moec_ranks_leave(ranks, NULL, &member->err);
+}
+
+/* With fewer and more windows than ranks. */
+static void test_dense_fit__is_the_same_of_ranks(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
+        struct bench bench;
+        bench_open(&bench, fixture_families[f], 1, 0);
+        struct moec_dense_fit *fit = fit_of(&bench, 1);
+        struct moec_dense alone[2] = {dense_of(fit, 0), dense_of(fit, 1)};
+        for (uint32_t count = 2; count <= MOST; count += 3) {
+            struct member members[MOST] = {0};
+            struct shared shared[MOST];
+            for (uint32_t r = 0; r < count; r++) {
+                shared[r] = (struct shared){fixture_families[f], alone, false};
+                members[r].context = &shared[r];
+            }
+            run_ranks(count, fit_shared, members, count);
+            for (uint32_t r = 0; r < count; r++)
+                if (!shared[r].is_same)
+                    fail_msg("%s: rank %u of %u differs", fixture_families[f], r, count);
+        }
+        for (int i = 0; i < 2; i++)
+            moec_dense_release(&alone[i]);
+        moec_dense_fit_free(fit);
+        bench_close(&bench);
+    }
 }
 
 /* Each matrix has its own number: 4 and 8 from GPTQ, 0 from the checkpoint; a number without a codec is
@@ -279,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_dense_fit__codecs_of_gptq_are_nearer_than_hqq),
         cmocka_unit_test(test_dense_fit__matrices_have_numbers_of_their_own),
         cmocka_unit_test(test_dense_fit__does_not_depend_on_threads_or_batches),
+        cmocka_unit_test(test_dense_fit__is_the_same_of_ranks),
     };
     return cmocka_run_group_tests_name("dense_fit", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * count, batch and memory. */
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/temporary.h"
+#include "tests/unit/thread_ranks.h"
 
 #include "compiler/fit/expert_fit.h"
 #include "compiler/fit/gptq.h"
@@ -16,13 +17,15 @@ struct bench {
     struct fixture fixture;
     struct moec_work_memory work;
     struct moec_windows windows;
+    struct moec_rank_block block; /* of a bench that ranks share */
     struct moec_scorer *scorer;
 };
 
 /* Windows of any tokens; those of an encoder-decoder model are half source. */
-static void bench_open(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens)
+static void bench_open_shared(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens,
+                              struct moec_ranks *ranks)
 {
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
+    struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
     *bench = (struct bench){.fixture = fixture_open(name), .work = {.batch_tokens = batch_tokens}};
     struct moec_windows *windows = &bench->windows;
     *windows = (struct moec_windows){.n_window = N_WINDOW, .seq_len_tokens = SEQ_LEN, .work = &bench->work};
@@ -40,13 +43,23 @@ static void bench_open(struct bench *bench, const char *name, int n_threads, uin
             windows->source[w] = SEQ_LEN / 2;
         windows->scored[w] = windows->length[w] - moec_windows_source(windows, w) - 1;
     }
+    if (ranks != NULL) {
+        MUST(moec_rank_block_make(ranks, windows, &bench->block, &err));
+        options.shown = windows;
+    }
     MUST(moec_scorer_create(bench->fixture.model, moec_variants_experts(bench->fixture.variants),
-                            &bench->windows, &options, &bench->scorer, &err));
+                            ranks != NULL ? &bench->block.own : windows, &options, &bench->scorer, &err));
+}
+
+static void bench_open(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens)
+{
+    bench_open_shared(bench, name, n_threads, batch_tokens, NULL);
 }
 
 static void bench_close(struct bench *bench)
 {
     moec_scorer_free(bench->scorer);
+    moec_rank_block_release(&bench->block);
     moec_windows_release(&bench->windows);
     fixture_close(&bench->fixture);
 }
@@ -73,7 +86,9 @@ static struct moec_expert_fit *fit_of(struct bench *bench, int n_threads, uint64
                                                     .codecs = codecs,
                                                     .n_codec = N_CODEC,
                                                     .memory_bytes = memory_bytes,
-                                                    .n_threads = n_threads};
+                                                    .n_threads = n_threads,
+                                                    .block =
+                                                        bench->block.ranks != NULL ? &bench->block : NULL};
     struct moec_expert_fit *fit = NULL;
     MUST(moec_expert_fit_create(&request, &fit, &err));
     return fit;
@@ -163,6 +178,84 @@ static void test_expert_fit__does_not_depend_on_threads_batches_or_memory(void *
     moec_expert_fit_free(some);
     bench_close(&one);
     bench_close(&three);
+}
+
+/* What all ranks, the last one too, are to have. */
+struct shared {
+    const char *name;
+    uint64_t memory_bytes;
+    const struct bench *alone;
+    const struct moec_expert_fit *fit;
+    bool is_same; /* as that one's */
+};
+
+static bool is_same_expert(const struct shared *shared, const struct bench *bench,
+                           const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert)
+{
+    const struct moec_codec three = codec_of(3, MOEC_QUANTIZER_GPTQ), two = codec_of(2, MOEC_QUANTIZER_GPTQ);
+    struct moec_record_layout layout;
+    uint8_t *a = record_of(shared->alone, moec_expert_fit_encoder(shared->fit), layer, expert, two, three,
+                           three, &layout);
+    uint8_t *b = record_of(bench, moec_expert_fit_encoder(fit), layer, expert, two, three, three, &layout);
+    bool is_same = memcmp(a, b, layout.n_bytes) == 0;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        const enum moec_projection at = (enum moec_projection)p;
+        is_same &= moec_expert_fit_energy(shared->fit, layer, expert, at) ==
+                   moec_expert_fit_energy(fit, layer, expert, at);
+        for (uint32_t c = 0; c < N_CODEC; c++)
+            is_same &= moec_expert_fit_error(shared->fit, layer, expert, at, c) ==
+                       moec_expert_fit_error(fit, layer, expert, at, c);
+    }
+    free(a);
+    free(b);
+    return is_same;
+}
+
+static void fit_shared(struct member *member, struct moec_ranks *ranks)
+{
+    struct shared *shared = member->context;
+    struct bench bench;
+    bench_open_shared(&bench, shared->name, 1, 0, ranks);
+    const struct moec_config *config = &bench.fixture.model->config;
+    if (shared->memory_bytes > 0) { /* little memory: states go to files */
+        bench.work.states_bytes = 1;
+        bench.work.folder = "/tmp";
+    }
+    struct moec_expert_fit *fit = fit_of(&bench, 1, shared->memory_bytes);
+    shared->is_same = moec_expert_fit_unseen(fit) == moec_expert_fit_unseen(shared->fit);
+    for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
+        for (uint32_t e = 0; e < config->n_expert; e++)
+            shared->is_same &= is_same_expert(shared, &bench, fit, moec_config_moe_layer(config, s), e);
+    moec_expert_fit_free(fit);
+    bench_close(&bench);
+    member->status = moec_ranks_leave(ranks, NULL, &member->err);
+}
+
+/* Of all families, with fewer and more windows than ranks, and with a layer's experts in one batch or several. */
+static void test_expert_fit__is_the_same_of_ranks(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES + N_FIXTURE_PAIRS; f++) {
+        const char *name =
+            f < N_FIXTURE_FAMILIES ? fixture_families[f] : fixture_pairs[f - N_FIXTURE_FAMILIES];
+        struct bench alone;
+        bench_open(&alone, name, 1, 0);
+        struct moec_expert_fit *fit = fit_of(&alone, 1, 0);
+        for (uint32_t count = 1; count <= 3; count++) {
+            struct member members[MOST] = {0};
+            struct shared shared[MOST];
+            for (uint32_t r = 0; r < count; r++) {
+                shared[r] = (struct shared){name, count % 2, &alone, fit, false};
+                members[r].context = &shared[r];
+            }
+            run_ranks(count, fit_shared, members, count);
+            for (uint32_t r = 0; r < count; r++)
+                if (!shared[r].is_same)
+                    fail_msg("%s: rank %u of %u differs", name, r, count);
+        }
+        moec_expert_fit_free(fit);
+        bench_close(&alone);
+    }
 }
 
 /* Projections that were not fitted are the checkpoint's, beside those that were. */
@@ -436,6 +529,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_fit__is_nearer_than_hqq),
         cmocka_unit_test(test_expert_fit__does_not_depend_on_threads_batches_or_memory),
+        cmocka_unit_test(test_expert_fit__is_the_same_of_ranks),
         cmocka_unit_test(test_expert_fit__records_mix),
         cmocka_unit_test(test_expert_fit__moments_are_those_of_the_model),
         cmocka_unit_test(test_expert_fit__encodes_what_is_wanted),

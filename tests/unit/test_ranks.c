@@ -1,104 +1,7 @@
 /* Ranks as threads of one process: what they share, and how they end together. */
+#include "profiler/evaluate/rank_block.h"
 #include "profiler/evaluate/rank_windows.h"
-#include "profiler/ranks/ranks.h"
-#include "tests/unit/status.h"
-
-#include <pthread.h>
-#include <string.h>
-
-#define MOST 5u
-
-/* A meeting place: everybody's bytes are put on a table. */
-struct place {
-    pthread_barrier_t barrier;
-    uint32_t count;
-    const void *own[MOST];
-    uint32_t n_closed, n_in_order;
-    pthread_mutex_t lock;
-};
-
-struct member {
-    struct place *place;
-    uint32_t own;
-    void (*work)(struct member *member, struct moec_ranks *ranks);
-    enum moec_status status; /* of what `work` tried last */
-    struct moec_error err;
-};
-
-static enum moec_status gather(void *context, const void *own, void *all, uint64_t n_bytes,
-                               struct moec_error *err)
-{
-    struct member *member = context;
-    struct place *place = member->place;
-    (void)err;
-    place->own[member->own] = own;
-    pthread_barrier_wait(&place->barrier);
-    for (uint32_t r = 0; r < place->count; r++)
-        memcpy((uint8_t *)all + r * n_bytes, place->own[r], n_bytes);
-    pthread_barrier_wait(&place->barrier);
-    return MOEC_OK;
-}
-
-static enum moec_status spread(void *context, uint32_t from, void *data, uint64_t n_bytes,
-                               struct moec_error *err)
-{
-    struct member *member = context;
-    struct place *place = member->place;
-    (void)err;
-    place->own[member->own] = data;
-    pthread_barrier_wait(&place->barrier);
-    if (member->own != from)
-        memcpy(data, place->own[from], n_bytes);
-    pthread_barrier_wait(&place->barrier);
-    return MOEC_OK;
-}
-
-static void close_place(void *context, bool in_order)
-{
-    struct member *member = context;
-    pthread_mutex_lock(&member->place->lock);
-    member->place->n_closed++;
-    member->place->n_in_order += in_order;
-    pthread_mutex_unlock(&member->place->lock);
-}
-
-static void *run_member(void *context)
-{
-    struct member *member = context;
-    struct moec_ranks *ranks = NULL;
-    const struct moec_ranks_transport transport = {.own = member->own,
-                                                   .count = member->place->count,
-                                                   .host = "here",
-                                                   .context = member,
-                                                   .gather = gather,
-                                                   .spread = spread,
-                                                   .close = close_place};
-    if (moec_ranks_create(&transport, &ranks, &member->err) != MOEC_OK)
-        return NULL;
-    member->work(member, ranks);
-    moec_ranks_free(ranks);
-    return NULL;
-}
-
-/* Runs `work` on so many ranks; members[r] has what rank r ended with. */
-static void run_ranks(uint32_t count, void (*work)(struct member *, struct moec_ranks *),
-                      struct member members[static MOST], uint32_t n_in_order)
-{
-    struct place place = {.count = count};
-    pthread_t threads[MOST];
-    pthread_barrier_init(&place.barrier, NULL, count);
-    pthread_mutex_init(&place.lock, NULL);
-    for (uint32_t r = 0; r < count; r++) {
-        members[r] = (struct member){.place = &place, .own = r, .work = work};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_member, &members[r]), 0);
-    }
-    for (uint32_t r = 0; r < count; r++)
-        pthread_join(threads[r], NULL);
-    assert_int_equal(place.n_closed, count);
-    assert_int_equal(place.n_in_order, n_in_order);
-    pthread_barrier_destroy(&place.barrier);
-    pthread_mutex_destroy(&place.lock);
-}
+#include "tests/unit/thread_ranks.h"
 
 /* ---- what is shared ---- */
 
@@ -128,12 +31,23 @@ static void share(struct member *member, struct moec_ranks *ranks)
         sums[1] != -(uint64_t)moec_ranks_count(ranks) ||
         moec_ranks_same(ranks, "another word", word, sizeof word, err) != MOEC_OK)
         return;
+    for (uint32_t from = 0; from <= last; from++) {
+        uint32_t note = member->own == from ? 7 + from : 0;
+        if (moec_ranks_pass(ranks, from, last, member->own == from || member->own == last ? &note : NULL,
+                            sizeof note, err) != MOEC_OK ||
+            (member->own == last && note != 7 + from))
+            return;
+    }
+    moec_ranks_tell(ranks, 10.0 * member->own);
+    if (moec_ranks_same(ranks, "another word", word, sizeof word, err) != MOEC_OK ||
+        moec_ranks_mean_done(ranks) != (member->own == 0 ? 5.0 * last : 10.0 * member->own))
+        return;
     member->status = moec_ranks_leave(ranks, NULL, err);
 }
 
 static void test_ranks__share_items(void **state)
 {
-    struct member members[MOST];
+    struct member members[MOST] = {0};
     (void)state;
     for (uint32_t count = 1; count <= MOST; count++) {
         run_ranks(count, share, members, count);
@@ -153,6 +67,7 @@ static void test_ranks__one_process(void **state)
     assert_true(moec_ranks_has(NULL, 8));
     assert_status(moec_ranks_gather(NULL, &value, 1, sizeof value, &err), MOEC_OK, err);
     assert_status(moec_ranks_spread(NULL, 0, &value, sizeof value, &err), MOEC_OK, err);
+    assert_status(moec_ranks_pass(NULL, 0, 0, &value, sizeof value, &err), MOEC_OK, err);
     assert_status(moec_ranks_sum(NULL, &value, 1, &err), MOEC_OK, err);
     assert_status(moec_ranks_leave(NULL, NULL, &err), MOEC_OK, err);
     assert_int_equal(value, 3);
@@ -181,7 +96,7 @@ static void fail_one(struct member *member, struct moec_ranks *ranks)
 
 static void test_ranks__fail_together(void **state)
 {
-    struct member members[MOST];
+    struct member members[MOST] = {0};
     (void)state;
     run_ranks(3, fail_one, members, 3);
     for (uint32_t r = 0; r < 3; r++)
@@ -201,7 +116,7 @@ static void fail_late(struct member *member, struct moec_ranks *ranks)
 
 static void test_ranks__fail_at_the_end(void **state)
 {
-    struct member members[MOST];
+    struct member members[MOST] = {0};
     (void)state;
     run_ranks(2, fail_late, members, 2);
     assert_status(members[1].status, MOEC_ERR_IO, members[1].err);
@@ -224,7 +139,7 @@ static void differ(struct member *member, struct moec_ranks *ranks)
 
 static void test_ranks__differ(void **state)
 {
-    struct member members[MOST];
+    struct member members[MOST] = {0};
     (void)state;
     run_ranks(2, lose_the_way, members, 2);
     assert_status(members[0].status, MOEC_ERR_MISMATCH, members[0].err);
@@ -291,10 +206,62 @@ static void share_windows(struct member *member, struct moec_ranks *ranks)
 
 static void test_ranks__share_windows(void **state)
 {
-    struct member members[MOST];
+    struct member members[MOST] = {0};
     (void)state;
     for (uint32_t count = 1; count <= MOST; count++) {
         run_ranks(count, share_windows, members, count);
+        for (uint32_t r = 0; r < count; r++)
+            assert_status(members[r].status, MOEC_OK, members[r].err);
+    }
+}
+
+/* Rows of windows, each with its number among all. */
+static enum moec_status gather_block(const struct moec_rank_block *block, struct moec_error *err)
+{
+    float rows[N_WINDOW * 8] = {0};
+    const struct moec_states states = {.rows = rows, .n_row = N_WINDOW * 8, .stride = 1};
+    uint64_t first = 0;
+    const uint64_t n = moec_rank_block_rows(block, MOEC_STACK_DECODER, moec_ranks_own(block->ranks), &first);
+    for (uint64_t row = first; row < first + n; row++)
+        rows[row] = (float)(row + 1);
+    MOEC_TRY(moec_rank_block_gather(block, MOEC_STACK_DECODER, &states, err));
+    for (uint32_t row = 0; row < 4 + 5 + 6 + 7; row++)
+        if (rows[row] != (float)(row + 1))
+            return MOEC_ERR_FORMAT;
+    return rows[4 + 5 + 6 + 7] == 0 ? MOEC_OK : MOEC_ERR_FORMAT;
+}
+
+static void share_block(struct member *member, struct moec_ranks *ranks)
+{
+    uint32_t tokens[N_WINDOW * 8] = {0}, length[N_WINDOW] = {5, 6, 7, 8}, scored[N_WINDOW] = {4, 5, 6, 7};
+    uint64_t index[N_WINDOW] = {0};
+    const struct moec_windows windows = {.n_window = N_WINDOW,
+                                         .seq_len_tokens = 8,
+                                         .tokens = tokens,
+                                         .length = length,
+                                         .scored = scored,
+                                         .index = index};
+    struct moec_rank_block block;
+    member->status = moec_rank_block_make(ranks, &windows, &block, &member->err);
+    const uint32_t first = moec_rank_block_first(&block, moec_ranks_own(ranks));
+    if (block.own.n_window != (block.n_own > 0 ? block.n_own : 1))
+        member->status = MOEC_ERR_FORMAT;
+    for (uint32_t w = 0; w < block.n_own && member->status == MOEC_OK; w++)
+        if (block.own.length[w] != length[first + w])
+            member->status = MOEC_ERR_FORMAT;
+    if (member->status == MOEC_OK)
+        member->status = gather_block(&block, &member->err);
+    moec_rank_block_release(&block);
+    if (member->status == MOEC_OK)
+        member->status = moec_ranks_leave(ranks, NULL, &member->err);
+}
+
+static void test_ranks__share_blocks(void **state)
+{
+    struct member members[MOST] = {0};
+    (void)state;
+    for (uint32_t count = 1; count <= MOST; count++) {
+        run_ranks(count, share_block, members, count);
         for (uint32_t r = 0; r < count; r++)
             assert_status(members[r].status, MOEC_OK, members[r].err);
     }
@@ -306,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_ranks__share_items),   cmocka_unit_test(test_ranks__one_process),
         cmocka_unit_test(test_ranks__fail_together), cmocka_unit_test(test_ranks__fail_at_the_end),
         cmocka_unit_test(test_ranks__differ),        cmocka_unit_test(test_ranks__share_windows),
+        cmocka_unit_test(test_ranks__share_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

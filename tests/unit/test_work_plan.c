@@ -60,7 +60,7 @@ static void test_work_plan__stays_within_the_limit(void **state)
     uint32_t n_planned = 0, batch = 0;
     for (uint64_t work_bytes = 8 * MIB; work_bytes <= 2048 * MIB; work_bytes += work_bytes / 4) {
         uint64_t shared = 0;
-        for (int shape = 0; shape < 5; shape++) {
+        for (int shape = 0; shape < 6; shape++) {
             struct moec_error err = {0};
             struct moec_work_plan plan;
             struct moec_work_request request = request_make(&bench, work_bytes);
@@ -74,6 +74,8 @@ static void test_work_plan__stays_within_the_limit(void **state)
                 request.windows = NULL;
             } else if (shape == 4) {
                 request.sweeps = false;
+            } else if (shape == 5) {
+                request.exchange_bytes = 24 * MIB;
             }
             if (moec_work_plan_make(&request, &plan, &err) != MOEC_OK) {
                 assert_int_equal(err.status, MOEC_ERR_BUDGET);
@@ -92,6 +94,7 @@ static void test_work_plan__stays_within_the_limit(void **state)
                 batch = plan.work.batch_tokens;
                 shared = plan.cache_bytes;
             }
+            assert_true(plan.buffer_bytes >= request.exchange_bytes);
             if (shape == 4) /* experts get what nothing else wants */
                 assert_true(plan.cache_bytes >= shared);
         }

@@ -4,6 +4,7 @@
  * whether it is done, with a sleep between. */
 #include "profiler/ranks/ranks_library.h"
 
+#include <math.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
@@ -22,6 +23,14 @@
 #define NAP_NS        20000      /* the first of a wait that goes on: a sixteenth longer each time, */
 #define LONG_NAP_NS   1000000    /* up to this, so that waiting takes no processor and little longer */
 #define MESSAGE_BYTES (1u << 28) /* of one call, whose counts are int */
+#define PASS_TAG      1          /* of messages from one rank to another */
+#define TELL_TAG      2          /* of those about how far a rank is; the last one is NaN */
+
+/* One process is one rank. */
+static void (*waits)(void *context); /* called now and then while this rank waits; NULL: nobody */
+static void *waiting;
+static double told; /* is being sent */
+static MPI_Request telling = MPI_REQUEST_NULL;
 
 static enum moec_status fail_mpi(struct moec_error *err, const char *what, int code)
 {
@@ -45,6 +54,8 @@ static enum moec_status complete(MPI_Request *request, const char *what, struct 
             (void)sched_yield();
             continue;
         }
+        if (waits != NULL)
+            waits(waiting);
         (void)nanosleep(&nap, NULL);
         nap.tv_nsec += nap.tv_nsec < LONG_NAP_NS ? nap.tv_nsec / 16 : 0;
     }
@@ -86,12 +97,84 @@ static enum moec_status spread(void *context, uint32_t from, void *data, uint64_
     return MOEC_OK;
 }
 
+static enum moec_status pass(void *context, uint32_t from, uint32_t to, void *data, uint64_t n_bytes,
+                             struct moec_error *err)
+{
+    int own = 0;
+    (void)context;
+    (void)MPI_Comm_rank(MPI_COMM_WORLD, &own);
+    for (uint64_t at = 0; at < n_bytes;) {
+        MPI_Request request;
+        const uint64_t left = n_bytes - at, n = left < MESSAGE_BYTES ? left : MESSAGE_BYTES;
+        uint8_t *bytes = (uint8_t *)data + at;
+        const int code =
+            (uint32_t)own == from
+                ? MPI_Isend(bytes, (int)n, MPI_BYTE, (int)to, PASS_TAG, MPI_COMM_WORLD, &request)
+                : MPI_Irecv(bytes, (int)n, MPI_BYTE, (int)from, PASS_TAG, MPI_COMM_WORLD, &request);
+        if (code != MPI_SUCCESS)
+            return fail_mpi(err, "reach another rank", code);
+        MOEC_TRY(complete(&request, "reach another rank", err));
+        at += n;
+    }
+    return MOEC_OK;
+}
+
+static void tell(void *context, double done)
+{
+    int is_sent = 0;
+    (void)context;
+    if (MPI_Test(&telling, &is_sent, MPI_STATUS_IGNORE) != MPI_SUCCESS || !is_sent)
+        return;
+    told = done;
+    (void)MPI_Isend(&told, 1, MPI_DOUBLE, 0, TELL_TAG, MPI_COMM_WORLD, &telling);
+}
+
+static bool hear(void *context, uint32_t *from, double *done)
+{
+    int is_there = 0;
+    MPI_Status message;
+    (void)context;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, TELL_TAG, MPI_COMM_WORLD, &is_there, &message) != MPI_SUCCESS || !is_there)
+        return false;
+    *from = (uint32_t)message.MPI_SOURCE;
+    return MPI_Recv(done, 1, MPI_DOUBLE, message.MPI_SOURCE, TELL_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE) ==
+           MPI_SUCCESS;
+}
+
+static void on_wait(void *context, void (*function)(void *), void *argument)
+{
+    (void)context;
+    waits = function;
+    waiting = argument;
+}
+
+/* Nothing that was told may be under way at the end: each rank's last word is NaN. */
+static void end_telling(void)
+{
+    struct moec_error ignored = {0};
+    int own = 0, count = 1;
+    (void)MPI_Comm_rank(MPI_COMM_WORLD, &own);
+    (void)MPI_Comm_size(MPI_COMM_WORLD, &count);
+    if (own != 0) {
+        (void)complete(&telling, "end", &ignored);
+        (void)MPI_Send(&(double){NAN}, 1, MPI_DOUBLE, 0, TELL_TAG, MPI_COMM_WORLD);
+        return;
+    }
+    for (int r = 1; r < count; r++)
+        for (double done = 0; !isnan(done);)
+            if (MPI_Recv(&done, 1, MPI_DOUBLE, r, TELL_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+                return;
+}
+
 /* MPI_Finalize waits for all ranks; without it the starter ends those that are left. */
 static void close_ranks(void *context, bool in_order)
 {
     (void)context;
-    if (in_order)
-        (void)MPI_Finalize();
+    waits = NULL;
+    if (!in_order)
+        return;
+    end_telling();
+    (void)MPI_Finalize();
 }
 
 static enum moec_status open_ranks(struct moec_ranks_transport *out, struct moec_error *err)
@@ -109,6 +192,10 @@ static enum moec_status open_ranks(struct moec_ranks_transport *out, struct moec
                                          .count = (uint32_t)count,
                                          .gather = gather,
                                          .spread = spread,
+                                         .pass = pass,
+                                         .tell = tell,
+                                         .hear = hear,
+                                         .on_wait = on_wait,
                                          .close = close_ranks};
     (void)snprintf(out->host, sizeof out->host, "%.*s", (int)sizeof out->host - 1, host);
     return MOEC_OK;

@@ -41,8 +41,9 @@ struct moec_inputs_hook {
     float *(*room)(void *context, uint32_t n_tok, size_t stride);
     /* NULL: routed experts are not wanted. */
     void (*take_expert)(void *context, const struct moec_expert_inputs *inputs);
-    /* Routed experts are shown and not computed: the hidden states that leave the layer mean nothing then. */
-    bool only_shows;
+    /* (n_expert): of MoE layers these experts are shown, and nothing is computed: hidden states stay as they are. NULL:
+     * all are shown while the layer is computed. */
+    const bool *only_shown;
     void *context;
 };
 

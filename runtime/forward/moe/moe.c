@@ -32,11 +32,12 @@ struct moe {
     uint32_t n;
     uint32_t first_ranked;
     uint32_t first_shared;
-    bool has_passed;      /* choices of weight 0 or less ask for no expert (moec_config_has_passed) */
-    const float *counted; /* count_weights */
-    const bool *skips;    /* (T, k) of a pass that decides, else NULL: experts that it skips */
-    const bool *is_low;   /* (T, k) of one that decides about precision, else NULL: taken in form 1 */
-    bool is_traced;       /* rows are asked for: */
+    bool has_passed;        /* choices of weight 0 or less ask for no expert (moec_config_has_passed) */
+    const float *counted;   /* count_weights */
+    const bool *skips;      /* (T, k) of a pass that decides, else NULL: experts that it skips */
+    const bool *is_low;     /* (T, k) of one that decides about precision, else NULL: taken in form 1 */
+    const bool *only_shown; /* (n_expert) of a hook that wants nothing computed, else NULL */
+    bool is_traced;         /* rows are asked for: */
     bool keeps_input;
     bool keeps_router_input;
     bool keeps_ranks;
@@ -124,6 +125,7 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
                       (sequences != NULL && forward->model->config.router.expert_capacity > 0),
         .skips = decides ? forward->decider->skips : NULL,
         .is_low = decides ? forward->decider->is_low : NULL,
+        .only_shown = forward->inputs != NULL ? forward->inputs->only_shown : NULL,
         .is_traced = looks(t),
         .keeps_input = t->input != NULL,
         .keeps_router_input = t->gate_input != NULL,
@@ -138,7 +140,8 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
 static bool passes_by(const struct moe *moe, uint32_t pair)
 {
     return (moe->has_passed && moec_capacity_was_full(moe->routing.weights[pair])) ||
-           (moe->skips != NULL && moe->skips[pair]);
+           (moe->skips != NULL && moe->skips[pair]) ||
+           (moe->only_shown != NULL && !moe->only_shown[moe->routing.experts[pair]]);
 }
 
 /* What a pair gives that no expert computes: the input, where such pairs give that, else 0. */
@@ -324,13 +327,16 @@ static enum moec_status run_held(const struct moe *moe, const uint32_t *active, 
             MOEC_TRY(backend->ops->shared(backend, moe->layer, moe->n, err));
         return run_on_backend(moe, n_held, err);
     }
+    if (moe->only_shown != NULL) {
+        show_experts(moe, active, n_held);
+        return MOEC_OK;
+    }
     const struct moec_mlp_job shared = shared_job(moe);
     const bool has_bypass = moe->weights->bypass.rows > 0;
     if (with_shared && moe->weights->has_shared && !has_bypass)
         scratch->jobs[n_jobs++] = shared;
     const struct moec_inputs_hook *hook = moe->forward->inputs;
-    const uint32_t n_left_out = hook != NULL && hook->only_shows ? n_held : 0;
-    moec_mlp_run(moe->forward, scratch->jobs + n_left_out, n_jobs - n_left_out);
+    moec_mlp_run(moe->forward, scratch->jobs, n_jobs);
     if (with_shared && has_bypass)
         moec_moe_bypass(moe->forward, moe->weights, moe->n, shared.input, shared.out);
     if (hook != NULL && hook->take_expert != NULL)
@@ -472,6 +478,8 @@ static enum moec_status combine_block(struct moe *moe, struct moec_error *err)
     const struct moec_config *config = &moe->forward->model->config;
     if (moe->forward->backend != NULL)
         return combine_on_backend(moe, err);
+    if (moe->only_shown != NULL)
+        return MOEC_OK;
     uint64_t work = (uint64_t)moe->n * (config->top_k + 2) * config->n_embd;
     moec_forward_run(moe->forward, (moe->n + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS, work, combine_tile,
                      moe);
