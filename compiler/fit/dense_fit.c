@@ -64,6 +64,9 @@ struct moec_dense_fit {
     struct moec_error problem;            /* of the hook, which cannot answer with one */
     const struct moec_progress *progress; /* while it is made */
     struct moec_work_memory *work;
+    bool has_pieces;              /* in the journal, from before */
+    struct moec_ranks_part *told; /* (n_told), owned: what ranks are about to tell of a group */
+    size_t n_told, told_room;
     struct moec_units *units;            /* while it is made */
     const struct moec_rank_block *block; /* likewise */
     struct moec_ranks *ranks;            /* likewise: the block's */
@@ -243,8 +246,8 @@ static enum moec_status keep_all(struct moec_dense_fit *fit, struct moec_error *
 /* ---- encoding a tensor ---- */
 
 /* What is done with all rows of a group's tensors at all codecs, together: FIND in the journal, ENCODE what it has not,
- * SHARE what the owner encoded. */
-enum turn { FIND, ENCODE, SHARE };
+ * TELL all ranks what the owner encoded, KEEP it. */
+enum turn { FIND, ENCODE, TELL, KEEP };
 
 /* Rows of a tensor, as they are and decoded, and as they are stored. */
 struct chunk {
@@ -266,16 +269,20 @@ static enum moec_status encode_piece(struct moec_dense_fit *fit, const struct mo
     return fit->ranks == NULL ? keep_piece(fit, piece, err) : MOEC_OK;
 }
 
-/* What ranks encode is kept when it is the first one's too. */
-static enum moec_status share_piece(const struct moec_dense_fit *fit, const struct group *group,
-                                    const struct piece *piece, struct moec_error *err)
+static enum moec_status add_told(struct moec_dense_fit *fit, const struct group *group, void *data,
+                                 uint64_t n_bytes, struct moec_error *err)
 {
-    if (fit->ranks == NULL)
-        return MOEC_OK;
-    for (int i = 0; i < 2; i++)
-        MOEC_TRY(
-            moec_ranks_spread(fit->ranks, group->owner, piece->parts[i].data, piece->parts[i].n_bytes, err));
-    return keep_piece(fit, piece, err);
+    MOEC_TRY(moec_grow((void **)&fit->told, &fit->told_room, fit->n_told + 1, sizeof *fit->told,
+                       "encoded tensors", err));
+    fit->told[fit->n_told++] = (struct moec_ranks_part){group->owner, data, n_bytes};
+    return MOEC_OK;
+}
+
+static enum moec_status tell_piece(struct moec_dense_fit *fit, const struct group *group,
+                                   const struct piece *piece, struct known *known, struct moec_error *err)
+{
+    MOEC_TRY(add_told(fit, group, piece->parts[0].data, piece->parts[0].n_bytes, err));
+    return add_told(fit, group, &known->error, sizeof known->error, err);
 }
 
 /* One turn of the chunk in the codec of a store. */
@@ -287,15 +294,17 @@ static enum moec_status take_chunk(struct moec_dense_fit *fit, const struct grou
     struct piece piece;
     describe_piece(fit, s, at, chunk->row, chunk->matrix.n_row, &piece);
     piece.error = known->error;
-    if (turn == FIND)
+    if (turn == FIND && fit->has_pieces)
         MOEC_TRY(find_piece(fit, &piece, &known->found, err));
     else if (turn == ENCODE && !known->found)
         MOEC_TRY(encode_piece(fit, group->gptq, s, at, chunk, &piece, err));
-    else if (turn == SHARE && !known->found)
-        MOEC_TRY(share_piece(fit, group, &piece, err));
+    else if (turn == TELL && !known->found)
+        MOEC_TRY(tell_piece(fit, group, &piece, known, err));
+    else if (turn == KEEP && !known->found && fit->ranks != NULL) /* when it is the first one's too */
+        MOEC_TRY(keep_piece(fit, &piece, err));
     known->error = piece.error;
     moec_fit_store_leave(&fit->stores[s].rows, piece.offset, piece.parts[0].n_bytes);
-    if (turn != SHARE)
+    if (turn != KEEP)
         return MOEC_OK;
     if (is_fitted(fit, s))
         *sum = (*sum < 0 ? 0 : *sum) + piece.error;
@@ -375,9 +384,8 @@ static enum moec_status take_tensor(struct walk *walk, enum moec_gptq_order orde
             MOEC_TRY_OUT(take_chunk(fit, walk->group, walk->turn, known, s, at, &chunk, err));
         }
     }
-    if (walk->turn == SHARE && measures)
-        status = moec_ranks_spread(fit->ranks, walk->group->owner, &fit->energies[at],
-                                   sizeof fit->energies[at], err);
+    if (walk->turn == TELL && measures)
+        status = add_told(fit, walk->group, &fit->energies[at], sizeof fit->energies[at], err);
 out:
     free(chunk.weights);
     free(chunk.decoded);
@@ -508,6 +516,16 @@ static enum moec_status share_inputs(struct moec_dense_fit *fit, uint32_t layer,
     return MOEC_OK;
 }
 
+/* What the owner encoded, to all and into the journal. */
+static enum moec_status finish_group(struct moec_dense_fit *fit, struct group *group, struct moec_error *err)
+{
+    fit->n_told = 0;
+    if (fit->ranks != NULL)
+        MOEC_TRY(walk_group(fit, group, TELL, err));
+    MOEC_TRY(moec_ranks_spread_parts(fit->ranks, fit->told, fit->n_told, err));
+    return walk_group(fit, group, KEEP, err);
+}
+
 /* Together: encodes what belongs to the layer and forgets its inputs. */
 static enum moec_status finish_layer(void *context, uint32_t layer, struct moec_error *err)
 {
@@ -516,10 +534,13 @@ static enum moec_status finish_layer(void *context, uint32_t layer, struct moec_
         return moec_fail(err, fit->problem.status, "%s", fit->problem.message);
     if (fit->block != NULL)
         MOEC_TRY(share_inputs(fit, layer, err));
-    for (enum turn turn = FIND; turn <= SHARE; turn++)
+    for (enum turn turn = FIND; turn <= ENCODE; turn++)
         for (size_t g = 0; g < fit->n_group; g++)
-            if (fit->groups[g].layer == layer && (turn != ENCODE || fit->groups[g].gptq != NULL))
+            if (fit->groups[g].layer == layer && (turn == FIND || fit->groups[g].gptq != NULL))
                 MOEC_TRY(walk_group(fit, &fit->groups[g], turn, err));
+    for (size_t g = 0; g < fit->n_group; g++)
+        if (fit->groups[g].layer == layer)
+            MOEC_TRY(finish_group(fit, &fit->groups[g], err));
     for (size_t g = 0; g < fit->n_group;) {
         struct group *group = &fit->groups[g];
         if (group->layer != layer) {
@@ -578,6 +599,7 @@ static enum moec_status begin(const struct moec_dense_fit_request *request, stru
     fit->units = request->units;
     fit->block = request->block;
     fit->ranks = fit->block != NULL ? fit->block->ranks : NULL;
+    MOEC_TRY(moec_unit_any(fit->units, "dense/", &fit->has_pieces, err));
     return find_all(fit, is_done, err);
 }
 
@@ -654,6 +676,7 @@ void moec_dense_fit_free(struct moec_dense_fit *fit)
     free(fit->energies);
     free(fit->groups);
     free(fit->room);
+    free(fit->told);
     free(fit);
 }
 

@@ -368,10 +368,8 @@ static enum moec_status exchange(struct moec_expert_fit *fit, uint32_t layer, ui
             if (fit->left[index * MOEC_PROJECTION_COUNT + p] != 0)
                 facts_of(fit, index, p)[FACT_TOKENS] = (double)fit->moments[b].n_pair;
         forget_moments(fit, b);
-        if (is_left(fit, index))
-            MOEC_TRY(moec_expert_fit_share(fit, index, err));
     }
-    return MOEC_OK;
+    return moec_expert_fit_share(fit, expert_index(fit, layer, fit->first_expert + first), end - first, err);
 }
 
 /* As many experts as there are ranks at once. */
@@ -608,6 +606,7 @@ static void release_room(struct moec_expert_fit *fit)
     free(fit->decoded);
     free(fit->encoded);
     free(fit->shown);
+    free(fit->told);
     moec_states_release(&fit->hidden);
     moec_states_release(&fit->ahead);
     moec_states_release(&fit->entered);
@@ -616,6 +615,7 @@ static void release_room(struct moec_expert_fit *fit)
     fit->rows = fit->activations = fit->down = fit->decoded = NULL;
     fit->encoded = NULL;
     fit->shown = NULL;
+    fit->told = NULL;
     memset(fit->weights, 0, sizeof fit->weights);
 }
 

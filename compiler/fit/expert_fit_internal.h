@@ -46,7 +46,9 @@ struct moec_expert_fit {
     struct moec_units *units;
     struct moec_ranks *ranks;
     const struct moec_rank_block *block; /* NULL without ranks */
-    bool *shown;             /* (n_expert), owned: experts of the batch that are this rank's to fit */
+    bool *shown;                  /* (n_expert), owned: experts of the batch that are this rank's to fit */
+    struct moec_ranks_part *told; /* (n_told), owned: what ranks are about to tell of encoded experts */
+    size_t n_told, told_room;
     uint8_t *left;           /* as `wanted`: what is still to be encoded; owned */
     bool takes_layer;        /* `layer` does not have the pairs of the layer at work yet */
     struct moments *moments; /* (n_batch), owned: of experts first_expert.. */
@@ -132,9 +134,9 @@ static inline bool is_left(const struct moec_expert_fit *fit, size_t expert)
 
 /* Takes what an interrupted run has encoded. Errors: those of moec_unit_find. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_fit_find(struct moec_expert_fit *fit, struct moec_error *err);
-/* What is left of an expert, which its rank has encoded: to all ranks and into the journal. Nothing is left then.
- * Called together. Errors: those of moec_ranks_spread and moec_unit_keep. */
-MOEC_WARN_UNUSED enum moec_status moec_expert_fit_share(struct moec_expert_fit *fit, size_t expert,
+/* What is left of experts first .. first + n - 1, which their ranks have encoded: to all ranks and into the journal.
+ * Nothing is left then. Called together. Errors: those of moec_ranks_spread_parts and moec_unit_keep. */
+MOEC_WARN_UNUSED enum moec_status moec_expert_fit_share(struct moec_expert_fit *fit, size_t first, size_t n,
                                                         struct moec_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/digest.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,16 +65,26 @@ static enum moec_status find_matrix(struct moec_expert_fit *fit, size_t expert, 
     return MOEC_OK;
 }
 
-/* To all ranks from the one that encoded it, and into the journal. */
-static enum moec_status share_matrix(struct moec_expert_fit *fit, size_t expert, uint32_t p, uint32_t c,
-                                     struct moec_error *err)
+/* To be told to all ranks by the one that encoded it. */
+static enum moec_status tell_matrix(struct moec_expert_fit *fit, size_t expert, uint32_t p, uint32_t c,
+                                    struct moec_error *err)
+{
+    struct moec_unit_part parts[UNIT_PARTS];
+    const uint32_t n_part = list_parts(fit, expert, p, c, parts);
+    MOEC_TRY(moec_grow((void **)&fit->told, &fit->told_room, fit->n_told + n_part, sizeof *fit->told,
+                       "encoded experts", err));
+    for (uint32_t i = 0; i < n_part; i++)
+        fit->told[fit->n_told++] =
+            (struct moec_ranks_part){moec_ranks_owner(fit->ranks, expert), parts[i].data, parts[i].n_bytes};
+    return MOEC_OK;
+}
+
+static enum moec_status keep_matrix(struct moec_expert_fit *fit, size_t expert, uint32_t p, uint32_t c,
+                                    struct moec_error *err)
 {
     char key[MOEC_JOURNAL_MAX_KEY];
     struct moec_unit_part parts[UNIT_PARTS];
-    const uint32_t n_part = list_parts(fit, expert, p, c, parts),
-                   owner = moec_ranks_owner(fit->ranks, expert);
-    for (uint32_t i = 0; i < n_part; i++)
-        MOEC_TRY(moec_ranks_spread(fit->ranks, owner, parts[i].data, parts[i].n_bytes, err));
+    const uint32_t n_part = list_parts(fit, expert, p, c, parts);
     name_unit(fit, expert, p, c, key);
     return moec_unit_keep(fit->units, key, parts, n_part, 0, err);
 }
@@ -93,8 +104,11 @@ static void count_expert(struct moec_expert_fit *fit, size_t expert)
 
 enum moec_status moec_expert_fit_find(struct moec_expert_fit *fit, struct moec_error *err)
 {
+    bool any = false;
+    MOEC_TRY(moec_unit_any(fit->units, "expert/", &any, err));
     for (size_t expert = 0; expert < fit->n_total; expert++) {
-        MOEC_TRY(for_each(fit, expert, fit->wanted, find_matrix, err));
+        if (any)
+            MOEC_TRY(for_each(fit, expert, fit->wanted, find_matrix, err));
         leave_rows(fit, expert);
         if (!is_left(fit, expert))
             count_expert(fit, expert);
@@ -102,11 +116,20 @@ enum moec_status moec_expert_fit_find(struct moec_expert_fit *fit, struct moec_e
     return MOEC_OK;
 }
 
-enum moec_status moec_expert_fit_share(struct moec_expert_fit *fit, size_t expert, struct moec_error *err)
+enum moec_status moec_expert_fit_share(struct moec_expert_fit *fit, size_t first, size_t n,
+                                       struct moec_error *err)
 {
-    MOEC_TRY(for_each(fit, expert, fit->left, share_matrix, err));
-    leave_rows(fit, expert);
-    memset(fit->left + expert * MOEC_PROJECTION_COUNT, 0, MOEC_PROJECTION_COUNT);
-    count_expert(fit, expert);
+    fit->n_told = 0;
+    for (size_t expert = first; expert < first + n && fit->ranks != NULL; expert++)
+        MOEC_TRY(for_each(fit, expert, fit->left, tell_matrix, err));
+    MOEC_TRY(moec_ranks_spread_parts(fit->ranks, fit->told, fit->n_told, err));
+    for (size_t expert = first; expert < first + n; expert++) {
+        if (!is_left(fit, expert))
+            continue;
+        MOEC_TRY(for_each(fit, expert, fit->left, keep_matrix, err));
+        leave_rows(fit, expert);
+        memset(fit->left + expert * MOEC_PROJECTION_COUNT, 0, MOEC_PROJECTION_COUNT);
+        count_expert(fit, expert);
+    }
     return MOEC_OK;
 }

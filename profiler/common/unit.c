@@ -183,6 +183,22 @@ enum moec_status moec_unit_find(struct moec_units *units, const char *key, const
     return MOEC_OK;
 }
 
+enum moec_status moec_unit_any(struct moec_units *units, const char *prefix, bool *any,
+                               struct moec_error *err)
+{
+    uint8_t answer = 0;
+    *any = false;
+    if (units == NULL)
+        return MOEC_OK;
+    for (size_t i = 0; moec_ranks_own(units->ranks) == 0 && i < units->journal.n_record; i++)
+        if (units->journal.records[i].kind == KIND_UNIT &&
+            strncmp(moec_journal_key(&units->journal, i), prefix, strlen(prefix)) == 0)
+            answer = 1;
+    MOEC_TRY(moec_ranks_spread(units->ranks, 0, &answer, sizeof answer, err));
+    *any = answer != 0;
+    return MOEC_OK;
+}
+
 enum moec_status moec_unit_keep(struct moec_units *units, const char *key, const struct moec_unit_part *parts,
                                 uint32_t n_part, uint64_t multiply_adds, struct moec_error *err)
 {

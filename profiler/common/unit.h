@@ -35,6 +35,10 @@ MOEC_WARN_UNUSED enum moec_status moec_unit_find(struct moec_units *units, const
                                                  uint64_t *multiply_adds, bool *found,
                                                  struct moec_error *err);
 
+/* Whether there is a unit whose key begins so. */
+MOEC_WARN_UNUSED enum moec_status moec_unit_any(struct moec_units *units, const char *prefix, bool *any,
+                                                struct moec_error *err);
+
 /* Keeps a finished unit. `key` says what it is, such as "uniform/2": at most MOEC_JOURNAL_MAX_KEY - 1 bytes,
  * the same in every run of the job and no other unit's. Errors: those of moec_journal_append. */
 MOEC_WARN_UNUSED enum moec_status moec_unit_keep(struct moec_units *units, const char *key,
@@ -82,7 +86,7 @@ MOEC_WARN_UNUSED enum moec_status moec_units_open(const char *path, enum moec_un
                                                   const struct moec_progress *progress,
                                                   struct moec_units **out, struct moec_error *err);
 /* The same for ranks that do the same work (borrowed; NULL = this process is alone). The first one's journal is
- * the only one. This function and moec_unit_find are called together; moec_unit_next is not for use then. */
+ * the only one. This function, moec_unit_find and moec_unit_any are called together; moec_unit_next is not for use then. */
 MOEC_WARN_UNUSED enum moec_status moec_units_open_shared(const char *path, enum moec_units_mode mode,
                                                          const struct moec_job_text *job,
                                                          const struct moec_progress *progress,

@@ -14,7 +14,7 @@
 
 #define TELL_EVERY_NS 100000000u /* how far a rank is */
 
-enum step { STEP_GATHER = 1, STEP_SPREAD, STEP_PASS, STEP_SUM, STEP_SAME, STEP_LEAVE };
+enum step { STEP_GATHER = 1, STEP_SPREAD, STEP_PARTS, STEP_PASS, STEP_SUM, STEP_SAME, STEP_LEAVE };
 
 /* What ranks tell each other before anything else: where they are and whether they failed. */
 struct head {
@@ -260,6 +260,55 @@ enum moec_status moec_ranks_spread(struct moec_ranks *ranks, uint32_t from, void
         return MOEC_OK;
     MOEC_TRY(meet(ranks, STEP_SPREAD, n_bytes, NULL, err));
     return end_if(ranks, spread(ranks, from, data, n_bytes, err));
+}
+
+/* How many of the parts are of the same rank as the first and not too long to go together, and their bytes. */
+static size_t count_together(const struct moec_ranks_part *parts, size_t n_part, uint64_t *n_bytes)
+{
+    size_t n = 1;
+    for (*n_bytes = parts->n_bytes;
+         n < n_part && parts[n].from == parts->from && parts[n].n_bytes + *n_bytes <= MOEC_RANKS_PIECE_BYTES;
+         n++)
+        *n_bytes += parts[n].n_bytes;
+    return n;
+}
+
+/* By way of `packed`. */
+static enum moec_status spread_packed(const struct moec_ranks *ranks, const struct moec_ranks_part *parts,
+                                      size_t n, uint64_t n_bytes, uint8_t *packed, struct moec_error *err)
+{
+    uint8_t *at = packed;
+    for (size_t i = 0; i < n && parts->from == ranks->transport.own; at += parts[i++].n_bytes)
+        memcpy(at, parts[i].data, parts[i].n_bytes);
+    MOEC_TRY(spread(ranks, parts->from, packed, n_bytes, err));
+    at = packed;
+    for (size_t i = 0; i < n && parts->from != ranks->transport.own; at += parts[i++].n_bytes)
+        memcpy(parts[i].data, at, parts[i].n_bytes);
+    return MOEC_OK;
+}
+
+enum moec_status moec_ranks_spread_parts(struct moec_ranks *ranks, const struct moec_ranks_part *parts,
+                                         size_t n_part, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    uint64_t sum = 0, n_bytes = 0;
+    uint8_t *packed = NULL;
+    for (size_t i = 0; i < n_part; i++)
+        sum += parts[i].n_bytes;
+    if (ranks == NULL || sum == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&packed, sum < MOEC_RANKS_PIECE_BYTES ? sum : MOEC_RANKS_PIECE_BYTES, 1,
+                        "results of ranks", err));
+    MOEC_TRY_OUT(meet(ranks, STEP_PARTS, sum, NULL, err));
+    for (size_t i = 0, n = 0; i < n_part; i += n) {
+        n = count_together(parts + i, n_part - i, &n_bytes);
+        status = n > 1 ? spread_packed(ranks, parts + i, n, n_bytes, packed, err)
+                       : spread(ranks, parts[i].from, parts[i].data, n_bytes, err);
+        MOEC_TRY_OUT(end_if(ranks, status));
+    }
+out:
+    free(packed);
+    return status;
 }
 
 enum moec_status moec_ranks_pass(struct moec_ranks *ranks, uint32_t from, uint32_t to, void *data,

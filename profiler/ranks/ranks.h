@@ -86,6 +86,16 @@ MOEC_WARN_UNUSED enum moec_status moec_ranks_gather(struct moec_ranks *ranks, vo
 MOEC_WARN_UNUSED enum moec_status moec_ranks_spread(struct moec_ranks *ranks, uint32_t from, void *data,
                                                     uint64_t n_bytes, struct moec_error *err);
 
+/* The same of several at once, which costs little more than one: each from a rank of its own to the others. */
+struct moec_ranks_part {
+    uint32_t from;
+    void *data;
+    uint64_t n_bytes;
+};
+MOEC_WARN_UNUSED enum moec_status moec_ranks_spread_parts(struct moec_ranks *ranks,
+                                                          const struct moec_ranks_part *parts, size_t n_part,
+                                                          struct moec_error *err);
+
 /* Together: from one rank to another; of the others' `data` nothing is read or changed, and it may be NULL. Errors: as
  * above. */
 MOEC_WARN_UNUSED enum moec_status moec_ranks_pass(struct moec_ranks *ranks, uint32_t from, uint32_t to,

@@ -31,6 +31,14 @@ static void share(struct member *member, struct moec_ranks *ranks)
         sums[1] != -(uint64_t)moec_ranks_count(ranks) ||
         moec_ranks_same(ranks, "another word", word, sizeof word, err) != MOEC_OK)
         return;
+    uint16_t notes[4] = {0}; /* the first two together */
+    struct moec_ranks_part parts[] = {
+        {0, &notes[0], 2}, {0, &notes[1], 2}, {last, &notes[2], 2}, {last, &notes[3], 0}};
+    for (uint16_t i = 0; i < 3; i++)
+        notes[i] = parts[i].from == member->own ? (uint16_t)(i + 3) : 0;
+    if (moec_ranks_spread_parts(ranks, parts, 4, err) != MOEC_OK || notes[0] != 3 || notes[1] != 4 ||
+        notes[2] != 5 || notes[3] != 0)
+        return;
     for (uint32_t from = 0; from <= last; from++) {
         uint32_t note = member->own == from ? 7 + from : 0;
         if (moec_ranks_pass(ranks, from, last, member->own == from || member->own == last ? &note : NULL,
