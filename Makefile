@@ -270,7 +270,8 @@ native: deps
 
 # What measures a device, and the writer of its description: that needs none of moec's own libraries either.
 $(BUILD)/libmeasure.a: $(call obj,$(wildcard profiler/device/*.c) \
-    $(addprefix profiler/common/,machine.c phases.c quantiles.c) profiler/ranks/ranks.c formats/json/json_write.c $(wildcard formats/trace/*_description.c))
+    $(addprefix profiler/common/,machine.c phases.c quantiles.c) profiler/ranks/ranks.c \
+    formats/json/json_write.c $(wildcard formats/trace/*_description.c))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # The run command alone: what it takes of libcli needs neither HDF5 nor Lua, Cairo and jansson.
