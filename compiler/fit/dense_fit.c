@@ -18,7 +18,8 @@
 #include <string.h>
 
 #define CHUNK_WEIGHTS ((uint32_t)1 << 20) /* of a matrix read and encoded at once, where rows are outputs */
-#define MAX_SHARING   8u                  /* tensors that are given the same inputs */
+#define WEIGHT_INPUTS 1500u /* a weight takes as long to encode as if it had so many inputs more */
+#define MAX_SHARING   8u    /* tensors that are given the same inputs */
 
 /* Encoded weights of one codec, each tensor where the table has it. */
 struct store {
@@ -58,8 +59,8 @@ struct moec_dense_fit {
     double *energies;     /* (n_entries) */
     struct group *groups; /* (n_group, capacity), owned */
     size_t n_group, capacity;
-    uint64_t n_seen; /* groups so far */
-    float *room;     /* activations of an MLP, owned */
+    double *loads; /* (ranks), owned: what the groups so far take to encode */
+    float *room;   /* activations of an MLP, owned */
     size_t room_floats;
     struct moec_error problem;            /* of the hook, which cannot answer with one */
     const struct moec_progress *progress; /* while it is made */
@@ -404,15 +405,30 @@ static struct group *find_group(const struct moec_dense_fit *fit, const struct m
     return NULL;
 }
 
+/* The rank that has least to encode so far. */
+static uint32_t give_owner(struct moec_dense_fit *fit, const struct moec_dense_entry *const *entries,
+                           uint32_t n_entries)
+{
+    const uint32_t count = moec_ranks_count(fit->ranks);
+    uint32_t owner = 0;
+    for (uint32_t r = 1; r < count; r++)
+        owner = fit->loads[r] < fit->loads[owner] ? r : owner;
+    for (uint32_t i = 0; i < n_entries; i++)
+        fit->loads[owner] += (double)entries[i]->rows * entries[i]->columns *
+                             (double)(WEIGHT_INPUTS + input_count(entries[0]));
+    return owner;
+}
+
 static enum moec_status add_group(struct moec_dense_fit *fit, const struct moec_dense_entry *const *entries,
                                   uint32_t n_entries, struct moec_error *err)
 {
     MOEC_TRY(moec_grow((void **)&fit->groups, &fit->capacity, fit->n_group + 1, sizeof *fit->groups,
                        "tensors with common inputs", err));
-    struct group group = {.layer = entries[0]->layer, .owner = moec_ranks_owner(fit->ranks, fit->n_seen++)};
+    struct group group = {.layer = entries[0]->layer};
     for (uint32_t i = 0; i < n_entries && group.n_role < MAX_SHARING; i++)
         if (moec_role_is_quantisable((enum moec_role)entries[i]->role))
             group.roles[group.n_role++] = entries[i]->role;
+    group.owner = give_owner(fit, entries, n_entries);
     if (fit->block != NULL)
         MOEC_TRY(
             moec_dense_inputs_create(fit->block, fit->work, input_count(entries[0]), &group.inputs, err));
@@ -599,6 +615,8 @@ static enum moec_status begin(const struct moec_dense_fit_request *request, stru
     fit->units = request->units;
     fit->block = request->block;
     fit->ranks = fit->block != NULL ? fit->block->ranks : NULL;
+    MOEC_TRY(moec_alloc((void **)&fit->loads, moec_ranks_count(fit->ranks), sizeof *fit->loads,
+                        "matrices of ranks", err));
     MOEC_TRY(moec_unit_any(fit->units, "dense/", &fit->has_pieces, err));
     return find_all(fit, is_done, err);
 }
@@ -677,6 +695,7 @@ void moec_dense_fit_free(struct moec_dense_fit *fit)
     free(fit->groups);
     free(fit->room);
     free(fit->told);
+    free(fit->loads);
     free(fit);
 }
 
