@@ -20,7 +20,7 @@
 #define MOEC_RANKS_MAX        4096u
 #define MOEC_RANKS_HOST_BYTES 64u
 /* What is exchanged at once of long lists: at most this, or an item of each rank. */
-#define MOEC_RANKS_PIECE_BYTES ((uint64_t)8 << 20)
+#define MOEC_RANKS_PIECE_BYTES ((uint64_t)4 << 20)
 
 /* How ranks reach each other: a library's (mpi/mpi_transport.c), or a test's. */
 struct moec_ranks_transport {

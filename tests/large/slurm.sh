@@ -85,7 +85,7 @@ says stderr "^moec eval: srun started 2 ranks that cannot see each other: give s
     "ranks that cannot see each other say so"
 cat >"$work/job" <<JOB
 #!/bin/sh
-#SBATCH --ntasks=2 --output=$work/job.txt
+#SBATCH --ntasks=2 --output=$work/job.txt --error=$work/job.err
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun $PWD/$moec eval $PWD/$model --data $PWD/$data --seq-len 64 --samples 9 --json
 JOB
 try 0 "mpirun inside a job" sbatch --wait "$work/job"

@@ -3,6 +3,8 @@
 #include "profiler/evaluate/rank_windows.h"
 #include "tests/unit/thread_ranks.h"
 
+#include <stdlib.h>
+
 /* ---- what is shared ---- */
 
 #define N_ITEM 7u
@@ -59,6 +61,38 @@ static void test_ranks__share_items(void **state)
     (void)state;
     for (uint32_t count = 1; count <= MOST; count++) {
         run_ranks(count, share, members, count);
+        for (uint32_t r = 0; r < count; r++)
+            assert_status(members[r].status, MOEC_OK, members[r].err);
+    }
+}
+
+/* Items that go one of each rank at a time, and small ones that go in several turns. */
+static void share_long(struct member *member, struct moec_ranks *ranks)
+{
+    const size_t sizes[] = {MOEC_RANKS_PIECE_BYTES / 2 + 1, MOEC_RANKS_PIECE_BYTES / 8};
+    const uint64_t numbers[] = {4, 21};
+    member->status = MOEC_OK;
+    for (int i = 0; i < 2 && member->status == MOEC_OK; i++) {
+        const size_t last = sizes[i] - 1;
+        uint8_t *items = calloc(numbers[i], sizes[i]);
+        for (uint64_t n = moec_ranks_own(ranks); n < numbers[i]; n += moec_ranks_count(ranks))
+            items[n * sizes[i]] = items[n * sizes[i] + last] = (uint8_t)(n + 1);
+        member->status = moec_ranks_gather(ranks, items, numbers[i], sizes[i], &member->err);
+        for (uint64_t n = 0; n < numbers[i] && member->status == MOEC_OK; n++)
+            if (items[n * sizes[i]] != n + 1 || items[n * sizes[i] + last] != n + 1)
+                member->status = MOEC_ERR_FORMAT;
+        free(items);
+    }
+    if (member->status == MOEC_OK)
+        member->status = moec_ranks_leave(ranks, NULL, &member->err);
+}
+
+static void test_ranks__share_long_lists(void **state)
+{
+    struct member members[MOST] = {0};
+    (void)state;
+    for (uint32_t count = 2; count <= MOST; count += 3) {
+        run_ranks(count, share_long, members, count);
         for (uint32_t r = 0; r < count; r++)
             assert_status(members[r].status, MOEC_OK, members[r].err);
     }
@@ -281,7 +315,7 @@ int main(void)
         cmocka_unit_test(test_ranks__share_items),   cmocka_unit_test(test_ranks__one_process),
         cmocka_unit_test(test_ranks__fail_together), cmocka_unit_test(test_ranks__fail_at_the_end),
         cmocka_unit_test(test_ranks__differ),        cmocka_unit_test(test_ranks__share_windows),
-        cmocka_unit_test(test_ranks__share_blocks),
+        cmocka_unit_test(test_ranks__share_blocks),  cmocka_unit_test(test_ranks__share_long_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
