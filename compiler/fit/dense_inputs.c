@@ -144,7 +144,7 @@ struct moec_dense_input_floats moec_dense_inputs_floats(const struct moec_config
             const enum moec_role role = (enum moec_role)i;
             uint32_t rows = 0, columns = 0;
             if (!moec_role_is_quantisable(role) || !moec_role_expected(config, role, layer) ||
-                shares_inputs(role) || (role == MOEC_ROLE_EMBEDDING && !config->tied_head))
+                shares_inputs(role) || (role == MOEC_ROLE_EMBEDDING && !config->head.is_tied))
                 continue;
             moec_role_shape(config, role, layer, &rows, &columns);
             sum += moec_role_is_transposed(role) ? rows : columns;
