@@ -220,7 +220,7 @@ static enum moec_status cross_source(struct compute_job *job, struct decoder *d,
     const struct moec_kv_rows rows = moec_kv_state_rows(&d->kv, layer, 0);
     const struct moec_span span = {
         .n_rows = 1, .n_source = job->n_positions, .k_prefix = rows.keys, .v_prefix = rows.values};
-    return moec_forward_cross(&job->forward, layer, &span, 1, 1, d->hidden, err);
+    return moec_forward_cross(&job->forward, layer, (struct moec_batch){&span, 1, 1}, d->hidden, err);
 }
 
 /* One token through all layers that decoded tokens pass; its times become sample `at`. */
@@ -238,7 +238,8 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
         const size_t sample = (size_t)layer * job->max_samples + at;
         const struct moec_span span = moec_kv_state_span(&d->kv, layer, 0, 1);
         begun = moec_now_ns();
-        MOEC_TRY(moec_forward_attention(&job->forward, layer, &span, 1, 1, d->hidden, err));
+        MOEC_TRY(
+            moec_forward_attention(&job->forward, layer, (struct moec_batch){&span, 1, 1}, d->hidden, err));
         MOEC_TRY(cross_source(job, d, layer, err));
         const int32_t ordinal = moec_config_moe_ordinal(config, layer);
         row.route_layer = ordinal > 0 ? (uint32_t)ordinal : 0;

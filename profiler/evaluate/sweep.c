@@ -271,7 +271,7 @@ static enum moec_status cross(struct moec_sweep *sweep, const struct run *run,
     const uint64_t first = moec_sweep_source_rows(sweep, run->first, batch->first - run->first);
     const uint32_t n = (uint32_t)moec_sweep_source_rows(sweep, batch->first, batch->n);
     uint64_t source = 0;
-    MOEC_TRY(moec_forward_cross_keys(forward, layer, n, all + first * stride, rows.keys, rows.values, err));
+    MOEC_TRY(moec_forward_cross_keys(forward, layer, n, all + first * stride, rows, err));
     for (uint32_t i = 0; i < batch->n; i++) {
         struct moec_span *span = &sweep->spans[i];
         *span = (struct moec_span){.first_row = span->first_row,
@@ -281,7 +281,8 @@ static enum moec_status cross(struct moec_sweep *sweep, const struct run *run,
                                    .v_prefix = rows.values + source * rows.stride};
         source += span->n_source;
     }
-    return moec_forward_cross(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err);
+    return moec_forward_cross(forward, layer, (struct moec_batch){sweep->spans, batch->n, batch->n_rows},
+                              hidden, err);
 }
 
 /* Whether a caller keeps keys and values that a layer writes. */
@@ -305,7 +306,8 @@ static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *ru
     make_sequences(sweep, layer, batch);
     if (ordinal >= 0 && store->attention_in != NULL)
         memcpy(store->attention_in, hidden, batch->n_rows * stride * sizeof(float));
-    MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
+    MOEC_TRY(moec_forward_attention(forward, layer,
+                                    (struct moec_batch){sweep->spans, batch->n, batch->n_rows}, hidden, err));
     if (stack == MOEC_STACK_DECODER && sweep->source_start != NULL)
         MOEC_TRY(cross(sweep, run, batch, layer, all, hidden, store, err));
     if (ordinal >= 0 && store->attention_out != NULL) {

@@ -106,7 +106,8 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch, const
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
     }
-    MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
+    MOEC_TRY(moec_forward_attention(batch->forward, tile->layer,
+                                    (struct moec_batch){batch->spans, tile->n, row}, hidden, err));
     MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
                               moec_batch_sequences_batch(&batch->sequences), NULL, err));
     return batch->worked(batch->context, cost, err);
@@ -122,8 +123,7 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
     const struct moec_kv_rows changed = moec_kv_state_rows(&batch->source_kv, tile->layer, 0);
     if (tile->n_source > 0)
         MOEC_TRY(moec_forward_cross_keys(batch->forward, tile->layer, tile->n_source,
-                                         batch->sources + first_source * baseline->stride, changed.keys,
-                                         changed.values, err));
+                                         batch->sources + first_source * baseline->stride, changed, err));
     for (uint32_t i = 0; i < tile->n; i++) {
         const struct moec_variant_span *item = &batch->items[tile->first + i];
         const bool is_changed = item->n_source > 0;
@@ -140,7 +140,8 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
         *cost += moec_cost_cross_attention(config, tile->layer, span->n_source, item->n_rows) +
                  moec_cost_source_keys(config, tile->layer, item->n_source);
     }
-    return moec_forward_cross(batch->forward, tile->layer, batch->spans, tile->n, tile->n_rows, hidden, err);
+    return moec_forward_cross(batch->forward, tile->layer,
+                              (struct moec_batch){batch->spans, tile->n, tile->n_rows}, hidden, err);
 }
 
 static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
@@ -171,7 +172,8 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
         row += item->n_rows;
         cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);
     }
-    MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
+    MOEC_TRY(moec_forward_attention(batch->forward, tile->layer,
+                                    (struct moec_batch){batch->spans, tile->n, row}, hidden, err));
     if (baseline->source_start != NULL)
         MOEC_TRY(cross(batch, baseline, tile, hidden, &cost, err));
     MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,

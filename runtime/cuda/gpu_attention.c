@@ -430,8 +430,7 @@ static enum moec_status run(struct attention *attention, struct moec_error *err)
     return moec_gpu_check(b, err);
 }
 
-static struct attention attention_of(struct moec_gpu_backend *b, uint32_t layer,
-                                     const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+static struct attention attention_of(struct moec_gpu_backend *b, uint32_t layer, struct moec_batch batch,
                                      float *hidden)
 {
     const struct moec_layer_kind *kind = moec_config_layer(b->config, layer);
@@ -439,22 +438,22 @@ static struct attention attention_of(struct moec_gpu_backend *b, uint32_t layer,
                               .layer = layer,
                               .kind = kind,
                               .weights = &b->model->layers[layer],
-                              .spans = spans,
-                              .n_spans = n_spans,
-                              .n_tok = n_tok,
+                              .spans = batch.spans,
+                              .n_spans = batch.n_spans,
+                              .n_tok = batch.n_tok,
                               .hidden = hidden,
                               .row = moec_gpu_mixer_row_of(kind)};
 }
 
-enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
-                                    uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err)
+enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
+                                    float *hidden, struct moec_error *err)
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
-    struct attention attention = attention_of(b, layer, spans, n_spans, n_tok, hidden);
-    MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_mixer_staging_bytes(b->config, n_tok), err));
+    struct attention attention = attention_of(b, layer, batch, hidden);
+    MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_mixer_staging_bytes(b->config, batch.n_tok), err));
     if (moec_layer_is_running(attention.kind))
-        return moec_gpu_running(b, layer, spans, n_spans, n_tok, hidden, err);
-    attention.has_own_keys = n_spans == 0 || spans[0].n_source == 0;
+        return moec_gpu_running(b, layer, batch, hidden, err);
+    attention.has_own_keys = batch.n_spans == 0 || batch.spans[0].n_source == 0;
     MOEC_TRY(send_all_angles(b, &attention, err));
     MOEC_TRY(add_positions(&attention, err));
     MOEC_TRY(send_growth(&attention, err));
@@ -463,13 +462,13 @@ enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, c
 
 /* ---- encoder and decoder ---- */
 
-enum moec_status moec_gpu_cross(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
-                                uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err)
+enum moec_status moec_gpu_cross(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
+                                float *hidden, struct moec_error *err)
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
-    struct attention attention = attention_of(b, layer, spans, n_spans, n_tok, hidden);
+    struct attention attention = attention_of(b, layer, batch, hidden);
     attention.is_cross = true;
-    MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_mixer_staging_bytes(b->config, n_tok), err));
+    MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_mixer_staging_bytes(b->config, batch.n_tok), err));
     return run(&attention, err);
 }
 
@@ -483,28 +482,28 @@ enum moec_status moec_gpu_encoded(struct moec_backend *self, uint32_t n_tok, con
 
 /* Keys and values of inputs `x`. */
 static enum moec_status run_keys(struct moec_gpu_backend *b, const struct moec_matrix *k,
-                                 const struct moec_matrix *v, uint32_t n_tok, const float *x, float *keys,
-                                 float *values, struct moec_error *err)
+                                 const struct moec_matrix *v, uint32_t n_tok, const float *x,
+                                 struct moec_kv_rows out, struct moec_error *err)
 {
     const struct moec_cuda_rows rows = moec_gpu_rows(x, b->stride);
-    moec_gpu_multiply(b, k, NULL, n_tok, rows, moec_gpu_rows(keys, k->rows), MOEC_CUDA_STORE);
-    moec_gpu_multiply(b, v, NULL, n_tok, rows, moec_gpu_rows(values, v->rows), MOEC_CUDA_STORE);
+    moec_gpu_multiply(b, k, NULL, n_tok, rows, moec_gpu_rows(out.keys, k->rows), MOEC_CUDA_STORE);
+    moec_gpu_multiply(b, v, NULL, n_tok, rows, moec_gpu_rows(out.values, v->rows), MOEC_CUDA_STORE);
     return moec_gpu_check(b, err);
 }
 
 enum moec_status moec_gpu_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok, const float *hidden,
-                               float *keys, float *values, struct moec_error *err)
+                               struct moec_kv_rows out, struct moec_error *err)
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
     moec_gpu_norm(b, weights->attention_norm, n_tok, hidden, b->room.normed);
-    return run_keys(b, &weights->k, &weights->v, n_tok, b->room.normed, keys, values, err);
+    return run_keys(b, &weights->k, &weights->v, n_tok, b->room.normed, out, err);
 }
 
 enum moec_status moec_gpu_cross_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
-                                     const float *encoded, float *keys, float *values, struct moec_error *err)
+                                     const float *encoded, struct moec_kv_rows out, struct moec_error *err)
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
-    return run_keys(b, &weights->cross_k, &weights->cross_v, n_tok, encoded, keys, values, err);
+    return run_keys(b, &weights->cross_k, &weights->cross_v, n_tok, encoded, out, err);
 }

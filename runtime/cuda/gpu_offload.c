@@ -289,8 +289,7 @@ static enum moec_status take_own(const struct batch *batch, struct moec_error *e
 }
 
 static enum moec_status attend(struct moec_backend *self, uint32_t layer, bool is_cross,
-                               const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden,
-                               struct moec_error *err)
+                               struct moec_batch whole, float *hidden, struct moec_error *err)
 {
     struct moec_gpu_offload *o = of(self);
     struct moec_gpu_place *place = o->place;
@@ -304,89 +303,88 @@ static enum moec_status attend(struct moec_backend *self, uint32_t layer, bool i
         batch.past[i] = place->kv + (size_t)(2 + i) * part;
     }
     MOEC_TRY(turn(self, &inner, err));
-    MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
-    for (uint32_t done = 0; done < n_spans; done += batch.n) {
-        batch.spans = spans + done;
-        choose_spans(&batch, n_spans - done);
+    MOEC_TRY(bring(o, whole.n_tok, hidden, &rows, err));
+    for (uint32_t done = 0; done < whole.n_spans; done += batch.n) {
+        batch.spans = whole.spans + done;
+        choose_spans(&batch, whole.n_spans - done);
         const struct moec_span *last = &batch.spans[batch.n - 1];
         const uint32_t first_row = batch.spans->first_row;
         batch.n_tok = last->first_row + last->n_rows - first_row;
+        const struct moec_batch there = {batch.there, batch.n, batch.n_tok};
         place_own(&batch);
         MOEC_TRY(bring_pasts(&batch, err));
         float *own_rows = rows + first_row * stride;
         if (is_cross)
-            MOEC_TRY(inner->ops->cross(inner, layer, batch.there, batch.n, batch.n_tok, own_rows, err));
+            MOEC_TRY(inner->ops->cross(inner, layer, there, own_rows, err));
         else
-            MOEC_TRY(inner->ops->attention(inner, layer, batch.there, batch.n, batch.n_tok, own_rows, err));
+            MOEC_TRY(inner->ops->attention(inner, layer, there, own_rows, err));
         MOEC_TRY(take_own(&batch, err));
     }
-    return take_down(o, n_tok, rows, hidden, err);
+    return take_down(o, whole.n_tok, rows, hidden, err);
 }
 
-static enum moec_status offload_attention(struct moec_backend *self, uint32_t layer,
-                                          const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+static enum moec_status offload_attention(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
                                           float *hidden, struct moec_error *err)
 {
-    return attend(self, layer, false, spans, n_spans, n_tok, hidden, err);
+    return attend(self, layer, false, batch, hidden, err);
 }
 
-static enum moec_status offload_cross(struct moec_backend *self, uint32_t layer,
-                                      const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+static enum moec_status offload_cross(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
                                       float *hidden, struct moec_error *err)
 {
-    return attend(self, layer, true, spans, n_spans, n_tok, hidden, err);
+    return attend(self, layer, true, batch, hidden, err);
 }
 
 /* Keys and values of n_tok rows, which go to either memory. */
 struct made {
-    float *keys, *values; /* on the device */
+    struct moec_kv_rows there; /* on the device */
     uint64_t n_bytes;
 };
 
-static struct made made_of(const struct moec_gpu_offload *o, uint32_t layer, uint32_t n_tok, float *keys,
-                           float *values)
+static struct made made_of(const struct moec_gpu_offload *o, uint32_t layer, uint32_t n_tok,
+                           struct moec_kv_rows out)
 {
     const size_t n = n_tok * moec_layer_kv_dim(moec_config_layer(config_of(o), layer));
-    const bool is_there = moec_gpu_place_has(o->place, keys);
-    return (struct made){.keys = is_there ? keys : o->place->kv,
-                         .values = is_there ? values : o->place->kv + n,
+    const bool is_there = moec_gpu_place_has(o->place, out.keys);
+    return (struct made){.there.keys = is_there ? out.keys : o->place->kv,
+                         .there.values = is_there ? out.values : o->place->kv + n,
                          .n_bytes = n * sizeof(float)};
 }
 
-static enum moec_status take_made(struct moec_gpu_offload *o, const struct made *made, float *keys,
-                                  float *values, struct moec_error *err)
+static enum moec_status take_made(struct moec_gpu_offload *o, const struct made *made,
+                                  struct moec_kv_rows out, struct moec_error *err)
 {
-    if (made->keys == keys)
+    if (made->there.keys == out.keys)
         return MOEC_OK;
-    MOEC_TRY(moec_gpu_transfer_down(&o->place->transfer, keys, made->keys, made->n_bytes, err));
-    return moec_gpu_transfer_down(&o->place->transfer, values, made->values, made->n_bytes, err);
+    MOEC_TRY(moec_gpu_transfer_down(&o->place->transfer, out.keys, made->there.keys, made->n_bytes, err));
+    return moec_gpu_transfer_down(&o->place->transfer, out.values, made->there.values, made->n_bytes, err);
 }
 
 static enum moec_status offload_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
-                                     const float *hidden, float *keys, float *values, struct moec_error *err)
+                                     const float *hidden, struct moec_kv_rows out, struct moec_error *err)
 {
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
-    const struct made made = made_of(o, layer, n_tok, keys, values);
+    const struct made made = made_of(o, layer, n_tok, out);
     float *rows = NULL;
     MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
-    MOEC_TRY(inner->ops->keys(inner, layer, n_tok, rows, made.keys, made.values, err));
-    return take_made(o, &made, keys, values, err);
+    MOEC_TRY(inner->ops->keys(inner, layer, n_tok, rows, made.there, err));
+    return take_made(o, &made, out, err);
 }
 
 static enum moec_status offload_cross_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
-                                           const float *encoded, float *keys, float *values,
+                                           const float *encoded, struct moec_kv_rows out,
                                            struct moec_error *err)
 {
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
-    const struct made made = made_of(o, layer, n_tok, keys, values);
+    const struct made made = made_of(o, layer, n_tok, out);
     float *rows = NULL;
     MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, encoded, &rows, err));
-    MOEC_TRY(inner->ops->cross_keys(inner, layer, n_tok, rows, made.keys, made.values, err));
-    return take_made(o, &made, keys, values, err);
+    MOEC_TRY(inner->ops->cross_keys(inner, layer, n_tok, rows, made.there, err));
+    return take_made(o, &made, out, err);
 }
 
 /* ---- MLPs ---- */

@@ -107,21 +107,20 @@ enum moec_status moec_gpu_answer(struct moec_gpu_backend *b, uint64_t n, struct 
 uint64_t moec_gpu_mixer_staging_bytes(const struct moec_config *config, uint32_t n_tok); /* gpu_attention.c */
 uint64_t moec_gpu_mlp_staging_bytes(const struct moec_config *config, uint32_t n_tok);   /* gpu_mlp.c */
 
-enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
-                                    uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
+                                    float *hidden, struct moec_error *err);
 enum moec_status moec_gpu_encoded(struct moec_backend *self, uint32_t n_tok, const float *hidden,
                                   float *encoded, struct moec_error *err);
 enum moec_status moec_gpu_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok, const float *hidden,
-                               float *keys, float *values, struct moec_error *err);
+                               struct moec_kv_rows out, struct moec_error *err);
 enum moec_status moec_gpu_cross_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
-                                     const float *encoded, float *keys, float *values,
-                                     struct moec_error *err);
-enum moec_status moec_gpu_cross(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
-                                uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+                                     const float *encoded, struct moec_kv_rows out, struct moec_error *err);
+enum moec_status moec_gpu_cross(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
+                                float *hidden, struct moec_error *err);
 
 /* A running layer, gpu_running.c: the tables' pieces are taken of a step that has begun. */
-enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, const struct moec_span *spans,
-                                  uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, struct moec_batch batch,
+                                  float *hidden, struct moec_error *err);
 
 enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
                                 struct moec_error *err);

@@ -171,37 +171,36 @@ static void gate(const struct running *r)
 
 /* ---- the layer ---- */
 
-static enum moec_status send_states(struct moec_gpu_backend *b, const struct moec_span *spans,
-                                    uint32_t n_spans, const struct moec_cuda_state **out,
-                                    struct moec_error *err)
+static enum moec_status send_states(struct moec_gpu_backend *b, struct moec_batch batch,
+                                    const struct moec_cuda_state **out, struct moec_error *err)
 {
-    const uint64_t n_bytes = n_spans * sizeof(struct moec_cuda_state);
+    const uint64_t n_bytes = batch.n_spans * sizeof(struct moec_cuda_state);
     struct moec_cuda_state *states = moec_gpu_staging_take(&b->staging, n_bytes);
     const void *device = NULL;
-    for (uint32_t i = 0; i < n_spans; i++)
-        states[i] = (struct moec_cuda_state){.first_row = spans[i].first_row,
-                                             .n_rows = spans[i].n_rows,
-                                             .n_before_copy = spans[i].n_before_copy,
-                                             .state_in = spans[i].state_in,
-                                             .state_out = spans[i].state_out,
-                                             .state_copy = spans[i].state_copy};
+    for (uint32_t i = 0; i < batch.n_spans; i++)
+        states[i] = (struct moec_cuda_state){.first_row = batch.spans[i].first_row,
+                                             .n_rows = batch.spans[i].n_rows,
+                                             .n_before_copy = batch.spans[i].n_before_copy,
+                                             .state_in = batch.spans[i].state_in,
+                                             .state_out = batch.spans[i].state_out,
+                                             .state_copy = batch.spans[i].state_copy};
     MOEC_TRY(moec_gpu_staging_send(&b->staging, states, n_bytes, &device, err));
     *out = device;
     return MOEC_OK;
 }
 
-enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, const struct moec_span *spans,
-                                  uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err)
+enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, struct moec_batch batch,
+                                  float *hidden, struct moec_error *err)
 {
     const struct moec_layer *weights = &b->model->layers[layer];
     struct running r = {.b = b,
                         .kind = moec_config_layer(b->config, layer),
                         .weights = weights,
-                        .n_tok = n_tok,
-                        .n_spans = n_spans};
+                        .n_tok = batch.n_tok,
+                        .n_spans = batch.n_spans};
     r.row = moec_running_row_of(r.kind);
-    MOEC_TRY(send_states(b, spans, n_spans, &r.states, err));
-    moec_gpu_norm(b, weights->attention_norm, n_tok, hidden, b->room.normed);
+    MOEC_TRY(send_states(b, batch, &r.states, err));
+    moec_gpu_norm(b, weights->attention_norm, batch.n_tok, hidden, b->room.normed);
     if (moec_layer_has_matrices(r.kind)) {
         project(&r);
         convolve(&r);
@@ -211,7 +210,7 @@ enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, co
     } else {
         run_convolution(&r);
     }
-    moec_gpu_add_outputs(b, &weights->o, NULL, weights->attention_post_norm, n_tok, rows_at(&r, r.row.values),
-                         hidden);
+    moec_gpu_add_outputs(b, &weights->o, NULL, weights->attention_post_norm, batch.n_tok,
+                         rows_at(&r, r.row.values), hidden);
     return moec_gpu_check(b, err);
 }

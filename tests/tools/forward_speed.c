@@ -202,7 +202,8 @@ static enum moec_status run_batch(struct bench *bench, uint32_t first, uint32_t 
     bench->seconds[0] += cpu_now() - t0;
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         double t1 = cpu_now();
-        MOEC_TRY(moec_forward_attention(&bench->forward, layer, spans, n_spans, n_tok, bench->hidden, err));
+        MOEC_TRY(moec_forward_attention(&bench->forward, layer, (struct moec_batch){spans, n_spans, n_tok},
+                                        bench->hidden, err));
         double t2 = cpu_now();
         MOEC_TRY(moec_forward_mlp(&bench->forward, layer, n_tok, bench->hidden, NULL, NULL, err));
         bench->seconds[1] += t2 - t1;

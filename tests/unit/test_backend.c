@@ -63,20 +63,20 @@ static enum moec_status mirror_embed(struct moec_backend *self, const uint32_t *
     return moec_forward_embed(&of(self)->forward, tokens, n_tok, inside(hidden), err);
 }
 
-static enum moec_status mirror_attention(struct moec_backend *self, uint32_t layer,
-                                         const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+static enum moec_status mirror_attention(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
                                          float *hidden, struct moec_error *err)
 {
     struct moec_span own[8];
-    assert_true(n_spans <= 8);
-    for (uint32_t i = 0; i < n_spans; i++) {
-        own[i] = spans[i];
-        own[i].k_prefix = inside(spans[i].k_prefix);
-        own[i].v_prefix = inside(spans[i].v_prefix);
-        own[i].k_own = inside(spans[i].k_own);
-        own[i].v_own = inside(spans[i].v_own);
+    assert_true(batch.n_spans <= 8);
+    for (uint32_t i = 0; i < batch.n_spans; i++) {
+        own[i] = batch.spans[i];
+        own[i].k_prefix = inside(own[i].k_prefix);
+        own[i].v_prefix = inside(own[i].v_prefix);
+        own[i].k_own = inside(own[i].k_own);
+        own[i].v_own = inside(own[i].v_own);
     }
-    return moec_forward_attention(&of(self)->forward, layer, own, n_spans, n_tok, inside(hidden), err);
+    batch.spans = own;
+    return moec_forward_attention(&of(self)->forward, layer, batch, inside(hidden), err);
 }
 
 static enum moec_status mirror_dense(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,

@@ -162,7 +162,8 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
             float *k = prefix_kv, *v = prefix_kv + n_prefix * kv;
             struct moec_span prefix = {.n_rows = n_prefix, .k_own = k, .v_own = v};
-            assert_ok(moec_forward_attention(&forward, layer, &prefix, 1, n_prefix, prefix_hidden, &err),
+            assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&prefix, 1, n_prefix},
+                                             prefix_hidden, &err),
                       err);
             assert_ok(moec_forward_mlp(&forward, layer, n_prefix, prefix_hidden, NULL, NULL, &err), err);
             struct moec_span spans[2] = {
@@ -175,7 +176,9 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
                  .k_own = own_kv + n_first * kv,
                  .v_own = own_kv + (n_tok + n_first) * kv},
             };
-            assert_ok(moec_forward_attention(&forward, layer, spans, 2, n_tok, hidden, &err), err);
+            assert_ok(
+                moec_forward_attention(&forward, layer, (struct moec_batch){spans, 2, n_tok}, hidden, &err),
+                err);
             assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, NULL, NULL, &err), err);
         }
         assert_ok(moec_forward_head(&forward, n_tok, hidden, logits, n_vocab, &err), err);
@@ -290,7 +293,8 @@ static void test_forward__trace_holds_what_the_layer_did(void **state)
         assert_ok(moec_forward_embed(&forward, fixture.tokens, n, hidden, &err), err);
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
             struct moec_span span = {.n_rows = n, .k_own = own, .v_own = own + n * kv};
-            assert_ok(moec_forward_attention(&forward, layer, &span, 1, n, hidden, &err), err);
+            assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, n}, hidden, &err),
+                      err);
             memcpy(before, hidden, n * stride * sizeof(float));
             assert_ok(moec_forward_mlp(&forward, layer, n, hidden, NULL, &trace, &err), err);
             if (!moec_config_is_moe(config, layer))
@@ -341,7 +345,9 @@ static void check_large_batch(const struct fixture *fixture, bool traced)
                                       .v_own = own + (n_tok + i * n_each) * kv};
     assert_ok(moec_forward_embed(&forward, tokens, n_tok, hidden, &err), err);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        assert_ok(moec_forward_attention(&forward, layer, spans, n_spans, n_tok, hidden, &err), err);
+        assert_ok(
+            moec_forward_attention(&forward, layer, (struct moec_batch){spans, n_spans, n_tok}, hidden, &err),
+            err);
         assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, NULL, traced ? &trace : NULL, &err), err);
     }
     assert_ok(moec_forward_head(&forward, n_tok, hidden, logits, config->n_vocab, &err), err);

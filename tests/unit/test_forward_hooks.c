@@ -385,7 +385,9 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
     for (int watched = 0; watched < 2; watched++) {
         const struct moec_forward *pass = watched ? &watcher : &forward;
         fill_hidden(config, hidden[watched]);
-        assert_ok(moec_forward_attention(pass, layer, &span, 1, N_TOK, hidden[watched], &err), err);
+        assert_ok(
+            moec_forward_attention(pass, layer, (struct moec_batch){&span, 1, N_TOK}, hidden[watched], &err),
+            err);
         assert_ok(moec_forward_mlp(pass, layer, N_TOK, hidden[watched], NULL, NULL, &err), err);
         assert_ok(moec_forward_head(pass, N_TOK, hidden[watched], logits, config->n_vocab, &err), err);
     }

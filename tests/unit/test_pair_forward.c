@@ -154,8 +154,9 @@ static void encode_batch(struct batch *batch, const uint32_t *sources)
     }
     assert_ok(moec_forward_embed(&batch->forward, sources, batch->n_source, batch->hidden, &err), err);
     for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++) {
-        assert_ok(moec_forward_attention(&batch->forward, layer, spans, N_PAIRS, batch->n_source,
-                                         batch->hidden, &err),
+        assert_ok(moec_forward_attention(&batch->forward, layer,
+                                         (struct moec_batch){spans, N_PAIRS, batch->n_source}, batch->hidden,
+                                         &err),
                   err);
         run_mlp(batch, layer, source_length, batch->hidden);
     }
@@ -179,15 +180,16 @@ static void decode_layer(struct batch *batch, uint32_t layer)
                                       .k_prefix = batch->keys + source_row * batch->kv,
                                       .v_prefix = batch->values + source_row * batch->kv};
     }
-    assert_ok(moec_forward_cross_keys(&batch->forward, layer, batch->n_source, batch->hidden, batch->keys,
-                                      batch->values, &err),
+    assert_ok(moec_forward_cross_keys(&batch->forward, layer, batch->n_source, batch->hidden,
+                                      (struct moec_kv_rows){.keys = batch->keys, .values = batch->values},
+                                      &err),
               err);
-    assert_ok(moec_forward_attention(&batch->forward, layer, own, N_PAIRS, batch->n_tok, batch->target_hidden,
-                                     &err),
+    assert_ok(moec_forward_attention(&batch->forward, layer, (struct moec_batch){own, N_PAIRS, batch->n_tok},
+                                     batch->target_hidden, &err),
               err);
-    assert_ok(
-        moec_forward_cross(&batch->forward, layer, cross, N_PAIRS, batch->n_tok, batch->target_hidden, &err),
-        err);
+    assert_ok(moec_forward_cross(&batch->forward, layer, (struct moec_batch){cross, N_PAIRS, batch->n_tok},
+                                 batch->target_hidden, &err),
+              err);
     run_mlp(batch, layer, target_length, batch->target_hidden);
 }
 
@@ -245,7 +247,8 @@ static void test_pair_forward__routes_as_transformers(void **state)
             memset(batch.counts, 0, config->n_expert * sizeof *batch.counts);
             const struct moec_sequence_rows counted = {.n_rows = fixture->n_source, .counts = batch.counts};
             const struct moec_sequences capacity = {&counted, 1};
-            assert_ok(moec_forward_attention(&batch.forward, layer, &span, 1, fixture->n_source, batch.hidden,
+            assert_ok(moec_forward_attention(&batch.forward, layer,
+                                             (struct moec_batch){&span, 1, fixture->n_source}, batch.hidden,
                                              &err),
                       err);
             assert_ok(moec_forward_mlp(&batch.forward, layer, fixture->n_source, batch.hidden, &capacity,

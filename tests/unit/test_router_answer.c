@@ -188,7 +188,9 @@ static void batch_layer(const struct moec_forward *forward, struct batch *batch,
     struct moec_span span = {
         .n_rows = batch->n_tok, .k_own = batch->own, .v_own = batch->own + batch->n_tok * kv};
     struct moec_error err = {0};
-    assert_ok(moec_forward_attention(forward, layer, &span, 1, batch->n_tok, batch->hidden, &err), err);
+    assert_ok(moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, batch->n_tok},
+                                     batch->hidden, &err),
+              err);
     assert_ok(moec_forward_mlp(forward, layer, batch->n_tok, batch->hidden, NULL,
                                traced ? &batch->trace : NULL, &err),
               err);

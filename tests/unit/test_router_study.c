@@ -58,7 +58,9 @@ static struct traced traced_make(struct fixture *fixture, const struct moec_wind
             if (ordinal >= 0)
                 moec_forward_norm(&forward, fixture->model->layers[layer].attention_norm, LENGTH, hidden,
                                   traced.attention + at * traced.stride);
-            assert_ok(moec_forward_attention(&forward, layer, &span, 1, LENGTH, hidden, &err), err);
+            assert_ok(
+                moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, LENGTH}, hidden, &err),
+                err);
             assert_ok(
                 moec_forward_mlp(&forward, layer, LENGTH, hidden, NULL, ordinal >= 0 ? &trace : NULL, &err),
                 err);

@@ -41,7 +41,8 @@ static void check_family(const char *name)
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
             const struct moec_span span = {.n_rows = 7, .k_own = keys, .v_own = values};
             const int32_t ordinal = moec_config_moe_ordinal(config, layer);
-            assert_ok(moec_forward_attention(&forward, layer, &span, 1, 7, hidden, &err), err);
+            assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, 7}, hidden, &err),
+                      err);
             assert_ok(moec_forward_mlp(&forward, layer, 7, hidden, NULL, ordinal >= 0 ? &trace : NULL, &err),
                       err);
             for (uint32_t c = 0; ordinal >= 0 && c < 7 * k; c++) {

@@ -347,18 +347,18 @@ static void add_outputs(const struct moec_attention *attention)
                                attention->hidden);
 }
 
-static void run_block(const struct moec_attention *whole, const struct moec_span *spans, uint32_t n_spans,
-                      uint32_t first_row, uint32_t n_tok)
+static void run_block(const struct moec_attention *whole, struct moec_batch batch, uint32_t first_row)
 {
     const struct moec_forward *forward = whole->forward;
     const struct moec_config *config = &forward->model->config;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     struct moec_attention attention = *whole;
-    attention.spans = spans;
-    attention.n_spans = n_spans;
+    attention.spans = batch.spans;
+    attention.n_spans = batch.n_spans;
     attention.first_row = first_row;
-    attention.n_tok = n_tok;
+    attention.n_tok = batch.n_tok;
     attention.hidden += first_row * scratch->stride;
+    const uint32_t n_tok = batch.n_tok;
     mark_rows(&attention);
     const size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
     moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_embd, norm_rows, &attention);
@@ -381,38 +381,37 @@ static void run_block(const struct moec_attention *whole, const struct moec_span
 }
 
 /* Whether each span begins where the one before it ends, from row 0 on. */
-static bool spans_are_in_order(const struct moec_span *spans, uint32_t n_spans)
+static bool spans_are_in_order(struct moec_batch batch)
 {
     uint32_t row = 0;
-    for (uint32_t i = 0; i < n_spans; i++) {
-        if (spans[i].first_row != row)
+    for (uint32_t i = 0; i < batch.n_spans; i++) {
+        if (batch.spans[i].first_row != row)
             return false;
-        row += spans[i].n_rows;
+        row += batch.spans[i].n_rows;
     }
     return true;
 }
 
-static void run_blocks(const struct moec_attention *attention, const struct moec_span *spans,
-                       uint32_t n_spans)
+static void run_blocks(const struct moec_attention *attention, struct moec_batch batch)
 {
+    const struct moec_span *spans = batch.spans;
     const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
     const uint32_t block = scratch->test_hook.attention_block > 0 ? scratch->test_hook.attention_block
                                                                   : scratch->attention_block;
-    for (uint32_t first = 0, next = 0; first < n_spans; first = next) {
+    for (uint32_t first = 0, next = 0; first < batch.n_spans; first = next) {
         uint32_t rows = spans[next++].n_rows;
-        while (next < n_spans && rows + spans[next].n_rows <= block)
+        while (next < batch.n_spans && rows + spans[next].n_rows <= block)
             rows += spans[next++].n_rows;
-        run_block(attention, spans + first, next - first, spans[first].first_row, rows);
+        run_block(attention, (struct moec_batch){spans + first, next - first, rows}, spans[first].first_row);
     }
 }
 
-static void run(const struct moec_attention *attention, const struct moec_span *spans, uint32_t n_spans,
-                uint32_t n_tok)
+static void run(const struct moec_attention *attention, struct moec_batch batch)
 {
-    if (spans_are_in_order(spans, n_spans))
-        run_blocks(attention, spans, n_spans);
+    if (spans_are_in_order(batch))
+        run_blocks(attention, batch);
     else
-        run_block(attention, spans, n_spans, 0, n_tok);
+        run_block(attention, batch, 0);
 }
 
 /* What both attentions of a layer have in common. */
@@ -476,79 +475,76 @@ static struct moec_projections self_weights(const struct moec_layer *layer)
 
 /* The learned vectors of the spans' positions. */
 static void add_positions(const struct moec_forward *forward, const struct moec_matrix *positions,
-                          const struct moec_span *spans, uint32_t n_spans, float *hidden)
+                          struct moec_batch batch, float *hidden)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     float *row = scratch->threads[0].row;
-    for (uint32_t i = 0; i < n_spans; i++) {
-        for (uint32_t t = 0; t < spans[i].n_rows; t++) {
-            const uint32_t position = moec_min_u32(spans[i].first_position + t, positions->rows - 1);
+    for (uint32_t i = 0; i < batch.n_spans; i++) {
+        const struct moec_span *span = &batch.spans[i];
+        for (uint32_t t = 0; t < span->n_rows; t++) {
+            const uint32_t position = moec_min_u32(span->first_position + t, positions->rows - 1);
             forward->kernels->decode_rows(positions, position, 1, row, scratch->stride);
-            forward->kernels->add(row, positions->columns,
-                                  hidden + (spans[i].first_row + t) * scratch->stride);
+            forward->kernels->add(row, positions->columns, hidden + (span->first_row + t) * scratch->stride);
         }
     }
 }
 
 static void run_self(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
-                     const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden)
+                     struct moec_batch batch, float *hidden)
 {
     struct moec_attention attention = attention_of(forward, layer, hidden);
     if (weights->positions.rows > 0)
-        add_positions(forward, &weights->positions, spans, n_spans, hidden);
+        add_positions(forward, &weights->positions, batch, hidden);
     attention.weights = self_weights(weights);
     attention.position_bias = forward->model->position_bias[attention.stack];
     attention.is_causal = attention.stack == MOEC_STACK_DECODER;
-    attention.has_own_keys = n_spans == 0 || spans[0].n_source == 0;
-    run(&attention, spans, n_spans, n_tok);
+    attention.has_own_keys = batch.n_spans == 0 || batch.spans[0].n_source == 0;
+    run(&attention, batch);
 }
 
 static enum moec_status run_on_backend(const struct moec_forward *forward, uint32_t layer,
-                                       const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
-                                       float *hidden, struct moec_error *err)
+                                       struct moec_batch batch, float *hidden, struct moec_error *err)
 {
     struct moec_backend *backend = forward->backend;
     const uint64_t begin_ns = moec_trace_now(forward->trace);
-    MOEC_TRY(backend->ops->attention(backend, layer, spans, n_spans, n_tok, hidden, err));
+    MOEC_TRY(backend->ops->attention(backend, layer, batch, hidden, err));
     moec_trace_compute(forward->trace, "attention", layer, begin_ns);
     return MOEC_OK;
 }
 
 enum moec_status moec_forward_attention(const struct moec_forward *forward, uint32_t layer,
-                                        const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
-                                        float *hidden, struct moec_error *err)
+                                        struct moec_batch batch, float *hidden, struct moec_error *err)
 {
-    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    MOEC_TRY(moec_forward_check(forward, batch.n_tok, err));
     const struct moec_layer *weights = NULL;
     if (!moec_layer_mixes(moec_config_layer(&forward->model->config, layer)))
         return MOEC_OK;
     if (forward->backend != NULL)
-        return run_on_backend(forward, layer, spans, n_spans, n_tok, hidden, err);
+        return run_on_backend(forward, layer, batch, hidden, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     if (moec_layer_is_running(moec_config_layer(&forward->model->config, layer)))
-        moec_running_run(forward, layer, weights, spans, n_spans, n_tok, hidden);
+        moec_running_run(forward, layer, weights, batch, hidden);
     else
-        run_self(forward, layer, weights, spans, n_spans, n_tok, hidden);
+        run_self(forward, layer, weights, batch, hidden);
     moec_trace_compute(forward->trace, "attention", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);
     return MOEC_OK;
 }
 
 enum moec_status moec_forward_cross(const struct moec_forward *forward, uint32_t layer,
-                                    const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
-                                    float *hidden, struct moec_error *err)
+                                    struct moec_batch batch, float *hidden, struct moec_error *err)
 {
-    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    MOEC_TRY(moec_forward_check(forward, batch.n_tok, err));
     const struct moec_layer *weights = NULL;
     if (forward->backend != NULL)
-        return forward->backend->ops->cross(forward->backend, layer, spans, n_spans, n_tok, hidden, err);
+        return forward->backend->ops->cross(forward->backend, layer, batch, hidden, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     struct moec_attention attention = attention_of(forward, layer, hidden);
     attention.weights = (struct moec_projections){
         .norm = weights->cross_norm, .q = &weights->cross_q, .o = &weights->cross_o};
-    run(&attention, spans, n_spans, n_tok);
+    run(&attention, batch);
     moec_trace_compute(forward->trace, "cross", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);
     return MOEC_OK;
@@ -556,46 +552,46 @@ enum moec_status moec_forward_cross(const struct moec_forward *forward, uint32_t
 
 /* Keys and values of inputs `x`. */
 static void run_keys(const struct moec_forward *forward, const struct moec_matrix *k,
-                     const struct moec_matrix *v, uint32_t n_tok, const float *x, float *keys, float *values)
+                     const struct moec_matrix *v, uint32_t n_tok, const float *x, struct moec_kv_rows out)
 {
     struct moec_linear linear = {.forward = forward,
                                  .x = x,
                                  .x_stride = moec_forward_scratch(forward)->stride,
                                  .n_tok = n_tok,
                                  .n_parts = 2};
-    linear.parts[0] = (struct moec_linear_part){k, NULL, moec_linear_store, keys, k->rows};
-    linear.parts[1] = (struct moec_linear_part){v, NULL, moec_linear_store, values, v->rows};
+    linear.parts[0] = (struct moec_linear_part){k, NULL, moec_linear_store, out.keys, k->rows};
+    linear.parts[1] = (struct moec_linear_part){v, NULL, moec_linear_store, out.values, v->rows};
     moec_linear_run(&linear);
 }
 
 enum moec_status moec_forward_keys(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                   const float *hidden, float *keys, float *values, struct moec_error *err)
+                                   const float *hidden, struct moec_kv_rows out, struct moec_error *err)
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_layer *weights = NULL;
     if (forward->backend != NULL)
-        return forward->backend->ops->keys(forward->backend, layer, n_tok, hidden, keys, values, err);
+        return forward->backend->ops->keys(forward->backend, layer, n_tok, hidden, out, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     float *normed = moec_forward_scratch(forward)->normed;
     moec_forward_norm_batch(forward, weights->attention_norm, n_tok, hidden, normed);
-    run_keys(forward, &weights->k, &weights->v, n_tok, normed, keys, values);
+    run_keys(forward, &weights->k, &weights->v, n_tok, normed, out);
     moec_trace_compute(forward->trace, "attention", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);
     return MOEC_OK;
 }
 
 enum moec_status moec_forward_cross_keys(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                         const float *encoded, float *keys, float *values,
+                                         const float *encoded, struct moec_kv_rows out,
                                          struct moec_error *err)
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_layer *weights = NULL;
     if (forward->backend != NULL)
-        return forward->backend->ops->cross_keys(forward->backend, layer, n_tok, encoded, keys, values, err);
+        return forward->backend->ops->cross_keys(forward->backend, layer, n_tok, encoded, out, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
-    run_keys(forward, &weights->cross_k, &weights->cross_v, n_tok, encoded, keys, values);
+    run_keys(forward, &weights->cross_k, &weights->cross_v, n_tok, encoded, out);
     moec_trace_compute(forward->trace, "cross", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);
     return MOEC_OK;

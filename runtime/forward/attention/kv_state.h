@@ -60,12 +60,6 @@ struct moec_kv_state {
     uint64_t n_bytes;                       /* of them */
 };
 
-/* Keys and values of one layer from some row on; the next row's are `stride` floats (of memory) further. */
-struct moec_kv_rows {
-    float *keys, *values;
-    size_t stride;
-};
-
 /* Bytes for n_rows positions in layers first_layer .. first_layer + n_layer - 1. */
 uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                              enum moec_kv_room room, uint64_t n_rows);

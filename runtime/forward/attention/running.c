@@ -390,7 +390,7 @@ static void run_matrices(const struct running *r)
 }
 
 void moec_running_run(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
-                      const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden)
+                      struct moec_batch batch, float *hidden)
 {
     const struct moec_layer_kind *kind = moec_config_layer(&forward->model->config, layer);
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
@@ -398,13 +398,13 @@ void moec_running_run(const struct moec_forward *forward, uint32_t layer, const 
     const struct running r = {.forward = forward,
                               .kind = kind,
                               .weights = weights,
-                              .spans = spans,
-                              .n_spans = n_spans,
-                              .n_tok = n_tok,
+                              .spans = batch.spans,
+                              .n_spans = batch.n_spans,
+                              .n_tok = batch.n_tok,
                               .layout = layout,
                               .stride = layout.end,
                               .rows = scratch->q};
-    moec_forward_norm_batch(forward, weights->attention_norm, n_tok, hidden, scratch->normed);
+    moec_forward_norm_batch(forward, weights->attention_norm, batch.n_tok, hidden, scratch->normed);
     if (moec_layer_has_matrices(kind))
         run_matrices(&r);
     else

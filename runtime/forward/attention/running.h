@@ -24,6 +24,6 @@
 /* hidden += mix(norm(hidden)) for a running layer. Each span begins with its state_in (NULL: nothing) and
  * leaves what it ends with in state_out (NULL: nowhere), which may be the same memory. */
 void moec_running_run(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
-                      const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden);
+                      struct moec_batch batch, float *hidden);
 
 #endif

@@ -72,18 +72,18 @@ struct moec_backend_ops {
     enum moec_status (*embed)(struct moec_backend *self, const uint32_t *tokens, uint32_t n_tok,
                               float *hidden, struct moec_error *err);
     /* As moec_forward_attention; spans stand one behind the other from row 0 on. */
-    enum moec_status (*attention)(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
-                                  uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+    enum moec_status (*attention)(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
+                                  float *hidden, struct moec_error *err);
     /* Of encoder-decoder models: as moec_forward_encoded, _keys, _cross_keys and _cross; not looked at in
      * others. */
     enum moec_status (*encoded)(struct moec_backend *self, uint32_t n_tok, const float *hidden,
                                 float *encoded, struct moec_error *err);
     enum moec_status (*keys)(struct moec_backend *self, uint32_t layer, uint32_t n_tok, const float *hidden,
-                             float *keys, float *values, struct moec_error *err);
+                             struct moec_kv_rows out, struct moec_error *err);
     enum moec_status (*cross_keys)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
-                                   const float *encoded, float *keys, float *values, struct moec_error *err);
-    enum moec_status (*cross)(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
-                              uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+                                   const float *encoded, struct moec_kv_rows out, struct moec_error *err);
+    enum moec_status (*cross)(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
+                              float *hidden, struct moec_error *err);
     /* hidden += the dense MLP of norm(hidden). */
     enum moec_status (*dense)(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
                               struct moec_error *err);

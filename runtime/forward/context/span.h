@@ -3,6 +3,7 @@
 #define MOEC_RUNTIME_SPAN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence. Keys
@@ -35,6 +36,19 @@ struct moec_span {
     float *state_out;
     float *state_copy;
     uint32_t n_before_copy;
+};
+
+/* What passes an attention together: n_tok rows of hidden states, and the spans that they belong to. */
+struct moec_batch {
+    const struct moec_span *spans; /* (n_spans) */
+    uint32_t n_spans;
+    uint32_t n_tok;
+};
+
+/* Keys and values of one layer from some row on; the next row's are `stride` floats (of memory) further. */
+struct moec_kv_rows {
+    float *keys, *values;
+    size_t stride;
 };
 
 #endif

@@ -490,8 +490,7 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
     for (uint32_t done = 0; !is_whole && done < n_source; done += n) {
         n = moec_min_u32(max_tokens, n_source - done);
         const struct moec_kv_rows rows = moec_kv_state_rows(&session->encoder_kv, layer, done);
-        MOEC_TRY(moec_forward_keys(forward, layer, n, session->source + done * stride, rows.keys, rows.values,
-                                   err));
+        MOEC_TRY(moec_forward_keys(forward, layer, n, session->source + done * stride, rows, err));
     }
     for (uint32_t done = 0; done < n_source; done += n) {
         n = moec_min_u32(max_tokens, n_source - done);
@@ -503,7 +502,7 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
                                        .k_own = all.keys,
                                        .v_own = all.values};
         float *hidden = session->source + done * stride;
-        MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n, hidden, err));
+        MOEC_TRY(moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, n}, hidden, err));
         MOEC_TRY(run_mlp(session, layer, done, NULL, n, hidden, true, NULL, err));
     }
     return MOEC_OK;
@@ -532,8 +531,7 @@ static enum moec_status encode(struct moec_session *session, const uint32_t *tok
         for (uint32_t done = 0; done < n_source; done += n) {
             n = moec_min_u32(forward->max_tokens, n_source - done);
             const struct moec_kv_rows rows = moec_kv_state_rows(&session->source_kv, layer, done);
-            MOEC_TRY(moec_forward_cross_keys(forward, layer, n, session->source + done * stride, rows.keys,
-                                             rows.values, err));
+            MOEC_TRY(moec_forward_cross_keys(forward, layer, n, session->source + done * stride, rows, err));
         }
     }
     return MOEC_OK;
@@ -581,11 +579,13 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_span span = moec_kv_state_span(&session->kv, layer, 0, n_tok);
-    MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n_tok, session->hidden, err));
+    MOEC_TRY(
+        moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, n_tok}, session->hidden, err));
     if (moec_config_is_encoder_decoder(&forward->model->config)) {
         const struct moec_span source =
             moec_kv_state_source_span(&session->first->source_kv, layer, 0, n_tok);
-        MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
+        MOEC_TRY(
+            moec_forward_cross(forward, layer, (struct moec_batch){&source, 1, n_tok}, session->hidden, err));
     }
     const uint32_t first = moec_session_filled(session);
     uint32_t *choices = session->counts_capacity ? moec_session_choices(session, layer) : NULL;
@@ -798,11 +798,11 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
         for (uint32_t i = 0; i < n; i++)
             spans[i] = moec_kv_state_span(&sessions[i]->kv, layer, i, 1);
-        MOEC_TRY(moec_forward_attention(forward, layer, spans, n, n, hidden, err));
+        MOEC_TRY(moec_forward_attention(forward, layer, (struct moec_batch){spans, n, n}, hidden, err));
         if (moec_config_is_encoder_decoder(config)) {
             for (uint32_t i = 0; i < n; i++)
                 spans[i] = moec_kv_state_source_span(&sessions[i]->first->source_kv, layer, i, 1);
-            MOEC_TRY(moec_forward_cross(forward, layer, spans, n, n, hidden, err));
+            MOEC_TRY(moec_forward_cross(forward, layer, (struct moec_batch){spans, n, n}, hidden, err));
         }
         MOEC_TRY(run_mlp_each(sessions, layer, tokens, n, hidden, err));
     }
