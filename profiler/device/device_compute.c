@@ -245,7 +245,9 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
         row.route_layer = ordinal > 0 ? (uint32_t)ordinal : 0;
         uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
-        MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, &sequences, NULL, err));
+        MOEC_TRY(moec_forward_mlp(
+            &job->forward, layer,
+            &(struct moec_mlp_batch){.n_tok = 1, .hidden = d->hidden, .sequences = &sequences}, err));
         job->mlp[sample] = since(job->resident.answered_ns);
         job->router[sample] = (float)(job->resident.answered_ns - attended);
         job->attention[sample] = (float)(attended - begun);

@@ -322,8 +322,13 @@ static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *ru
         memcpy(store->entered + batch->first_row * stride, hidden, batch->n_rows * stride * sizeof(float));
     }
     const struct moec_mlp_trace *trace = ordinal >= 0 ? store->trace : NULL;
-    MOEC_TRY(moec_forward_mlp(forward, layer, batch->n_rows, hidden,
-                              moec_batch_sequences_batch(&sweep->sequences), trace, err));
+    MOEC_TRY(
+        moec_forward_mlp(forward, layer,
+                         &(struct moec_mlp_batch){.n_tok = batch->n_rows,
+                                                  .hidden = hidden,
+                                                  .sequences = moec_batch_sequences_batch(&sweep->sequences),
+                                                  .trace = trace},
+                         err));
     moec_batch_sequences_replay(&sweep->sequences);
     return moec_forward_update(forward, err);
 }

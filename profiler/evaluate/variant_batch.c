@@ -108,8 +108,11 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch, const
     }
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer,
                                     (struct moec_batch){batch->spans, tile->n, row}, hidden, err));
-    MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
-                              moec_batch_sequences_batch(&batch->sequences), NULL, err));
+    MOEC_TRY(moec_forward_mlp(
+        batch->forward, tile->layer,
+        &(struct moec_mlp_batch){
+            .n_tok = row, .hidden = hidden, .sequences = moec_batch_sequences_batch(&batch->sequences)},
+        err));
     return batch->worked(batch->context, cost, err);
 }
 
@@ -176,8 +179,11 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                     (struct moec_batch){batch->spans, tile->n, row}, hidden, err));
     if (baseline->source_start != NULL)
         MOEC_TRY(cross(batch, baseline, tile, hidden, &cost, err));
-    MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
-                              moec_batch_sequences_batch(&batch->sequences), NULL, err));
+    MOEC_TRY(moec_forward_mlp(
+        batch->forward, tile->layer,
+        &(struct moec_mlp_batch){
+            .n_tok = row, .hidden = hidden, .sequences = moec_batch_sequences_batch(&batch->sequences)},
+        err));
     return batch->worked(batch->context, cost, err);
 }
 

@@ -523,8 +523,13 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
                                             .input = trace->input + row * stride,
                                             .rank_outputs = trace->rank_outputs + row * k * stride,
                                             .shared_output = trace->shared_output + row * stride};
-        MOEC_TRY(moec_forward_mlp(&job->forward, layer, n, trace->out + row * stride,
-                                  moec_batch_sequences_batch(&job->sweep.sequences), &part, err));
+        MOEC_TRY(moec_forward_mlp(
+            &job->forward, layer,
+            &(struct moec_mlp_batch){.n_tok = n,
+                                     .hidden = trace->out + row * stride,
+                                     .sequences = moec_batch_sequences_batch(&job->sweep.sequences),
+                                     .trace = &part},
+            err));
         const uint64_t cost = moec_cost_mlp(job->config, layer, n);
         job->planned += cost;
         job->trace_cost += cost;

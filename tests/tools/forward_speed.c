@@ -205,7 +205,8 @@ static enum moec_status run_batch(struct bench *bench, uint32_t first, uint32_t 
         MOEC_TRY(moec_forward_attention(&bench->forward, layer, (struct moec_batch){spans, n_spans, n_tok},
                                         bench->hidden, err));
         double t2 = cpu_now();
-        MOEC_TRY(moec_forward_mlp(&bench->forward, layer, n_tok, bench->hidden, NULL, NULL, err));
+        MOEC_TRY(moec_forward_mlp(&bench->forward, layer,
+                                  &(struct moec_mlp_batch){.n_tok = n_tok, .hidden = bench->hidden}, err));
         bench->seconds[1] += t2 - t1;
         bench->seconds[2] += cpu_now() - t2;
     }

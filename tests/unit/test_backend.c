@@ -82,7 +82,8 @@ static enum moec_status mirror_attention(struct moec_backend *self, uint32_t lay
 static enum moec_status mirror_dense(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
                                      struct moec_error *err)
 {
-    return moec_forward_mlp(&of(self)->forward, layer, n_tok, inside(hidden), NULL, NULL, err);
+    return moec_forward_mlp(&of(self)->forward, layer,
+                            &(struct moec_mlp_batch){.n_tok = n_tok, .hidden = inside(hidden)}, err);
 }
 
 static enum moec_status mirror_norm(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
@@ -348,8 +349,8 @@ static void what_a_backend_does_not_show_is_refused(void **state)
                                    (void **)&hidden, &err));
     MUST(moec_forward_embed(&forward, &token, 1, hidden, &err));
     forward.inputs = &hook;
-    assert_status(moec_forward_mlp(&forward, moec_config_moe_layer(&fixture.model->config, 0), 1, hidden,
-                                   NULL, NULL, &wrong),
+    assert_status(moec_forward_mlp(&forward, moec_config_moe_layer(&fixture.model->config, 0),
+                                   &(struct moec_mlp_batch){.n_tok = 1, .hidden = hidden}, &wrong),
                   MOEC_ERR_UNSUPPORTED, wrong);
     assert_message(wrong, "cannot be watched");
     mirror.backend.ops->free(&mirror.backend, hidden);

@@ -165,7 +165,10 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
             assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&prefix, 1, n_prefix},
                                              prefix_hidden, &err),
                       err);
-            assert_ok(moec_forward_mlp(&forward, layer, n_prefix, prefix_hidden, NULL, NULL, &err), err);
+            assert_ok(moec_forward_mlp(&forward, layer,
+                                       &(struct moec_mlp_batch){.n_tok = n_prefix, .hidden = prefix_hidden},
+                                       &err),
+                      err);
             struct moec_span spans[2] = {
                 {.n_rows = n_first, .k_own = own_kv, .v_own = own_kv + n_tok * kv},
                 {.first_row = n_first,
@@ -179,7 +182,9 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
             assert_ok(
                 moec_forward_attention(&forward, layer, (struct moec_batch){spans, 2, n_tok}, hidden, &err),
                 err);
-            assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, NULL, NULL, &err), err);
+            assert_ok(moec_forward_mlp(&forward, layer,
+                                       &(struct moec_mlp_batch){.n_tok = n_tok, .hidden = hidden}, &err),
+                      err);
         }
         assert_ok(moec_forward_head(&forward, n_tok, hidden, logits, n_vocab, &err), err);
         assert_same_bits(logits, expected_first, n_first * n_vocab, "first span");
@@ -296,7 +301,10 @@ static void test_forward__trace_holds_what_the_layer_did(void **state)
             assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, n}, hidden, &err),
                       err);
             memcpy(before, hidden, n * stride * sizeof(float));
-            assert_ok(moec_forward_mlp(&forward, layer, n, hidden, NULL, &trace, &err), err);
+            assert_ok(moec_forward_mlp(
+                          &forward, layer,
+                          &(struct moec_mlp_batch){.n_tok = n, .hidden = hidden, .trace = &trace}, &err),
+                      err);
             if (!moec_config_is_moe(config, layer))
                 continue;
             assert_memory_equal(trace.experts, router, n * config->top_k * sizeof(uint32_t));
@@ -348,7 +356,11 @@ static void check_large_batch(const struct fixture *fixture, bool traced)
         assert_ok(
             moec_forward_attention(&forward, layer, (struct moec_batch){spans, n_spans, n_tok}, hidden, &err),
             err);
-        assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, NULL, traced ? &trace : NULL, &err), err);
+        assert_ok(moec_forward_mlp(&forward, layer,
+                                   &(struct moec_mlp_batch){
+                                       .n_tok = n_tok, .hidden = hidden, .trace = traced ? &trace : NULL},
+                                   &err),
+                  err);
     }
     assert_ok(moec_forward_head(&forward, n_tok, hidden, logits, config->n_vocab, &err), err);
     for (uint32_t i = 0; i < n_spans; i += 4) {

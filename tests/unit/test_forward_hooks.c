@@ -45,7 +45,12 @@ static struct layer_run run_layer(const struct moec_forward *forward, uint32_t l
                                       .shared_output = floats(N_TOK * stride)},
                             .hidden = floats(N_TOK * stride)};
     fill_hidden(config, run.hidden);
-    assert_ok(moec_forward_mlp(forward, layer, N_TOK, run.hidden, capacity, &run.trace, &err), err);
+    assert_ok(moec_forward_mlp(
+                  forward, layer,
+                  &(struct moec_mlp_batch){
+                      .n_tok = N_TOK, .hidden = run.hidden, .sequences = capacity, .trace = &run.trace},
+                  &err),
+              err);
     return run;
 }
 
@@ -225,7 +230,11 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
         float *hidden = floats(n_hidden); /* the same without a trace */
         fill_hidden(config, hidden);
         memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
-        assert_ok(moec_forward_mlp(&forward, layer, N_TOK, hidden, &capacity, NULL, &err), err);
+        assert_ok(moec_forward_mlp(
+                      &forward, layer,
+                      &(struct moec_mlp_batch){.n_tok = N_TOK, .hidden = hidden, .sequences = &capacity},
+                      &err),
+                  err);
         assert_same_bits(hidden, dropped.hidden, n_hidden, "what leaves the layer untraced");
         free(hidden);
         run_free(&full);
@@ -388,7 +397,9 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
         assert_ok(
             moec_forward_attention(pass, layer, (struct moec_batch){&span, 1, N_TOK}, hidden[watched], &err),
             err);
-        assert_ok(moec_forward_mlp(pass, layer, N_TOK, hidden[watched], NULL, NULL, &err), err);
+        assert_ok(moec_forward_mlp(pass, layer,
+                                   &(struct moec_mlp_batch){.n_tok = N_TOK, .hidden = hidden[watched]}, &err),
+                  err);
         assert_ok(moec_forward_head(pass, N_TOK, hidden[watched], logits, config->n_vocab, &err), err);
     }
     assert_same_bits(hidden[1], hidden[0], N_TOK * stride, "hidden states under a hook");
@@ -489,8 +500,9 @@ static void test_forward_hooks__inputs_of_experts_are_seen(void **state)
         fill_hidden(config, before);
         for (int watched = 0; watched < 2; watched++) {
             memcpy(hidden[watched], before, N_TOK * stride * sizeof *before);
-            assert_ok(moec_forward_mlp(watched ? &watcher : &forward, layer, N_TOK, hidden[watched], NULL,
-                                       NULL, &err),
+            assert_ok(moec_forward_mlp(watched ? &watcher : &forward, layer,
+                                       &(struct moec_mlp_batch){.n_tok = N_TOK, .hidden = hidden[watched]},
+                                       &err),
                       err);
         }
         assert_same_bits(hidden[1], hidden[0], N_TOK * stride, "hidden states under a hook");

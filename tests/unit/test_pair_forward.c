@@ -133,8 +133,12 @@ static void run_mlp(struct batch *batch, uint32_t layer, const uint32_t *lengths
 {
     struct moec_error err = {0};
     start_counts(batch, lengths);
-    assert_ok(moec_forward_mlp(&batch->forward, layer, sum_to(lengths, N_PAIRS), hidden, &batch->capacity,
-                               &batch->trace, &err),
+    assert_ok(moec_forward_mlp(&batch->forward, layer,
+                               &(struct moec_mlp_batch){.n_tok = sum_to(lengths, N_PAIRS),
+                                                        .hidden = hidden,
+                                                        .sequences = &batch->capacity,
+                                                        .trace = &batch->trace},
+                               &err),
               err);
     if (batch->fixture.model->layers[layer].is_moe)
         check_trace(batch, lengths);
@@ -251,8 +255,12 @@ static void test_pair_forward__routes_as_transformers(void **state)
                                              (struct moec_batch){&span, 1, fixture->n_source}, batch.hidden,
                                              &err),
                       err);
-            assert_ok(moec_forward_mlp(&batch.forward, layer, fixture->n_source, batch.hidden, &capacity,
-                                       &batch.trace, &err),
+            assert_ok(moec_forward_mlp(&batch.forward, layer,
+                                       &(struct moec_mlp_batch){.n_tok = fixture->n_source,
+                                                                .hidden = batch.hidden,
+                                                                .sequences = &capacity,
+                                                                .trace = &batch.trace},
+                                       &err),
                       err);
             if (!moec_config_is_moe(config, layer))
                 continue;

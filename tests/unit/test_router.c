@@ -160,8 +160,10 @@ static struct routed route(const struct bench *bench, const struct manner *manne
                                           .shared_gate = routed.routing.shared_gate + done};
         float *normed = routed.normed + done * bench->stride;
         const struct moec_moe_inputs inputs = {normed, normed, normed};
-        assert_ok(moec_router_run(&forward, bench->layer_index, n, bench->hidden + done * bench->stride,
-                                  &inputs, NULL, &part, &err),
+        assert_ok(moec_router_run(
+                      &forward, bench->layer_index,
+                      &(struct moec_mlp_batch){.n_tok = n, .hidden = bench->hidden + done * bench->stride},
+                      &inputs, &part, &err),
                   err);
     }
     moec_forward_release(&forward);

@@ -191,8 +191,11 @@ static void batch_layer(const struct moec_forward *forward, struct batch *batch,
     assert_ok(moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, batch->n_tok},
                                      batch->hidden, &err),
               err);
-    assert_ok(moec_forward_mlp(forward, layer, batch->n_tok, batch->hidden, NULL,
-                               traced ? &batch->trace : NULL, &err),
+    assert_ok(moec_forward_mlp(forward, layer,
+                               &(struct moec_mlp_batch){.n_tok = batch->n_tok,
+                                                        .hidden = batch->hidden,
+                                                        .trace = traced ? &batch->trace : NULL},
+                               &err),
               err);
 }
 

@@ -61,9 +61,12 @@ static struct traced traced_make(struct fixture *fixture, const struct moec_wind
             assert_ok(
                 moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, LENGTH}, hidden, &err),
                 err);
-            assert_ok(
-                moec_forward_mlp(&forward, layer, LENGTH, hidden, NULL, ordinal >= 0 ? &trace : NULL, &err),
-                err);
+            assert_ok(moec_forward_mlp(&forward, layer,
+                                       &(struct moec_mlp_batch){.n_tok = LENGTH,
+                                                                .hidden = hidden,
+                                                                .trace = ordinal >= 0 ? &trace : NULL},
+                                       &err),
+                      err);
         }
     }
     moec_forward_release(&forward);

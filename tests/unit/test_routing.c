@@ -43,7 +43,11 @@ static void check_family(const char *name)
             const int32_t ordinal = moec_config_moe_ordinal(config, layer);
             assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, 7}, hidden, &err),
                       err);
-            assert_ok(moec_forward_mlp(&forward, layer, 7, hidden, NULL, ordinal >= 0 ? &trace : NULL, &err),
+            assert_ok(moec_forward_mlp(&forward, layer,
+                                       &(struct moec_mlp_batch){.n_tok = 7,
+                                                                .hidden = hidden,
+                                                                .trace = ordinal >= 0 ? &trace : NULL},
+                                       &err),
                       err);
             for (uint32_t c = 0; ordinal >= 0 && c < 7 * k; c++) {
                 const size_t token = (size_t)w * 7 + c / k, s = (size_t)ordinal;

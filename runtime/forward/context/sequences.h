@@ -47,6 +47,17 @@ struct moec_sequences {
     uint32_t n_spans;
 };
 
+struct moec_mlp_trace;
+
+/* What passes an MLP together: n_tok rows of hidden states (n_tok, moec_forward_stride), which it adds to,
+ * whose they are, and who looks. */
+struct moec_mlp_batch {
+    uint32_t n_tok;
+    float *hidden;
+    const struct moec_sequences *sequences; /* NULL: nothing is ever full, and nothing is decided */
+    const struct moec_mlp_trace *trace;     /* runtime/forward/moe/moe.h; NULL: nothing is traced */
+};
+
 /* Counts a token for its expert. Whether the expert was full; its weight is then marked as above. */
 static inline bool moec_capacity_take(const struct moec_sequence_rows *span, const struct moec_config *config,
                                       uint32_t expert, float *weight)

@@ -102,27 +102,26 @@ static bool looks(const struct moec_mlp_trace *trace)
 }
 
 static struct moe moe_make(const struct moec_forward *forward, const struct moec_layer *weights,
-                           uint32_t layer, uint32_t n_tok, float *hidden,
-                           const struct moec_sequences *sequences, const struct moec_mlp_trace *trace)
+                           uint32_t layer, const struct moec_mlp_batch *batch)
 {
     static const struct moec_mlp_trace no_trace = {0};
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const struct moec_mlp_trace *t = trace != NULL ? trace : &no_trace;
-    const bool decides = moec_router_decides(forward, sequences);
+    const struct moec_mlp_trace *t = batch->trace != NULL ? batch->trace : &no_trace;
+    const bool decides = moec_router_decides(forward, batch->sequences);
     return (struct moe){
         .forward = forward,
         .weights = weights,
         .layer = layer,
-        .n_tok = n_tok,
+        .n_tok = batch->n_tok,
         .routing = {.experts = t->experts != NULL ? t->experts : scratch->experts,
                     .weights = t->weights != NULL ? t->weights : scratch->weights,
                     .margins = t->margins,
                     .ranges = t->ranges,
                     .shared_gate = scratch->shared_gate},
         .inputs = inputs_of(forward, t),
-        .hidden = hidden,
+        .hidden = batch->hidden,
         .has_passed = forward->model->config.n_identity > 0 ||
-                      (sequences != NULL && forward->model->config.router.expert_capacity > 0),
+                      (batch->sequences != NULL && forward->model->config.router.expert_capacity > 0),
         .skips = decides ? forward->decider->skips : NULL,
         .is_low = decides ? forward->decider->is_low : NULL,
         .only_shown = forward->inputs != NULL ? forward->inputs->only_shown : NULL,
@@ -659,23 +658,21 @@ static enum moec_status check_backend(const struct moe *moe, const struct moec_m
 }
 
 enum moec_status moec_moe_run(const struct moec_forward *forward, const struct moec_layer *weights,
-                              uint32_t layer, uint32_t n_tok, float *hidden,
-                              const struct moec_sequences *sequences, const struct moec_mlp_trace *trace,
-                              struct moec_error *err)
+                              uint32_t layer, const struct moec_mlp_batch *batch, struct moec_error *err)
 {
-    struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, sequences, trace);
-    if (n_tok == 0)
+    struct moe moe = moe_make(forward, weights, layer, batch);
+    if (batch->n_tok == 0)
         return MOEC_OK;
-    MOEC_TRY(check_backend(&moe, trace, err));
+    MOEC_TRY(check_backend(&moe, batch->trace, err));
     uint64_t begin_ns = moec_trace_now(forward->trace);
-    MOEC_TRY(moec_router_run(forward, layer, n_tok, hidden, &moe.inputs, sequences, &moe.routing, err));
+    MOEC_TRY(moec_router_run(forward, layer, batch, &moe.inputs, &moe.routing, err));
     uint32_t n_active = group_pairs(&moe);
     moe.counted = count_weights(&moe);
     const struct moec_routed routed = {.layer = layer,
-                                       .n_tok = n_tok,
-                                       .hidden = hidden,
+                                       .n_tok = batch->n_tok,
+                                       .hidden = batch->hidden,
                                        .normed = moe.inputs.router,
-                                       .sequences = sequences,
+                                       .sequences = batch->sequences,
                                        .routing = &moe.routing,
                                        .counted = moe.counted,
                                        .is_low = moe.is_low,
@@ -692,6 +689,7 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
     MOEC_TRY(run_experts(&moe, n_active, err));
     moec_trace_compute(forward->trace, "experts", layer, begin_ns);
     if (!moe.weights->has_shared && moe.keeps_shared)
-        memset(moe.shared_output, 0, n_tok * moec_forward_stride(&forward->model->config) * sizeof(float));
+        memset(moe.shared_output, 0,
+               batch->n_tok * moec_forward_stride(&forward->model->config) * sizeof(float));
     return MOEC_OK;
 }

@@ -27,13 +27,11 @@ struct moec_mlp_trace {
                              norm after it, or the bypass's; zero rows without either */
 };
 
-/* moec_forward_mlp for a layer with experts, whose `weights` are held;
- * n_tok is within the forward pass's limit. */
+/* moec_forward_mlp for a layer with experts, whose `weights` are held; the batch's rows are within the
+ * forward pass's limit. */
 MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forward,
                                                const struct moec_layer *weights, uint32_t layer,
-                                               uint32_t n_tok, float *hidden,
-                                               const struct moec_sequences *sequences,
-                                               const struct moec_mlp_trace *trace, struct moec_error *err);
+                                               const struct moec_mlp_batch *batch, struct moec_error *err);
 
 /* out = tanh(bypass . input) for n_tok rows (n_tok, stride), padded with zeros. */
 void moec_moe_bypass(const struct moec_forward *forward, const struct moec_layer *weights, uint32_t n_tok,

@@ -285,19 +285,20 @@ static enum moec_status hint(const struct router *router, struct moec_error *err
     return run_preview(&preview, next, err);
 }
 
-enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                 const float *hidden, const struct moec_moe_inputs *inputs,
-                                 const struct moec_sequences *sequences, const struct moec_routing *routing,
-                                 struct moec_error *err)
+enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t layer,
+                                 const struct moec_mlp_batch *batch, const struct moec_moe_inputs *inputs,
+                                 const struct moec_routing *routing, struct moec_error *err)
 {
+    const uint32_t n_tok = batch->n_tok;
+    const struct moec_sequences *sequences = batch->sequences;
     const struct moec_layer *weights = &forward->model->layers[layer];
     const bool decides = moec_router_decides(forward, sequences);
     struct moec_backend *backend = forward->backend;
     struct moec_backend_scores scores;
-    struct router router = {forward, weights, layer,     n_tok, hidden,
+    struct router router = {forward, weights, layer,     n_tok, batch->hidden,
                             inputs,  routing, sequences, NULL,  decides};
     if (backend != NULL) {
-        MOEC_TRY(backend->ops->norm(backend, layer, n_tok, hidden, err));
+        MOEC_TRY(backend->ops->norm(backend, layer, n_tok, batch->hidden, err));
         MOEC_TRY(backend->ops->score(backend, layer, n_tok, &scores, err));
         router.scores = &scores;
         if (scores.inputs != NULL)

@@ -27,12 +27,11 @@ static inline bool moec_router_decides(const struct moec_forward *forward,
            sequences->spans[0].route != NULL;
 }
 
-/* Norms the batch into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
+/* Norms the batch, whose trace is not looked at, into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
  * whatever is chosen. Errors: a backend's. */
 MOEC_WARN_UNUSED enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t layer,
-                                                  uint32_t n_tok, const float *hidden,
+                                                  const struct moec_mlp_batch *batch,
                                                   const struct moec_moe_inputs *inputs,
-                                                  const struct moec_sequences *sequences,
                                                   const struct moec_routing *routing, struct moec_error *err);
 
 /* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed

@@ -273,13 +273,13 @@ static void join_late(const struct moec_forward *forward, float *row)
 }
 
 static enum moec_status run_mlp(const struct moec_forward *forward, const struct moec_layer *weights,
-                                uint32_t layer, uint32_t n_tok, float *hidden,
-                                const struct moec_sequences *sequences, const struct moec_mlp_trace *trace,
-                                struct moec_error *err)
+                                uint32_t layer, const struct moec_mlp_batch *batch, struct moec_error *err)
 {
+    const uint32_t n_tok = batch->n_tok;
+    float *hidden = batch->hidden;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     if (weights->is_moe)
-        return moec_moe_run(forward, weights, layer, n_tok, hidden, sequences, trace, err);
+        return moec_moe_run(forward, weights, layer, batch, err);
 
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     if (forward->backend != NULL) {
@@ -299,12 +299,12 @@ static enum moec_status run_mlp(const struct moec_forward *forward, const struct
     return MOEC_OK;
 }
 
-enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                  float *hidden, const struct moec_sequences *sequences,
-                                  const struct moec_mlp_trace *trace, struct moec_error *err)
+enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t layer,
+                                  const struct moec_mlp_batch *batch, struct moec_error *err)
 {
+    const struct moec_sequences *sequences = batch->sequences;
     const struct moec_layer *weights = NULL;
-    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    MOEC_TRY(moec_forward_check(forward, batch->n_tok, err));
     if (moec_config_layer(&forward->model->config, layer)->routes_by_token &&
         (sequences == NULL || sequences->n_spans == 0 || sequences->spans[0].tokens == NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -312,7 +312,7 @@ enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t l
     if (moec_config_layer(&forward->model->config, layer)->no_mlp)
         return MOEC_OK;
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
-    enum moec_status status = run_mlp(forward, weights, layer, n_tok, hidden, sequences, trace, err);
+    enum moec_status status = run_mlp(forward, weights, layer, batch, err);
     moec_model_release_layer(forward->model, layer);
     return status;
 }

@@ -36,13 +36,10 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_update(const struct moec_forward 
 void moec_forward_let_go(const struct moec_forward *forward);
 
 /* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in
- * increasing index) and shared expert. `sequences` and `trace` may be NULL: nothing is ever full, nothing is
- * traced; a layer that routes by token needs sequences with tokens (MOEC_ERR_USAGE). Errors of the expert
- * source pass through. */
+ * increasing index) and shared expert. A layer that routes by token needs sequences with tokens
+ * (MOEC_ERR_USAGE). Errors of the expert source pass through. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t layer,
-                                                   uint32_t n_tok, float *hidden,
-                                                   const struct moec_sequences *sequences,
-                                                   const struct moec_mlp_trace *trace,
+                                                   const struct moec_mlp_batch *batch,
                                                    struct moec_error *err);
 
 /* Output of one MLP for n_tok given inputs (n_tok, stride), unweighted: out (n_tok, stride). */

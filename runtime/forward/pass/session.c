@@ -359,23 +359,34 @@ static enum moec_status check_prompt(const struct moec_session *session, uint32_
                      n_tokens, first);
 }
 
-/* hidden += mlp(norm(hidden)) for rows from `first` on, of `tokens` in a decoder; with `counts` those of this
- * sequence. `experts` (n_tok), where it is not NULL, receives what the router of a MoE layer chose. */
-static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, uint32_t first,
-                                const uint32_t *tokens, uint32_t n_tok, float *hidden, bool counts,
+/* Rows of one sequence that pass a layer: of an encoder's source, or of a decoder's tokens. */
+struct rows {
+    uint32_t first, n_tok;  /* positions */
+    const uint32_t *tokens; /* (n_tok); NULL in an encoder */
+    float *hidden;
+    bool counts; /* those that the session counts for their experts */
+};
+
+/* hidden += mlp(norm(hidden)). `experts` (n_tok), where it is not NULL, receives what the router of a MoE
+ * layer chose. */
+static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, const struct rows *rows,
                                 uint32_t *experts, struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
-    if (ordinal < 0 || (!counts && !moec_session_decides(session) && !routes_by_token(config, layer)))
-        return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, NULL, err);
-    struct moec_sequence_rows span = rows_of(session, (uint32_t)ordinal, first, tokens, n_tok);
-    if (counts)
+    struct moec_mlp_batch batch = {.n_tok = rows->n_tok, .hidden = rows->hidden};
+    if (ordinal < 0 || (!rows->counts && !moec_session_decides(session) && !routes_by_token(config, layer)))
+        return moec_forward_mlp(forward, layer, &batch, err);
+    struct moec_sequence_rows span =
+        rows_of(session, (uint32_t)ordinal, rows->first, rows->tokens, rows->n_tok);
+    if (rows->counts)
         span.counts = session->counts + (size_t)ordinal * config->n_expert;
     const struct moec_sequences sequences = {.spans = &span, .n_spans = 1};
     const struct moec_mlp_trace trace = {.experts = experts};
-    return moec_forward_mlp(forward, layer, n_tok, hidden, &sequences, &trace, err);
+    batch.sequences = &sequences;
+    batch.trace = &trace;
+    return moec_forward_mlp(forward, layer, &batch, err);
 }
 
 /* Positions from n on are forgotten. */
@@ -501,9 +512,10 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
                                        .v_prefix = all.values,
                                        .k_own = all.keys,
                                        .v_own = all.values};
-        float *hidden = session->source + done * stride;
-        MOEC_TRY(moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, n}, hidden, err));
-        MOEC_TRY(run_mlp(session, layer, done, NULL, n, hidden, true, NULL, err));
+        const struct rows rows = {
+            .first = done, .n_tok = n, .hidden = session->source + done * stride, .counts = true};
+        MOEC_TRY(moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, n}, rows.hidden, err));
+        MOEC_TRY(run_mlp(session, layer, &rows, NULL, err));
     }
     return MOEC_OK;
 }
@@ -589,8 +601,8 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
     }
     const uint32_t first = moec_session_filled(session);
     uint32_t *choices = session->counts_capacity ? moec_session_choices(session, layer) : NULL;
-    return run_mlp(session, layer, first, tokens, n_tok, session->hidden, session->counts_capacity,
-                   choices == NULL ? NULL : choices + first, err);
+    const struct rows rows = {first, n_tok, tokens, session->hidden, session->counts_capacity};
+    return run_mlp(session, layer, &rows, choices == NULL ? NULL : choices + first, err);
 }
 
 /* Runs one chunk through all layers that tokens of a text pass;
@@ -612,22 +624,37 @@ static enum moec_status run_chunk(struct moec_session *session, const uint32_t *
     return MOEC_OK;
 }
 
-/* Logits of the wanted rows of the step that are among rows first .. first + n_tok - 1 of what runs, which
- * begins with n_again rows of earlier steps; neighbours together. */
-static enum moec_status chunk_logits(struct moec_session *session, uint32_t first, uint32_t n_tok,
-                                     uint32_t n_again, const uint32_t *logits_at, uint32_t n_logits,
-                                     uint32_t *n_done, float *logits, struct moec_error *err)
+/* What is wanted of a step: logits of some rows, of all, or a choice after the last. */
+struct wanted {
+    const uint32_t *logits_at;
+    uint32_t n_logits;
+    float *logits;
+    const struct moec_logits_reader *reader; /* NULL: nobody reads all */
+    const struct moec_draw *how;             /* NULL: no choice */
+    struct moec_chosen *chosen;
+};
+
+/* Rows first .. first + n_tok - 1 of what runs in a step, which begins with n_again rows of earlier ones. */
+struct chunk {
+    uint32_t first, n_tok, n_again;
+};
+
+/* Logits of the wanted rows of the step that are among the chunk's; neighbours together. */
+static enum moec_status chunk_logits(struct moec_session *session, struct chunk chunk,
+                                     const struct wanted *wanted, uint32_t *n_done, struct moec_error *err)
 {
+    const uint32_t *logits_at = wanted->logits_at;
+    const uint32_t n_again = chunk.n_again, n_logits = wanted->n_logits, end = chunk.first + chunk.n_tok;
     const struct moec_forward *forward = session->forward;
     size_t stride = moec_forward_stride(&forward->model->config);
     size_t n_vocab = forward->model->config.n_vocab;
-    while (*n_done < n_logits && n_again + logits_at[*n_done] < first + n_tok) {
+    while (*n_done < n_logits && n_again + logits_at[*n_done] < end) {
         uint32_t at = n_again + logits_at[*n_done];
         uint32_t n = 1;
-        while (*n_done + n < n_logits && n_again + logits_at[*n_done + n] == at + n && at + n < first + n_tok)
+        while (*n_done + n < n_logits && n_again + logits_at[*n_done + n] == at + n && at + n < end)
             n++;
-        MOEC_TRY(moec_forward_head(forward, n, session->hidden + (at - first) * stride,
-                                   logits + *n_done * n_vocab, n_vocab, err));
+        MOEC_TRY(moec_forward_head(forward, n, session->hidden + (at - chunk.first) * stride,
+                                   wanted->logits + *n_done * n_vocab, n_vocab, err));
         *n_done += n;
     }
     return MOEC_OK;
@@ -675,32 +702,22 @@ static uint32_t begin_step(struct moec_session *session, const uint32_t *tokens,
 }
 
 /* Logits of all rows of the step among those of this chunk, some at a time. */
-static enum moec_status read_logits(struct moec_session *session, uint32_t first, uint32_t n_tok,
-                                    uint32_t n_again, const struct moec_logits_reader *reader,
-                                    struct moec_error *err)
+static enum moec_status read_logits(struct moec_session *session, struct chunk chunk,
+                                    const struct moec_logits_reader *reader, struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     const size_t stride = moec_forward_stride(&forward->model->config);
-    uint32_t at = first < n_again ? n_again : first;
-    while (at < first + n_tok) {
-        const uint32_t n = moec_min_u32(reader->n_rows, first + n_tok - at);
-        MOEC_TRY(moec_forward_head(forward, n, session->hidden + (at - first) * stride, reader->rows,
+    const uint32_t end = chunk.first + chunk.n_tok;
+    uint32_t at = chunk.first < chunk.n_again ? chunk.n_again : chunk.first;
+    while (at < end) {
+        const uint32_t n = moec_min_u32(reader->n_rows, end - at);
+        MOEC_TRY(moec_forward_head(forward, n, session->hidden + (at - chunk.first) * stride, reader->rows,
                                    forward->model->config.n_vocab, err));
-        reader->take(reader->context, at - n_again, n, reader->rows);
+        reader->take(reader->context, at - chunk.n_again, n, reader->rows);
         at += n;
     }
     return MOEC_OK;
 }
-
-/* What is wanted of a step: logits of some rows, of all, or a choice after the last. */
-struct wanted {
-    const uint32_t *logits_at;
-    uint32_t n_logits;
-    float *logits;
-    const struct moec_logits_reader *reader; /* NULL: nobody reads all */
-    const struct moec_draw *how;             /* NULL: no choice */
-    struct moec_chosen *chosen;
-};
 
 static enum moec_status step(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
                              const struct wanted *wanted, struct moec_error *err)
@@ -716,12 +733,12 @@ static enum moec_status step(struct moec_session *session, const uint32_t *token
     moec_decision_log_begin_step(&session->log, start - n_again, all, n_all);
     for (uint32_t done = 0; done < n_all;) {
         uint32_t n = n_all - done < max_tokens ? n_all - done : max_tokens;
+        const struct chunk chunk = {done, n, n_again};
         enum moec_status status = run_chunk(session, all + done, n, err);
         if (status == MOEC_OK)
-            status = chunk_logits(session, done, n, n_again, wanted->logits_at, wanted->n_logits,
-                                  &n_logits_done, wanted->logits, err);
+            status = chunk_logits(session, chunk, wanted, &n_logits_done, err);
         if (status == MOEC_OK && wanted->reader != NULL)
-            status = read_logits(session, done, n, n_again, wanted->reader, err);
+            status = read_logits(session, chunk, wanted->reader, err);
         if (status == MOEC_OK && wanted->how != NULL && done + n == n_all)
             status = moec_forward_choose(session->forward, session->hidden + (n - 1) * stride, wanted->how,
                                          wanted->chosen, err);
@@ -776,10 +793,13 @@ static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint3
     const struct moec_mlp_trace trace = {.experts = counts ? experts : NULL};
     if (ordinal < 0 ||
         (!counts && !moec_session_decides(sessions[0]) && !routes_by_token(&forward->model->config, layer)))
-        return moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err);
+        return moec_forward_mlp(forward, layer, &(struct moec_mlp_batch){.n_tok = n, .hidden = hidden}, err);
     for (uint32_t i = 0; i < n; i++)
         spans[i] = rows_of(sessions[i], (uint32_t)ordinal, moec_session_filled(sessions[i]), tokens + i, 1);
-    MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, &sequences, &trace, err));
+    MOEC_TRY(moec_forward_mlp(
+        forward, layer,
+        &(struct moec_mlp_batch){.n_tok = n, .hidden = hidden, .sequences = &sequences, .trace = &trace},
+        err));
     for (uint32_t i = 0; counts && i < n; i++)
         moec_session_choices(sessions[i], layer)[moec_session_filled(sessions[i])] = experts[i];
     return MOEC_OK;
