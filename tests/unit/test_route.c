@@ -345,7 +345,8 @@ static void test_route__precision_goes_by_the_weight_before(void **state)
             there_by_expert[experts[i]] = is_there[i];
         const struct held held = {{held_has}, there_by_expert};
         memcpy(skips, was_skipped, sizeof skips);
-        moec_precision_decide(&precision, K, experts, weights, &held.residents, 3, NULL, 0, skips, is_low);
+        moec_precision_decide(&precision, &(struct moec_token_experts){K, experts, weights, skips, is_low},
+                              &held.residents, 3, NULL, 0);
         decide_plainly(&precision, K, weights, is_there, was_skipped, plain_skips, plain_low);
         for (uint32_t i = 0; i < K; i++) {
             assert_int_equal(skips[i], plain_skips[i]);
@@ -359,8 +360,10 @@ static void test_route__precision_goes_by_the_weight_before(void **state)
     bool skips[3] = {false}, is_low[3];
     const struct held none = {{held_has}, (const bool[6]){false}};
     const struct moec_precision half = {.kind = MOEC_PRECISION_HOBBIT, .high_score = 0.5f, .low_score = 1};
-    moec_precision_decide(&half, 3, (const uint32_t[]){5, 2, 4}, (const float[]){1, 1, 1}, &none.residents, 3,
-                          NULL, 0, skips, is_low);
+    moec_precision_decide(
+        &half,
+        &(struct moec_token_experts){3, (const uint32_t[]){5, 2, 4}, (const float[]){1, 1, 1}, skips, is_low},
+        &none.residents, 3, NULL, 0);
     assert_true(is_low[0] && !is_low[1] && !is_low[2]);
     assert_true(!skips[0] && !skips[1] && !skips[2]);
 }
@@ -479,8 +482,9 @@ static void test_route__a_block_keeps_the_first_copy(void **state)
         const uint8_t *block = moec_route_state_block(&routes, 0);
         uint8_t before[N_EXPERT];
         memcpy(before, block, sizeof before);
-        moec_precision_decide(&route.precision, TOP_K, experts, weights, &none.residents, 3, block, N_EXPERT,
-                              skips, is_low);
+        moec_precision_decide(&route.precision,
+                              &(struct moec_token_experts){TOP_K, experts, weights, skips, is_low},
+                              &none.residents, 3, block, N_EXPERT);
         for (uint32_t i = 0; i < TOP_K; i++)
             assert_true(
                 is_low[i] ==
@@ -629,8 +633,10 @@ static void test_route__precision_of_what_is_not_hinted(void **state)
     const struct moec_precision fate = {.kind = MOEC_PRECISION_FATE, .width = 2};
     const struct held held = {{held_has}, (const bool[6]){false, true, false, false, true, false}};
     bool skips[4] = {false, false, true, false}, is_low[4];
-    moec_precision_decide(&fate, 4, (const uint32_t[]){4, 2, 3, 1}, (const float[]){1, 4, 2, 3},
-                          &held.residents, 3, NULL, 0, skips, is_low);
+    moec_precision_decide(&fate,
+                          &(struct moec_token_experts){4, (const uint32_t[]){4, 2, 3, 1},
+                                                       (const float[]){1, 4, 2, 3}, skips, is_low},
+                          &held.residents, 3, NULL, 0);
     assert_true(!is_low[0] && is_low[1] && !is_low[2] && !is_low[3]);
     assert_true(!skips[0] && !skips[1] && skips[2] && !skips[3]);
 }

@@ -202,7 +202,7 @@ static void choose_and_weigh(const struct moec_forward *forward, const struct mo
 
 /* Decides in which precision a token takes what it has chosen: a prompt's as its block does. */
 static void decide_precision(const struct moec_forward *forward, const struct row *row, bool is_prompt,
-                             const uint32_t *experts, const float *weights, bool *skips, bool *is_low)
+                             const struct moec_token_experts *token)
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_precision *precision = &forward->decider->route->precision;
@@ -216,10 +216,9 @@ static void decide_precision(const struct moec_forward *forward, const struct ro
                                                            row->at * moec_precision_predicted_words(config)
                                                      : NULL};
     moec_precision_decide(
-        precision, config->top_k, experts, weights,
+        precision, token,
         precision->kind == MOEC_PRECISION_FATE ? &predicted.residents : &row->view.residents, layer,
-        is_prompt ? moec_route_state_block(row->span->route, row->route_layer) : NULL, config->n_expert,
-        skips, is_low);
+        is_prompt ? moec_route_state_block(row->span->route, row->route_layer) : NULL, config->n_expert);
 }
 
 /* Of the experts that a prompt's token takes, those that its block reads in a low copy. */
@@ -266,9 +265,9 @@ static void take(const struct moec_forward *forward, const struct row *row, stru
 /* In which precision a token takes its experts by what the buffer holds, unless it is known: from a replay,
  * or from an earlier time that the position ran. */
 static void look_at_buffer(const struct moec_forward *forward, uint32_t layer, const struct row *row,
-                           bool is_free, const uint32_t *experts, const float *weights, bool *skips,
-                           bool *is_low)
+                           bool is_free, const struct moec_token_experts *token)
 {
+    bool *skips = token->skips, *is_low = token->is_low;
     const struct moec_decider *decider = forward->decider;
     const struct moec_config *config = &forward->model->config;
     const struct moec_sequence_rows *span = row->span;
@@ -276,8 +275,7 @@ static void look_at_buffer(const struct moec_forward *forward, uint32_t layer, c
     const uint8_t *known = moec_decision_log_find(span->log, position, span->route_layer);
     const struct buffer_view view = {{buffer_has}, forward};
     if (known == NULL && is_free)
-        moec_precision_decide(&decider->route->precision, config->top_k, experts, weights, &view.residents,
-                              layer, NULL, 0, skips, is_low);
+        moec_precision_decide(&decider->route->precision, token, &view.residents, layer, NULL, 0);
     uint8_t *noted = known == NULL ? moec_decision_log_at(span->log, position, span->route_layer) : NULL;
     for (uint32_t rank = 0; rank < config->top_k; rank++) {
         if (known != NULL) {
@@ -288,8 +286,8 @@ static void look_at_buffer(const struct moec_forward *forward, uint32_t layer, c
                           : is_low[rank] ? MOEC_DECIDED_LOW
                                          : MOEC_DECIDED_HIGH;
         }
-        if (!skips[rank] && !is_low[rank] && experts[rank] < config->n_expert)
-            decider->is_asked[experts[rank]] = true;
+        if (!skips[rank] && !is_low[rank] && token->experts[rank] < config->n_expert)
+            decider->is_asked[token->experts[rank]] = true;
     }
 }
 
@@ -308,6 +306,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     float *weights = routing->weights + first;
     bool *skips = decider->skips + first;
     bool *is_low = decider->is_low != NULL ? decider->is_low + first : NULL;
+    const struct moec_token_experts token = {config->top_k, experts, weights, skips, is_low};
     const struct moec_choice choice = is_free ? moec_route_choice(route) : moec_choice_top_k;
     struct row row = row_make(forward, span, at, row_of_batch);
     score_row(forward, layer, &row);
@@ -323,9 +322,9 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     if (is_low != NULL)
         memset(is_low, 0, config->top_k * sizeof *is_low);
     if (moec_route_looks_at_buffer(route))
-        look_at_buffer(forward, layer, &row, is_free, experts, weights, skips, is_low);
+        look_at_buffer(forward, layer, &row, is_free, &token);
     else if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
-        decide_precision(forward, &row, is_prompt, experts, weights, skips, is_low);
+        decide_precision(forward, &row, is_prompt, &token);
     if (is_of_block) {
         moec_route_state_begin_prompt(span->route, span->route_layer);
         lower_unpopular(&row, experts, skips, is_low);

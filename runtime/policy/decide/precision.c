@@ -219,10 +219,13 @@ uint32_t moec_precision_scores(uint32_t top_k, const uint32_t *experts, const fl
     return n;
 }
 
-void moec_precision_decide(const struct moec_precision *precision, uint32_t top_k, const uint32_t *experts,
-                           const float *weights, const struct moec_residents *residents, uint32_t layer,
-                           const uint8_t *block, uint32_t n_block, bool *skips, bool *is_low)
+void moec_precision_decide(const struct moec_precision *precision, const struct moec_token_experts *token,
+                           const struct moec_residents *residents, uint32_t layer, const uint8_t *block,
+                           uint32_t n_block)
 {
+    const uint32_t top_k = token->top_k, *experts = token->experts;
+    const float *weights = token->weights;
+    bool *skips = token->skips, *is_low = token->is_low;
     uint32_t ranks[MOEC_MAX_TOP_K];
     if (precision->kind == MOEC_PRECISION_FATE) {
         for (uint32_t rank = 0; rank < top_k; rank++)

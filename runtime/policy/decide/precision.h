@@ -102,13 +102,20 @@ MOEC_WARN_UNUSED enum moec_status moec_precision_check_pure(const struct moec_pr
 uint32_t moec_precision_scores(uint32_t top_k, const uint32_t *experts, const float *weights,
                                const bool *skips, float *scores);
 
-/* Decides for a token's experts (top_k) of these weights, as applied; those that are skipped already take no
- * part. Skips (top_k) gains those beyond T2, is_low (top_k) receives which take the low copy. `residents`
- * answers for the high copies of `layer`, with fate for those that are foreseen too. `block`: enum
- * moec_block_copy of n_block experts that the token's block has taken, of which none is decided about; NULL =
- * no block. */
-void moec_precision_decide(const struct moec_precision *precision, uint32_t top_k, const uint32_t *experts,
-                           const float *weights, const struct moec_residents *residents, uint32_t layer,
-                           const uint8_t *block, uint32_t n_block, bool *skips, bool *is_low);
+/* A token's experts in order of choice, and what is decided about them. Arrays (top_k) are the caller's. */
+struct moec_token_experts {
+    uint32_t top_k;
+    const uint32_t *experts;
+    const float *weights; /* as applied */
+    bool *skips, *is_low;
+};
+
+/* Decides for a token's experts; those that are skipped already take no part. `skips` gains those beyond T2,
+ * `is_low` receives which take the low copy. `residents` answers for the high copies of `layer`, with fate
+ * for those that are foreseen too. `block`: enum moec_block_copy of n_block experts that the token's block
+ * has taken, of which none is decided about; NULL = no block. */
+void moec_precision_decide(const struct moec_precision *precision, const struct moec_token_experts *token,
+                           const struct moec_residents *residents, uint32_t layer, const uint8_t *block,
+                           uint32_t n_block);
 
 #endif

@@ -501,7 +501,8 @@ static bool choose_forms(const struct moec_preload *preload, uint32_t ordinal,
         experts[i] = preload->ranking[i].expert;
         weights[i] = gate_of(answer, experts[i]);
     }
-    moec_precision_decide(precision, k, experts, weights, &residents.base, ordinal, NULL, 0, skips, is_low);
+    moec_precision_decide(precision, &(struct moec_token_experts){k, experts, weights, skips, is_low},
+                          &residents.base, ordinal, NULL, 0);
     const uint8_t last = precision->high_score >= 1 ? HIGH : precision->low_score >= 1 ? LOW : SKIPPED;
     for (uint32_t i = 0; i < n; i++)
         forms[i] = i >= k ? last : skips[i] ? SKIPPED : is_low[i] ? LOW : HIGH;
