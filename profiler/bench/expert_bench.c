@@ -114,9 +114,10 @@ static void chunk_item(void *context, size_t item, int thread)
     const struct bench *bench = context;
     const size_t n_chunk = bench->n_ff / MOEC_SUM_CHUNK;
     const struct moec_mlp *mlp = &bench->mlps[bench->first + item / n_chunk];
-    (void)moec_mlp_chunk(&bench->kernels, mlp, (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, bench->x,
-                         bench->rounded, mlp->filter.threshold, NULL, &bench->scratch[thread],
-                         bench->sums + (size_t)thread * N_EMBD);
+    const struct moec_mlp_token token = {
+        .x = bench->x, .rounded = bench->rounded, .limit = mlp->filter.threshold};
+    (void)moec_mlp_chunk(&bench->kernels, mlp, (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, &token,
+                         &bench->scratch[thread], bench->sums + (size_t)thread * N_EMBD);
 }
 
 /* Nanoseconds of an expert, of those behind the turn before; threshold 0: with all its neurons. */

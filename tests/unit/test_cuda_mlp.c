@@ -130,9 +130,10 @@ static uint32_t run_scalar(const struct moec_mlp *mlp, const float *x, float lim
     const struct moec_mlp_scratch scratch = {.gate = gate, .up = up, .exponents = exponents};
     const struct moec_mlp_kernels kernels = {&moec_kernels_scalar, NULL};
     const struct moec_matrix *bias = &mlp->biases[MOEC_PROJECTION_DOWN];
+    const struct moec_mlp_token token = {.x = x, .limit = limit};
     uint32_t n_active = 0;
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
-        n_active += moec_mlp_chunk(&kernels, mlp, neuron, x, NULL, limit, NULL, &scratch, sum);
+        n_active += moec_mlp_chunk(&kernels, mlp, neuron, &token, &scratch, sum);
         if (neuron > 0) {
             moec_kernels_scalar.add(sum, n_embd, out);
             continue;

@@ -166,10 +166,10 @@ bool moec_mlp_leaves_out_by_gate(const struct moec_mlp *mlp)
 }
 
 uint32_t moec_mlp_find_by_gate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                               const struct moec_mlp_scratch *scratch, uint32_t neuron, float limit,
-                               uint32_t n, uint8_t *active)
+                               const struct moec_mlp_scratch *scratch, struct moec_neurons neurons,
+                               float limit, uint8_t *active)
 {
-    const struct moec_neurons neurons = {neuron, n};
+    const uint32_t n = neurons.n_row;
     const bool is_clamped = mlp->activation == MOEC_ACTIVATION_CLAMPED_SILU;
     float activated[MOEC_SUM_CHUNK], *gate = scratch->gate;
     uint32_t n_active = 0;
@@ -219,9 +219,10 @@ static void activate_plain(const struct moec_kernels *kernels, const struct moec
 }
 
 uint32_t moec_mlp_activate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                           const struct moec_mlp_scratch *scratch, uint32_t neuron, const float *limits,
-                           uint32_t n_tok, uint32_t n)
+                           const struct moec_mlp_scratch *scratch, struct moec_neurons neurons,
+                           const float *limits, uint32_t n_tok)
 {
+    const uint32_t neuron = neurons.first, n = neurons.n_row;
     const struct moec_matrix *biases = mlp->biases;
     const bool has_gate = moec_mlp_has_gate(mlp);
     float *up = has_gate ? scratch->up : scratch->gate;
@@ -235,8 +236,7 @@ uint32_t moec_mlp_activate(const struct moec_kernels *kernels, const struct moec
             n_left += zero_left_out(&mlp->filter, neuron, limits[t], n, up + (size_t)t * n);
     }
     if (has_gate)
-        n_left -= moec_mlp_activate_gated(kernels, mlp, scratch, (struct moec_neurons){neuron, n}, limits,
-                                          (size_t)n_tok * n);
+        n_left -= moec_mlp_activate_gated(kernels, mlp, scratch, neurons, limits, (size_t)n_tok * n);
     else
         activate_plain(kernels, mlp, scratch, (size_t)n_tok * n);
     return n_left;

@@ -38,19 +38,19 @@ uint32_t moec_mlp_activate_gated(const struct moec_kernels *kernels, const struc
 /* Whether neurons whose activated gate is small can be left out before their up and down rows are read. */
 bool moec_mlp_leaves_out_by_gate(const struct moec_mlp *mlp);
 
-/* Those of n neurons from `neuron` on that a filter at the gate leaves, counted from it, by their products in
- * scratch->gate, which are moved together: n of them at most in `active`. Returns how many. */
+/* Those of `neurons` that a filter at the gate leaves, counted from the first, by their products in
+ * scratch->gate, which are moved together: as many at most in `active`. Returns how many. */
 uint32_t moec_mlp_find_by_gate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                               const struct moec_mlp_scratch *scratch, uint32_t neuron, float limit,
-                               uint32_t n, uint8_t *active);
+                               const struct moec_mlp_scratch *scratch, struct moec_neurons neurons,
+                               float limit, uint8_t *active);
 
-/* From the products (n_tok, n) of n neurons from `neuron` on, without biases, in scratch->gate and
+/* From the products (n_tok, n_row) of `neurons`, without biases, in scratch->gate and
  * scratch->up, or in scratch->gate alone where there is no gate, for rows of these limits (n_tok), to what
  * the down projection reads, in scratch->gate. Returns how many products a filter of up or at the gate
  * leaves; all, where there is none. */
 uint32_t moec_mlp_activate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                           const struct moec_mlp_scratch *scratch, uint32_t neuron, const float *limits,
-                           uint32_t n_tok, uint32_t n);
+                           const struct moec_mlp_scratch *scratch, struct moec_neurons neurons,
+                           const float *limits, uint32_t n_tok);
 
 /* What filters compare (struct moec_mlp_filter) of n neurons of a gated MLP other than the clamped GLU:
  * `gate`, gate . x on entry, becomes its activation, and `down` what the down projection reads. */

@@ -70,159 +70,76 @@ static void add_bias(const struct moec_kernels *kernels, const struct moec_matri
     }
 }
 
-static bool serves(const struct moec_mlp_kernels *kernels, const struct moec_matrix *matrix)
-{
-    return kernels->int8 != NULL && moec_int8_serves(matrix->codec);
-}
-
-/* Products of one token with rows neuron + i, or neuron + some[i], i < n. */
-static void dot_one(const struct moec_mlp_kernels *kernels, const struct moec_matrix *matrix, uint32_t neuron,
-                    const uint8_t *some, uint32_t n, const float *x, const struct moec_int8_span *rounded,
-                    float *y)
-{
-    if (serves(kernels, matrix))
-        kernels->int8->dot(matrix, neuron, some, n, &rounded, 1, y, n);
-    else if (some != NULL)
-        kernels->all->dot_some(matrix, neuron, some, n, x, y);
-    else
-        kernels->all->dot_encoded(matrix, neuron, n, x, y);
-}
-
-static void sum_one(const struct moec_mlp_kernels *kernels, const struct moec_matrix *matrix, uint32_t neuron,
-                    const uint8_t *some, uint32_t n, const float *h, float *y)
-{
-    if (serves(kernels, matrix))
-        kernels->int8->sum_chunk(matrix, neuron, some, n, h, n, 1, y, matrix->columns);
-    else if (some != NULL)
-        kernels->all->sum_chunk_some(matrix, neuron, some, n, h, y);
-    else
-        kernels->all->sum_chunk_encoded(matrix, neuron, n, h, y);
-}
-
-/* Gate and down rows of neurons: those of some of a chunk, or of n from `first` on. */
-struct pair_rows {
-    struct moec_matrix gate, down;
-    uint32_t first;
-    const uint8_t *some; /* NULL = all */
-};
-
-/* Those of neurons neuron + i, or neuron + some[i], i < n, which stand in `room` (a chunk's floats) where
- * they are in frames: a row takes no more than its floats would, and kernels read rows that are evenly apart.
- */
-static struct pair_rows pair_rows(const struct moec_mlp *mlp, uint32_t neuron, const uint8_t *some,
-                                  uint32_t n, float *room)
-{
-    struct pair_rows rows = {mlp->gate, mlp->down, neuron, some};
-    if (mlp->frames.of_units == NULL)
-        return rows;
-    const size_t stride = mlp->down.stride_bytes;
-    uint8_t *to = (uint8_t *)room;
-    rows = (struct pair_rows){.gate = mlp->gate, .down = mlp->down};
-    rows.gate.data = to;
-    rows.down.data = to + mlp->frames.down_offset;
-    rows.gate.rows = rows.down.rows = n;
-    for (uint32_t i = 0; i < n; i++, to += stride) {
-        const uint8_t *from = moec_mlp_framed_pair(mlp, neuron + (some != NULL ? some[i] : i));
-        if (from != NULL)
-            memcpy(to, from, stride);
-        else
-            memset(to, 0, stride);
-    }
-    return rows;
-}
-
-static bool stands_in_frames(const struct moec_mlp *mlp, const struct moec_matrix *matrix)
-{
-    return mlp->frames.of_units != NULL && matrix != &mlp->up;
-}
-
-/* Decodes n rows of gate or down, which stand in frames. */
-static void decode_framed(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                          const struct moec_matrix *matrix, uint32_t neuron, uint32_t n, float *weights,
-                          size_t stride)
-{
-    struct moec_matrix row = *matrix;
-    row.rows = 1;
-    for (uint32_t i = 0; i < n; i++, weights += stride) {
-        const uint8_t *pair = moec_mlp_framed_pair(mlp, neuron + i);
-        if (pair == NULL) {
-            memset(weights, 0, stride * sizeof *weights);
-            continue;
-        }
-        row.data = pair + (matrix == &mlp->down ? mlp->frames.down_offset : 0);
-        moec_forward_decode(kernels, &row, 0, 1, weights, stride);
-    }
-}
-
 /* Products of n neurons of up. */
 static void take_up(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                    uint32_t n, const float *x, const struct moec_int8_span *rounded, const float *kept,
-                    float *up)
+                    uint32_t n, const struct moec_mlp_token *token, float *up)
 {
-    if (kept != NULL)
-        memcpy(up, kept + neuron, n * sizeof *up);
+    if (token->up != NULL)
+        memcpy(up, token->up + neuron, n * sizeof *up);
     else
-        dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, up);
+        moec_mlp_dot_one(kernels, (struct moec_mlp_rows){&mlp->up, neuron, n, NULL}, token, up);
 }
 
 static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp,
-                             uint32_t neuron, const float *x, const struct moec_int8_span *rounded,
-                             float limit, const float *up, const struct moec_mlp_scratch *scratch, float *y)
+                             uint32_t neuron, const struct moec_mlp_token *token,
+                             const struct moec_mlp_scratch *scratch, float *y)
 {
     uint8_t active[MOEC_SUM_CHUNK];
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    take_up(kernels, mlp, neuron, n, x, rounded, up, scratch->up);
-    const uint32_t n_active = moec_mlp_find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
-    const struct pair_rows rows = pair_rows(mlp, neuron, active, n_active, scratch->weights);
-    dot_one(kernels, &rows.gate, rows.first, rows.some, n_active, x, rounded, scratch->gate);
-    (void)moec_mlp_activate_gated(kernels->all, mlp, scratch, (struct moec_neurons){neuron, n_active}, &limit,
-                                  n_active);
-    sum_one(kernels, &rows.down, rows.first, rows.some, n_active, scratch->gate, y);
+    take_up(kernels, mlp, neuron, n, token, scratch->up);
+    const uint32_t n_active =
+        moec_mlp_find_active(&mlp->filter, neuron, token->limit, n, scratch->up, active);
+    const struct moec_mlp_pairs rows = moec_mlp_pairs_of(mlp, neuron, active, n_active, scratch->weights);
+    moec_mlp_dot_one(kernels, moec_mlp_gate_rows(&rows), token, scratch->gate);
+    (void)moec_mlp_activate_gated(kernels->all, mlp, scratch, (struct moec_neurons){neuron, n_active},
+                                  &token->limit, n_active);
+    moec_mlp_sum_one(kernels, moec_mlp_down_rows(&rows), scratch->gate, y);
     return n_active;
 }
 
 /* The same by a filter at the gate, whose rows are all computed first. */
 static uint32_t chunk_by_gate(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp,
-                              uint32_t neuron, const float *x, const struct moec_int8_span *rounded,
-                              float limit, const struct moec_mlp_scratch *scratch, float *y)
+                              uint32_t neuron, const struct moec_mlp_token *token,
+                              const struct moec_mlp_scratch *scratch, float *y)
 {
     uint8_t active[MOEC_SUM_CHUNK];
     struct moec_mlp chosen = *mlp;
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    const struct pair_rows all = pair_rows(mlp, neuron, NULL, n, scratch->weights);
-    dot_one(kernels, &all.gate, all.first, NULL, n, x, rounded, scratch->gate);
-    const uint32_t n_active = moec_mlp_find_by_gate(kernels->all, mlp, scratch, neuron, limit, n, active);
-    dot_one(kernels, &mlp->up, neuron, active, n_active, x, rounded, scratch->up);
+    const struct moec_mlp_pairs all = moec_mlp_pairs_of(mlp, neuron, NULL, n, scratch->weights);
+    moec_mlp_dot_one(kernels, moec_mlp_gate_rows(&all), token, scratch->gate);
+    const uint32_t n_active = moec_mlp_find_by_gate(kernels->all, mlp, scratch,
+                                                    (struct moec_neurons){neuron, n}, token->limit, active);
+    moec_mlp_dot_one(kernels, (struct moec_mlp_rows){&mlp->up, neuron, n_active, active}, token, scratch->up);
     chosen.filter.is_on = false; /* what stays has been found */
     (void)moec_mlp_activate_gated(kernels->all, &chosen, scratch, (struct moec_neurons){neuron, n_active},
-                                  &limit, n_active);
-    const struct pair_rows rows = pair_rows(mlp, neuron, active, n_active, scratch->weights);
-    sum_one(kernels, &rows.down, rows.first, rows.some, n_active, scratch->gate, y);
+                                  &token->limit, n_active);
+    const struct moec_mlp_pairs rows = moec_mlp_pairs_of(mlp, neuron, active, n_active, scratch->weights);
+    moec_mlp_sum_one(kernels, moec_mlp_down_rows(&rows), scratch->gate, y);
     return n_active;
 }
 
 uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_int8_span *rounded, float limit, const float *up,
-                        const struct moec_mlp_scratch *scratch, float *y)
+                        const struct moec_mlp_token *token, const struct moec_mlp_scratch *scratch, float *y)
 {
     if (moec_mlp_leaves_out(mlp))
-        return chunk_active(kernels, mlp, neuron, x, rounded, limit, up, scratch, y);
+        return chunk_active(kernels, mlp, neuron, token, scratch, y);
     if (moec_mlp_leaves_out_by_gate(mlp))
-        return chunk_by_gate(kernels, mlp, neuron, x, rounded, limit, scratch, y);
+        return chunk_by_gate(kernels, mlp, neuron, token, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
-    const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
+    const struct moec_mlp_pairs rows = moec_mlp_pairs_of(mlp, neuron, NULL, n, scratch->weights);
     if (has_gate)
-        dot_one(kernels, &rows.gate, rows.first, NULL, n, x, rounded, scratch->gate);
-    take_up(kernels, mlp, neuron, n, x, rounded, up, has_gate ? scratch->up : scratch->gate);
-    (void)moec_mlp_activate(kernels->all, mlp, scratch, neuron, &limit, 1, n);
-    sum_one(kernels, &rows.down, rows.first, NULL, n, scratch->gate, y);
+        moec_mlp_dot_one(kernels, moec_mlp_gate_rows(&rows), token, scratch->gate);
+    take_up(kernels, mlp, neuron, n, token, has_gate ? scratch->up : scratch->gate);
+    (void)moec_mlp_activate(kernels->all, mlp, scratch, (struct moec_neurons){neuron, n}, &token->limit, 1);
+    moec_mlp_sum_one(kernels, moec_mlp_down_rows(&rows), scratch->gate, y);
     return n;
 }
 
 /* Rows that a tile of an MLP works on: n_tok rows x (n_tok, S), and in spans where products are those of
  * integers. Where tokens are many they are laid instead of rows: spans, or the rows' numbers. */
 struct tile {
+    uint32_t first; /* of the job's rows */
     uint32_t n_tok;
     const float *x;                          /* NULL where they are laid */
     const struct moec_int8_tile *transposed; /* or NULL */
@@ -237,48 +154,27 @@ static struct moec_mlp_kernels kernels_of(const struct moec_forward *forward)
                                      forward->rounded != NULL ? forward->rounded->kernels : NULL};
 }
 
-/* Rows of gate or up, as `gate`. */
-static struct pair_rows rows_of(const struct moec_mlp *mlp, const struct moec_matrix *matrix, uint32_t neuron,
-                                uint32_t n, float *room)
-{
-    if (matrix == &mlp->gate)
-        return pair_rows(mlp, neuron, NULL, n, room);
-    return (struct pair_rows){.gate = *matrix, .first = neuron};
-}
-
-/* y (n_tok, n) = products of x with rows neuron .. neuron + n - 1 of up or gate. */
-static void dot_many(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                     const struct moec_matrix *matrix, uint32_t neuron, uint32_t n, const float *x,
-                     size_t stride, uint32_t n_tok, float *weights, float *y)
-{
-    if (!stands_in_frames(mlp, matrix) || moec_kernels_decode_parts(matrix->codec)) {
-        const struct pair_rows rows = rows_of(mlp, matrix, neuron, n, weights);
-        kernels->dot_tokens(&rows.gate, rows.first, n, x, stride, n_tok, weights, y, n);
-        return;
-    }
-    decode_framed(kernels, mlp, matrix, neuron, n, weights, stride);
-    kernels->dot(x, stride, n_tok, weights, stride, n, matrix->columns, y, n);
-}
-
-/* y (n_tok, n) = products of a tile with rows neuron .. neuron + n - 1 of up or gate. */
-static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, const struct moec_matrix *matrix,
-                     uint32_t neuron, uint32_t n, const struct tile *tile,
-                     const struct moec_mlp_scratch *scratch, float *y)
+/* y (n_tok, n) = products of a tile with n rows of up or gate. */
+static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, struct moec_mlp_rows rows,
+                     const struct tile *tile, const struct moec_mlp_scratch *scratch, float *y)
 {
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const size_t stride = moec_forward_scratch(run->forward)->stride;
-    if (serves(&kernels, matrix)) {
-        const struct pair_rows rows = rows_of(mlp, matrix, neuron, n, scratch->weights);
+    const uint32_t n = rows.n;
+    if (moec_mlp_serves(&kernels, rows.matrix)) {
+        const struct moec_mlp_pairs pair = moec_mlp_up_or_gate(mlp, rows, scratch->weights);
         if (tile->transposed != NULL)
-            kernels.int8->dot_tiles(&rows.gate, rows.first, n, tile->transposed, tile->n_tok, y, n);
+            kernels.int8->dot_tiles(&pair.gate, pair.first, n, tile->transposed, tile->n_tok, y, n);
         else
-            kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
+            kernels.int8->dot(&pair.gate, pair.first, NULL, n, tile->rounded, tile->n_tok, y, n);
         return;
     }
     if (tile->numbers != NULL)
-        kernels.all->dot_transposed(matrix, neuron, n, tile->numbers, tile->n_tok, scratch->weights, y, n);
+        kernels.all->dot_transposed(rows.matrix, rows.first, n, tile->numbers, tile->n_tok, scratch->weights,
+                                    y, n);
     else
-        dot_many(kernels.all, mlp, matrix, neuron, n, tile->x, stride, tile->n_tok, scratch->weights, y);
+        moec_mlp_dot_many(kernels.all, mlp, rows, (struct moec_mlp_inputs){tile->x, stride, tile->n_tok},
+                          scratch->weights, y);
 }
 
 /* Whether the sum of a tile's chunk can be added to those before as it is made. What stands in frames takes
@@ -286,29 +182,39 @@ static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, cons
 static bool adds_chunks(const struct mlp_run *run, const struct moec_mlp *mlp)
 {
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
-    return !serves(&kernels, &mlp->down) && !stands_in_frames(mlp, &mlp->down);
+    return !moec_mlp_serves(&kernels, &mlp->down) && !moec_mlp_is_framed(mlp, &mlp->down);
 }
 
-/* Where it adds, to what adds_chunks says. */
-static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron, uint32_t n,
-                     uint32_t n_tok, bool adds, const struct moec_mlp_scratch *scratch, float *y)
+/* Where the sums of a chunk go, one row of moec_scratch.stride for each of n_tok tokens; where they add to
+ * what is there, as adds_chunks says. */
+struct sums {
+    float *y;
+    uint32_t n_tok;
+    bool adds;
+};
+
+static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, struct moec_neurons neurons,
+                     const struct moec_mlp_scratch *scratch, struct sums sums)
 {
     const struct moec_matrix *matrix = &mlp->down;
+    const uint32_t n = neurons.n_row, n_tok = sums.n_tok;
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const size_t stride = moec_forward_scratch(run->forward)->stride;
-    if (serves(&kernels, matrix)) {
-        const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
-        kernels.int8->sum_chunk(&rows.down, rows.first, NULL, n, scratch->gate, n, n_tok, y, stride);
+    if (moec_mlp_serves(&kernels, matrix)) {
+        const struct moec_mlp_pairs rows = moec_mlp_pairs_of(mlp, neurons.first, NULL, n, scratch->weights);
+        kernels.int8->sum_chunk(&rows.down, rows.first, NULL, n, scratch->gate, n, n_tok, sums.y, stride);
         return;
     }
-    if (!stands_in_frames(mlp, matrix) || moec_kernels_decode_parts(matrix->codec)) {
-        const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
-        kernels.all->sum_chunk_tokens(&rows.down, rows.first, n, scratch->gate, n, n_tok, adds,
-                                      scratch->weights, y, stride);
+    if (!moec_mlp_is_framed(mlp, matrix) || moec_kernels_decode_parts(matrix->codec)) {
+        const struct moec_mlp_pairs rows = moec_mlp_pairs_of(mlp, neurons.first, NULL, n, scratch->weights);
+        kernels.all->sum_chunk_tokens(&rows.down, rows.first, n, scratch->gate, n, n_tok, sums.adds,
+                                      scratch->weights, sums.y, stride);
         return;
     }
-    decode_framed(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
-    kernels.all->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, matrix->columns, y, stride);
+    moec_mlp_decode_framed(kernels.all, mlp, (struct moec_mlp_rows){matrix, neurons.first, n, NULL},
+                           scratch->weights, stride);
+    kernels.all->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, matrix->columns, sums.y,
+                           stride);
 }
 
 /* What the down projection takes of a chunk of neurons for a tile, to scratch->gate; returns the sum over
@@ -319,10 +225,11 @@ static uint64_t products_of_tile(const struct mlp_run *run, const struct moec_ml
     const uint32_t n_tok = tile->n_tok, n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
     if (has_gate)
-        dot_tile(run, mlp, &mlp->gate, neuron, n, tile, scratch, scratch->gate);
-    dot_tile(run, mlp, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
-    const uint32_t n_left =
-        moec_mlp_activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
+        dot_tile(run, mlp, (struct moec_mlp_rows){&mlp->gate, neuron, n, NULL}, tile, scratch, scratch->gate);
+    dot_tile(run, mlp, (struct moec_mlp_rows){&mlp->up, neuron, n, NULL}, tile, scratch,
+             has_gate ? scratch->up : scratch->gate);
+    const uint32_t n_left = moec_mlp_activate(run->forward->kernels, mlp, scratch,
+                                              (struct moec_neurons){neuron, n}, tile->limits, n_tok);
     return moec_mlp_leaves_out(mlp) || moec_mlp_leaves_out_by_gate(mlp) ? n_left : (uint64_t)n_tok * n;
 }
 
@@ -331,8 +238,8 @@ static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *
                               const struct tile *tile, const struct moec_mlp_scratch *scratch, float *y)
 {
     const uint64_t n_left = products_of_tile(run, mlp, neuron, tile, scratch);
-    sum_tile(run, mlp, neuron, moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron), tile->n_tok, false,
-             scratch, y);
+    const struct moec_neurons neurons = {neuron, moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron)};
+    sum_tile(run, mlp, neurons, scratch, (struct sums){.y = y, .n_tok = tile->n_tok});
     return n_left;
 }
 
@@ -380,7 +287,7 @@ static bool takes_transposed(const struct mlp_run *run, const struct moec_mlp *m
                              const struct moec_matrix *matrix, uint32_t n)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    return moec_linear_transposes(run->forward, matrix, n) && !stands_in_frames(mlp, matrix) &&
+    return moec_linear_transposes(run->forward, matrix, n) && !moec_mlp_is_framed(mlp, matrix) &&
            moec_transposed_room_floats(moec_transposed_rows(n), matrix->columns) <=
                MOEC_SUM_CHUNK * shared->stride;
 }
@@ -403,6 +310,7 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const size_t stride = moec_forward_scratch(run->forward)->stride;
     const bool has_gate = moec_mlp_has_gate(&job->mlp);
+    tile->first = first;
     tile->n_tok = n;
     tile->x = NULL;
     tile->transposed = NULL;
@@ -411,8 +319,8 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
         tile->rounded[i] = rounded_row(run, job, first + i);
         tile->limits[i] = limit_of(job, first + i);
     }
-    if (run->is_rounded && n >= kernels.int8->many_tokens && serves(&kernels, &job->mlp.up) &&
-        (!has_gate || serves(&kernels, &job->mlp.gate))) {
+    if (run->is_rounded && n >= kernels.int8->many_tokens && moec_mlp_serves(&kernels, &job->mlp.up) &&
+        (!has_gate || moec_mlp_serves(&kernels, &job->mlp.gate))) {
         struct moec_int8_tile *transposed = (struct moec_int8_tile *)(void *)scratch->x;
         moec_int8_lay(tile->rounded, n, moec_int8_spans(job->mlp.up.columns), transposed);
         tile->transposed = transposed;
@@ -424,6 +332,15 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
     }
 }
 
+/* What row i of a job is computed with. */
+static struct moec_mlp_token token_of(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t i)
+{
+    return (struct moec_mlp_token){.x = input_row(job, i, moec_forward_scratch(run->forward)->stride),
+                                   .rounded = rounded_row(run, job, i),
+                                   .limit = limit_of(job, i),
+                                   .up = kept_row(job, i)};
+}
+
 /* Copies columns to an output row of `width` floats, whose padding becomes zero. */
 static void put_row(const float *sum, size_t columns, size_t width, float *out)
 {
@@ -431,17 +348,23 @@ static void put_row(const float *sum, size_t columns, size_t width, float *out)
     memset(out + columns, 0, (width - columns) * sizeof(float));
 }
 
-/* Adds a chunk's sum to `width` floats of an output row from column `from` on; the first is the output
- * itself, with the bias. Padding becomes zero. */
+/* Floats from .. from + width - 1 of output rows, of which the first n are the MLP's columns and the others
+ * padding. */
+struct columns {
+    size_t from, n, width;
+};
+
+/* Adds a chunk's sum to columns of an output row; the first is the output itself, with the bias. Padding
+ * becomes zero. */
 static void add_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, bool first,
-                      const float *sum, size_t from, size_t columns, size_t width, float *out)
+                      const float *sum, struct columns columns, float *out)
 {
     if (!first) {
-        kernels->add(sum, columns, out);
+        kernels->add(sum, columns.n, out);
         return;
     }
-    put_row(sum, columns, width, out);
-    add_bias(kernels, &mlp->biases[MOEC_PROJECTION_DOWN], from, columns, out);
+    put_row(sum, columns.n, columns.width, out);
+    add_bias(kernels, &mlp->biases[MOEC_PROJECTION_DOWN], columns.from, columns.n, out);
 }
 
 /* Keeps the activations of a chunk (n_tok rows of `n` neurons) for those who look. */
@@ -466,38 +389,37 @@ static bool goes_one_by_one(const struct mlp_run *run, const struct moec_mlp_job
 }
 
 /* Adds a chunk's sums of a tile's rows to their outputs. */
-static void add_chunk_of_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first,
-                              uint32_t neuron, uint32_t n_tok, const float *y)
+static void add_chunk_of_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t neuron,
+                              const struct tile *tile, const float *y)
 {
     const size_t stride = moec_forward_scratch(run->forward)->stride;
-    for (uint32_t i = 0; i < n_tok; i++)
-        add_chunk(run->forward->kernels, &job->mlp, neuron == 0, y + i * stride, 0, job->mlp.down.columns,
-                  stride, output_row(job, first + i, stride));
+    const struct columns columns = {0, job->mlp.down.columns, stride};
+    for (uint32_t i = 0; i < tile->n_tok; i++)
+        add_chunk(run->forward->kernels, &job->mlp, neuron == 0, y + i * stride, columns,
+                  output_row(job, tile->first + i, stride));
 }
 
 /* A chunk of neurons for a tile's rows, one after the other. */
-static uint64_t chunk_of_rows(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first,
-                              uint32_t neuron, const struct tile *tile,
-                              const struct moec_mlp_scratch *scratch)
+static uint64_t chunk_of_rows(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t neuron,
+                              const struct tile *tile, const struct moec_mlp_scratch *scratch)
 {
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const size_t stride = moec_forward_scratch(run->forward)->stride;
     uint64_t n_active = 0;
     for (uint32_t i = 0; i < tile->n_tok; i++) {
-        n_active +=
-            moec_mlp_chunk(&kernels, &job->mlp, neuron, tile->x + i * stride, tile->rounded[i],
-                           tile->limits[i], kept_row(job, first + i), scratch, scratch->y + i * stride);
-        keep_activations(run, job, first + i, 1, neuron, scratch->gate);
+        const struct moec_mlp_token token = {tile->x + i * stride, tile->rounded[i], tile->limits[i],
+                                             kept_row(job, tile->first + i)};
+        n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, &token, scratch, scratch->y + i * stride);
+        keep_activations(run, job, tile->first + i, 1, neuron, scratch->gate);
     }
-    add_chunk_of_tile(run, job, first, neuron, tile->n_tok, scratch->y);
+    add_chunk_of_tile(run, job, neuron, tile, scratch->y);
     return n_active;
 }
 
 /* Some chunks of neurons for a tile, each matrix decoded once: first what all give to the down projection,
  * so that inputs leave the cache to outputs once. */
-static uint64_t chunks_of_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first,
-                               uint32_t neuron, bool adds, const struct tile *tile,
-                               const struct moec_mlp_scratch *scratch)
+static uint64_t chunks_of_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t neuron,
+                               bool adds, const struct tile *tile, const struct moec_mlp_scratch *scratch)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
     const uint32_t end = moec_min_u32(neuron + shared->mlp_chunks * MOEC_SUM_CHUNK, job->mlp.up.rows);
@@ -505,18 +427,18 @@ static uint64_t chunks_of_tile(const struct mlp_run *run, const struct moec_mlp_
     uint64_t n_active = 0;
     for (uint32_t at = neuron; at < end; at += MOEC_SUM_CHUNK) {
         n_active += products_of_tile(run, &job->mlp, at, tile, &of_chunk);
-        keep_activations(run, job, first, tile->n_tok, at, of_chunk.gate);
+        keep_activations(run, job, tile->first, tile->n_tok, at, of_chunk.gate);
         of_chunk.gate += shared->mlp_tile * MOEC_SUM_CHUNK;
     }
     of_chunk.gate = scratch->gate;
     for (uint32_t at = neuron; at < end; at += MOEC_SUM_CHUNK) {
-        sum_tile(run, &job->mlp, at, moec_min_u32(MOEC_SUM_CHUNK, end - at), tile->n_tok, adds && at > 0,
-                 &of_chunk, scratch->y);
+        const struct moec_neurons neurons = {at, moec_min_u32(MOEC_SUM_CHUNK, end - at)};
+        sum_tile(run, &job->mlp, neurons, &of_chunk, (struct sums){scratch->y, tile->n_tok, adds && at > 0});
         for (uint32_t i = 0; i < tile->n_tok && adds && at == 0; i++)
             add_bias(run->forward->kernels, &job->mlp.biases[MOEC_PROJECTION_DOWN], 0, job->mlp.down.columns,
                      scratch->y + i * shared->stride);
         if (!adds)
-            add_chunk_of_tile(run, job, first, at, tile->n_tok, scratch->y);
+            add_chunk_of_tile(run, job, at, tile, scratch->y);
         of_chunk.gate += shared->mlp_tile * MOEC_SUM_CHUNK;
     }
     return n_active;
@@ -546,9 +468,9 @@ static void tile_item(void *context, size_t item, int thread)
     uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += step) {
         if (one_by_one)
-            n_active += chunk_of_rows(run, job, first, neuron, &of_tokens, scratch);
+            n_active += chunk_of_rows(run, job, neuron, &of_tokens, scratch);
         else
-            n_active += chunks_of_tile(run, job, first, neuron, adds, &of_tokens, scratch);
+            n_active += chunks_of_tile(run, job, neuron, adds, &of_tokens, scratch);
     }
     for (uint32_t i = 0; i < n && adds; i++)
         put_row(scratch->y + i * stride, columns, stride, output_row(job, first + i, stride));
@@ -627,9 +549,9 @@ static void split_item(void *context, size_t item, int thread)
         uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
         if (goes_one_by_one(run, job, job->n)) {
             for (uint32_t i = 0; i < n; i++) {
-                n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, input_row(job, first + i, stride),
-                                           rounded_row(run, job, first + i), limit_of(job, first + i),
-                                           kept_row(job, first + i), scratch, y + (first + i) * stride);
+                const struct moec_mlp_token token = token_of(run, job, first + i);
+                n_active +=
+                    moec_mlp_chunk(&kernels, &job->mlp, neuron, &token, scratch, y + (first + i) * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
@@ -664,8 +586,8 @@ static void fold_item(void *context, size_t item, int thread)
         }
         for (uint32_t row = 0; row < job->n; row++, partial += stride) {
             float *out = output_row(job, row, stride);
-            add_chunk(run->forward->kernels, &job->mlp, chunk == 0, partial + from, from, n_add, n,
-                      out + from);
+            add_chunk(run->forward->kernels, &job->mlp, chunk == 0, partial + from,
+                      (struct columns){from, n_add, n}, out + from);
         }
         chunk++;
     }
@@ -768,18 +690,19 @@ static void mark_item(void *context, size_t item, int thread)
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const uint32_t neuron = (uint32_t)item * MOEC_SUM_CHUNK;
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, job->mlp.up.rows - neuron);
+    const struct moec_mlp_rows up = {&job->mlp.up, neuron, n, NULL};
     const bool is_few = moec_mlp_mark_keeps(job);
     const uint32_t most = is_few ? 1 : shared->mlp_tile;
     uint64_t word = 0;
     for (uint32_t first = 0, n_tok; first < job->n; first += n_tok) {
         n_tok = moec_min_u32(most, job->n - first);
         if (is_few) {
-            dot_one(&kernels, &job->mlp.up, neuron, NULL, n, input_row(job, first, shared->stride),
-                    rounded_row(run, job, first), scratch->up);
+            const struct moec_mlp_token token = token_of(run, job, first);
+            moec_mlp_dot_one(&kernels, up, &token, scratch->up);
         } else {
             struct tile tile;
             open_tile(run, job, first, n_tok, scratch, &tile);
-            dot_tile(run, &job->mlp, &job->mlp.up, neuron, n, &tile, scratch, scratch->up);
+            dot_tile(run, &job->mlp, up, &tile, scratch, scratch->up);
         }
         if (mark->up != NULL && is_few)
             memcpy(mark->up + (size_t)first * job->mlp.up.rows + neuron, scratch->up, n * sizeof(float));
@@ -829,17 +752,18 @@ static void activation_item(void *context, size_t item, int thread)
     const size_t stride = moec_forward_scratch(run->forward)->stride;
     const uint32_t first = (uint32_t)item * run->tile, n_tok = moec_min_u32(run->tile, run->n_tok - first);
     const bool has_gate = moec_mlp_has_gate(mlp);
-    const float *x = run->input + first * stride;
+    const struct moec_mlp_inputs tokens = {run->input + first * stride, stride, n_tok};
     float limits[MOEC_MLP_TILE_MAX];
     for (uint32_t i = 0; i < n_tok; i++)
         limits[i] = moec_mlp_limit(&mlp->filter, 1);
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
         const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
         if (has_gate)
-            dot_many(kernels, mlp, &mlp->gate, neuron, n, x, stride, n_tok, scratch->weights, scratch->gate);
-        dot_many(kernels, mlp, &mlp->up, neuron, n, x, stride, n_tok, scratch->weights,
-                 has_gate ? scratch->up : scratch->gate);
-        (void)moec_mlp_activate(kernels, mlp, scratch, neuron, limits, n_tok, n);
+            moec_mlp_dot_many(kernels, mlp, (struct moec_mlp_rows){&mlp->gate, neuron, n, NULL}, tokens,
+                              scratch->weights, scratch->gate);
+        moec_mlp_dot_many(kernels, mlp, (struct moec_mlp_rows){&mlp->up, neuron, n, NULL}, tokens,
+                          scratch->weights, has_gate ? scratch->up : scratch->gate);
+        (void)moec_mlp_activate(kernels, mlp, scratch, (struct moec_neurons){neuron, n}, limits, n_tok);
         for (uint32_t i = 0; i < n_tok; i++)
             memcpy(run->out + (first + i) * run->out_stride + neuron, scratch->gate + (size_t)i * n,
                    n * sizeof(float));

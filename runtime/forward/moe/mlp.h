@@ -8,7 +8,7 @@
 
 #include "runtime/forward/context/context.h"
 #include "runtime/forward/context/scratch.h"
-#include "runtime/kernels/int8.h"
+#include "runtime/forward/moe/mlp_rows.h"
 
 /* Computes every job's rows of `out`, overwritten, padding zero. Jobs may have no rows. */
 void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
@@ -33,21 +33,12 @@ static inline bool moec_mlp_mark_keeps(const struct moec_mlp_job *job)
 void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                           const float *input, float *out, size_t out_stride);
 
-/* What products are made with: int8 NULL is the canonical arithmetic. */
-struct moec_mlp_kernels {
-    const struct moec_kernels *all;
-    const struct moec_int8_kernels *int8;
-};
-
-/* One chunk of at most MOEC_SUM_CHUNK neurons, from `neuron` on, for one token x, from encoded weights: y is
- * the chunk's sum. `rounded` is x in spans where int8 serves gate or up. With a filter of the up product of a
- * gated MLP without biases, gate and down rows of neurons that it leaves out are not read; the sum has the
- * same bits as with zeros in their place (but for the sign of a zero that products too small for F32 leave,
- * which the sum over ranks drops). Returns how many neurons the filter leaves; `limit` is the
- * token's of moec_mlp_limit; `up` has its products with all neurons of up, which are then not computed, or
- * is NULL; `scratch` is a thread's. */
+/* One chunk of at most MOEC_SUM_CHUNK neurons, from `neuron` on, for one token, from encoded weights: y is
+ * the chunk's sum. With a filter of the up product of a gated MLP without biases, gate and down rows of
+ * neurons that it leaves out are not read; the sum has the same bits as with zeros in their place (but for
+ * the sign of a zero that products too small for F32 leave, which the sum over ranks drops). Returns how
+ * many neurons the filter leaves; `scratch` is a thread's. */
 uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_int8_span *rounded, float limit, const float *up,
-                        const struct moec_mlp_scratch *scratch, float *y);
+                        const struct moec_mlp_token *token, const struct moec_mlp_scratch *scratch, float *y);
 
 #endif
