@@ -268,9 +268,11 @@ static enum moec_status decode(struct compute_job *job, struct moec_route_state 
     struct decoder d = {.state = state, .random = {1}};
     void *hidden = NULL, *logits = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_kv_state_create(config, config->n_encoder_layer,
-                                      config->n_layer - config->n_encoder_layer, MOEC_KV_EACH_LAYER,
-                                      job->n_positions, "keys and values", &d.kv, err));
+    MOEC_TRY_OUT(moec_kv_state_create(config,
+                                      (struct moec_kv_layers){config->n_encoder_layer,
+                                                              config->n_layer - config->n_encoder_layer,
+                                                              MOEC_KV_EACH_LAYER, job->n_positions},
+                                      "keys and values", &d.kv, err));
     MOEC_TRY_OUT(moec_alloc_aligned(&hidden, moec_forward_stride(config), sizeof(float), "activations", err));
     MOEC_TRY_OUT(moec_alloc(&logits, config->n_vocab, sizeof(float), "logits", err));
     d.hidden = hidden;

@@ -71,12 +71,11 @@ static enum moec_status create_keys(struct moec_sweep *sweep, struct moec_error 
 {
     const struct moec_forward *forward = sweep->forward;
     const struct moec_config *config = &forward->model->config;
-    MOEC_TRY(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
-                                  "keys and values of a batch", &sweep->kv, err));
+    const struct moec_kv_layers layers = {0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens};
+    MOEC_TRY(moec_kv_state_create(config, layers, "keys and values of a batch", &sweep->kv, err));
     if (sweep->windows->source == NULL)
         return MOEC_OK;
-    return moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
-                                "keys and values of sources", &sweep->source_kv, err);
+    return moec_kv_state_create(config, layers, "keys and values of sources", &sweep->source_kv, err);
 }
 
 static enum moec_status create(const struct moec_forward *forward, const struct moec_windows *windows,

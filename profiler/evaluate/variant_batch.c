@@ -29,14 +29,16 @@ enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch,
                                     moec_forward_stride(config) * sizeof(float), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->items, capacity, sizeof *batch->items, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->spans, forward->max_tokens, sizeof *batch->spans, what, err));
-    MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
-                                      what, &batch->kv, err));
+    MOEC_TRY_OUT(moec_kv_state_create(
+        config, (struct moec_kv_layers){0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens}, what,
+        &batch->kv, err));
     MOEC_TRY_OUT(moec_batch_sequences_create(config, forward->max_tokens, NULL, &batch->sequences, err));
     if (moec_config_is_encoder_decoder(config)) {
         MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->sources, capacity,
                                         moec_forward_stride(config) * sizeof(float), what, err));
-        MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
-                                          what, &batch->source_kv, err));
+        MOEC_TRY_OUT(moec_kv_state_create(
+            config, (struct moec_kv_layers){0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens}, what,
+            &batch->source_kv, err));
     }
     MOEC_TRY_OUT(moec_alloc((void **)&batch->changed, capacity, sizeof(uint32_t), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->targets, capacity, sizeof(uint32_t), what, err));

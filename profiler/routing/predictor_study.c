@@ -100,8 +100,9 @@ static enum moec_status answer_of(struct studying *studying, const struct moec_l
     answer->next_gate = studying->gate;
     answer->n_next_gate = n;
     if (studying->learned_predictor != NULL &&
-        moec_learned_predictor_batch(studying->learned_predictor, studying->job->kernels, from->ordinal, 1,
-                                     input, pair->stride, answer->experts, config->top_k, n)) {
+        moec_learned_predictor_batch(
+            studying->learned_predictor, studying->job->kernels, from->ordinal,
+            &(struct moec_predictor_batch){1, input, pair->stride, answer->experts, config->top_k}, n)) {
         answer->next_learned = studying->learned_predictor->list;
         answer->n_next_learned = n;
     }

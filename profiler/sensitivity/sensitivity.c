@@ -143,8 +143,11 @@ static enum moec_status create_kv(const struct sensitivity *job, uint64_t n_rows
                                   struct moec_kv_state *state, struct moec_error *err)
 {
     const struct moec_config *config = job->config;
-    return moec_kv_state_create(config, config->n_encoder_layer, config->n_layer - config->n_encoder_layer,
-                                MOEC_KV_EACH_LAYER, n_rows, what, state, err);
+    return moec_kv_state_create(config,
+                                (struct moec_kv_layers){config->n_encoder_layer,
+                                                        config->n_layer - config->n_encoder_layer,
+                                                        MOEC_KV_EACH_LAYER, n_rows},
+                                what, state, err);
 }
 
 static uint64_t row_bytes(const struct sensitivity *job)

@@ -115,8 +115,9 @@ static void use_predictor(const struct moec_bundle *bundle)
     if (input != NULL && predictor.n_layer > 0 &&
         moec_learned_predictor_create(&predictor, &learned_predictor, NULL) == MOEC_OK)
         for (uint32_t s = 0; s < predictor.n_layer; s++)
-            (void)moec_learned_predictor_batch(learned_predictor, moec_kernels_best(), s, 1, input,
-                                               bundle->config.n_embd, &none, 1, 1);
+            (void)moec_learned_predictor_batch(
+                learned_predictor, moec_kernels_best(), s,
+                &(struct moec_predictor_batch){1, input, bundle->config.n_embd, &none, 1}, 1);
     free(learned_predictor);
     free(input);
     moec_expert_predictor_release(&predictor);

@@ -242,15 +242,17 @@ static void test_expert_predictor__guesses_are_its_probabilities(void **state)
         }
         for (uint32_t e = 0; e < n_expert; e++)
             assert_true(fabs((double)first[e] - 1 / (1 + exp(-logits[e]))) < 1e-4);
-        assert_true(moec_learned_predictor_batch(learned_predictor, &moec_kernels_scalar, s, 1, input, 256,
-                                                 chosen, k, n_expert));
+        assert_true(moec_learned_predictor_batch(learned_predictor, &moec_kernels_scalar, s,
+                                                 &(struct moec_predictor_batch){1, input, 256, chosen, k},
+                                                 n_expert));
         for (uint32_t e = 0; e < n_expert; e++) {
             assert_true(learned_predictor->list[e].score == first[learned_predictor->list[e].expert]);
             assert_true(e == 0 || learned_predictor->list[e].score <= learned_predictor->list[e - 1].score);
         }
     }
     assert_false(moec_learned_predictor_batch(learned_predictor, &moec_kernels_scalar, predictor.n_layer - 1,
-                                              1, input, 256, chosen, k, n_expert));
+                                              &(struct moec_predictor_batch){1, input, 256, chosen, k},
+                                              n_expert));
     free(learned_predictor);
     moec_expert_predictor_release(&predictor);
     sample_release(&sample);

@@ -289,8 +289,9 @@ static void keep(const struct bench *bench, struct kept *kept)
     kept->n_layer_row = kept->n_row * moec_config_moe_count(config);
     kept->attention_out = calloc(kept->n_layer_row * stride, sizeof(float));
     float *hidden = calloc(kept->n_row * stride, sizeof(float));
-    MUST(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, kept->n_row, "keys", &kept->kv,
-                              &err));
+    MUST(moec_kv_state_create(config,
+                              (struct moec_kv_layers){0, config->n_layer, MOEC_KV_EACH_LAYER, kept->n_row},
+                              "keys", &kept->kv, &err));
     const struct moec_sweep_store store = {.attention_out = kept->attention_out, .kv = &kept->kv};
     MUST(moec_sweep_run(&sweep, 0, N_WINDOW, hidden, &store, &err));
     free(hidden);

@@ -544,7 +544,9 @@ static void test_layer_kinds__sizes_of_kv_state(void **state)
     const struct moec_config *config = &made.model->config;
     const uint64_t rows[N_LAYER] = {16, 18, 48, 16, 16}; /* key/value heads x head dimension */
     uint64_t before = 0;
-    assert_ok(moec_kv_state_create(config, 0, N_LAYER, MOEC_KV_EACH_LAYER, 10, "a test", &kv, &err), err);
+    assert_ok(moec_kv_state_create(config, (struct moec_kv_layers){0, N_LAYER, MOEC_KV_EACH_LAYER, 10},
+                                   "a test", &kv, &err),
+              err);
     for (uint32_t layer = 0; layer < N_LAYER; layer++) {
         const struct moec_kv_rows at = moec_kv_state_rows(&kv, layer, 3);
         assert_int_equal(at.stride, rows[layer]);

@@ -65,8 +65,8 @@ static void test_position_bias__adds_the_bias_of_each_distance(void **state)
                 float scores[N];
                 for (uint32_t i = 0; i < N; i++)
                     scores[i] = 1000.0f;
-                moec_position_bias_add(&moec_kernels_scalar, &config, stack, table + head * width, position,
-                                       first, n, scores);
+                moec_position_bias_add(&moec_kernels_scalar, &config, stack, table + head * width,
+                                       (struct moec_seen_keys){position, first, n}, scores);
                 for (uint32_t i = 0; i < N; i++) {
                     const uint32_t bucket =
                         moec_position_bucket(&config, stack, (int64_t)first + i - (int64_t)position);

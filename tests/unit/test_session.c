@@ -197,9 +197,10 @@ static void test_session__rows_take_memory_as_they_fill(void **state)
     struct moec_error err = {0};
     struct moec_kv_state kv;
     const uint64_t n_rows = 3000;
-    assert_ok(
-        moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows, "a test", &kv, &err),
-        err);
+    assert_ok(moec_kv_state_create(config,
+                                   (struct moec_kv_layers){0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows},
+                                   "a test", &kv, &err),
+              err);
     assert_int_equal(resident_bytes(&kv), 0);
     for (uint64_t row = 0; row < n_rows; row++) {
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
@@ -239,9 +240,10 @@ static void check_huge_pages(const struct moec_config *config, uint64_t n_rows, 
     struct moec_kv_state kv;
     const uint64_t row_bytes =
         moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER) / (2 * config->n_layer);
-    assert_ok(
-        moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows, "a test", &kv, &err),
-        err);
+    assert_ok(moec_kv_state_create(config,
+                                   (struct moec_kv_layers){0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows},
+                                   "a test", &kv, &err),
+              err);
     moec_kv_state_take_huge_pages(&kv);
     fill_rows(&kv, 0, n_filled);
     const uint64_t most =

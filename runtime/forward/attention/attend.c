@@ -130,45 +130,49 @@ static struct moec_matrix rounded_rows(const struct tile *tile, uint32_t head, b
                                 .data = kept_head(tile, head, value, first)};
 }
 
-static const float *decoded_rows(const struct tile *tile, uint32_t head, bool value, uint32_t first,
-                                 uint32_t n, float *copy, size_t *stride)
+/* Keys or values of a head, `stride` floats apart. */
+struct head_rows {
+    const float *rows;
+    size_t stride;
+};
+
+static struct head_rows decoded_rows(const struct tile *tile, uint32_t head, bool value, uint32_t first,
+                                     uint32_t n, float *copy)
 {
     const struct moec_attention *attention = tile->attention;
     const struct moec_kernels *kernels = attention->forward->kernels;
     const uint32_t n_prefix = prefix_rows(tile, first, n);
-    *stride = attention->head_stride;
+    const size_t stride = attention->head_stride;
     if (n_prefix > 0) {
         const struct moec_matrix rows = rounded_rows(tile, head, value, first, n_prefix);
-        kernels->decode_rows(&rows, 0, n_prefix, copy, *stride);
+        kernels->decode_rows(&rows, 0, n_prefix, copy, stride);
     }
     if (n_prefix < n) {
         const struct moec_matrix rows = rounded_rows(tile, head, value, first + n_prefix, n - n_prefix);
-        kernels->decode_rows(&rows, 0, n - n_prefix, copy + n_prefix * *stride, *stride);
+        kernels->decode_rows(&rows, 0, n - n_prefix, copy + n_prefix * stride, stride);
     }
-    return copy;
+    return (struct head_rows){copy, stride};
 }
 
 /* Keys or values of positions first .. first + n - 1 of a head: in place where they lie in one piece and
  * whole lanes, else copied to `copy`, padded with zeros. */
-static const float *head_rows(const struct tile *tile, uint32_t head, bool value, uint32_t first, uint32_t n,
-                              float *copy, size_t *stride)
+static struct head_rows head_rows(const struct tile *tile, uint32_t head, bool value, uint32_t first,
+                                  uint32_t n, float *copy)
 {
     const struct moec_attention *attention = tile->attention;
     const uint32_t head_dim = value ? attention->value_dim : attention->key_dim;
     const size_t head_stride = value ? attention->value_stride : attention->head_stride;
 
     if (moec_layer_rounds_kv(attention->kind))
-        return decoded_rows(tile, head, value, first, n, copy, stride);
-    if (head_dim == head_stride && is_one_piece(tile, value, first, n)) {
-        *stride = attention->kv_stride;
-        return (const float *)(const void *)kept_head(tile, head, value, first);
-    }
-    *stride = head_stride;
+        return decoded_rows(tile, head, value, first, n, copy);
+    if (head_dim == head_stride && is_one_piece(tile, value, first, n))
+        return (struct head_rows){(const float *)(const void *)kept_head(tile, head, value, first),
+                                  attention->kv_stride};
     for (uint32_t i = 0; i < n; i++) {
         memcpy(copy + i * head_stride, kept_head(tile, head, value, first + i), head_dim * sizeof(float));
         memset(copy + i * head_stride + head_dim, 0, (head_stride - head_dim) * sizeof(float));
     }
-    return copy;
+    return (struct head_rows){copy, head_stride};
 }
 
 /* Folds one row's scores s[0..n-1] into its running maximum and total,
@@ -183,19 +187,19 @@ static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_
     scratch->total[row] += kernels->exp_sum(s, scratch->max[row], n, s);
 }
 
-/* Adds the weighted values of n queries from query `q` on,
- * which see positions from .. from + n_rows - 1 of a chunk. */
-static void add_values(const struct tile *tile, uint32_t head, uint32_t q, uint32_t n, const float *values,
-                       size_t stride, uint32_t from, uint32_t n_rows)
+/* Adds the weighted values of n queries from that of scratch's row `row` on, which see positions from ..
+ * from + n_rows - 1 of a chunk. */
+static void add_values(const struct tile *tile, uint32_t row, uint32_t n, struct head_rows values,
+                       uint32_t from, uint32_t n_rows)
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
     uint32_t head_dim = tile->attention->value_dim;
     size_t head_stride = tile->attention->value_stride;
-    uint32_t row = scratch_row(tile, head, q);
     uint32_t rows = n * tile->attention->group;
     kernels->sum_chunk(scratch->scores + row * MOEC_SUM_CHUNK + from, MOEC_SUM_CHUNK, rows,
-                       values + from * stride, stride, n_rows, head_dim, scratch->part, head_stride);
+                       values.rows + from * values.stride, values.stride, n_rows, head_dim, scratch->part,
+                       head_stride);
     if (head_dim == head_stride) {
         kernels->add(scratch->part, rows * head_stride, scratch->sum + row * head_stride);
         return;
@@ -221,8 +225,9 @@ static void finish_scores(const struct tile *tile, uint32_t head, uint32_t q, co
             const size_t width = moec_position_bias_width(config, attention->stack);
             const size_t query_head = (size_t)(tile->kv_head + head) * group + g;
             moec_position_bias_add(attention->forward->kernels, config, attention->stack,
-                                   attention->position_bias + query_head * width, tile->first + q,
-                                   chunk->first + from, to - from, scores + from);
+                                   attention->position_bias + query_head * width,
+                                   (struct moec_seen_keys){tile->first + q, chunk->first + from, to - from},
+                                   scores + from);
         }
         fold_scores(tile, row, scores + from, to - from);
     }
@@ -291,10 +296,9 @@ static void score_keys(const struct tile *tile, uint32_t head, const struct chun
         kernels->dot_encoded(&keys, 0, n, q, scores);
         return;
     }
-    size_t stride = 0;
-    const float *keys = head_rows(tile, head, false, first, n, scratch->k, &stride);
-    kernels->dot(q, attention->head_stride, (chunk->end - chunk->begin) * attention->group, keys, stride, n,
-                 attention->key_dim, scores, MOEC_SUM_CHUNK);
+    const struct head_rows keys = head_rows(tile, head, false, first, n, scratch->k);
+    kernels->dot(q, attention->head_stride, (chunk->end - chunk->begin) * attention->group, keys.rows,
+                 keys.stride, n, attention->key_dim, scores, MOEC_SUM_CHUNK);
 }
 
 /* Adds the chunk's values by their scores, which are finished. */
@@ -313,8 +317,7 @@ static void weigh_values(const struct tile *tile, uint32_t head, const struct ch
         kernels->add(scratch->part, attention->value_dim, scratch->sum + row * attention->value_stride);
         return;
     }
-    size_t stride = 0;
-    const float *values = head_rows(tile, head, true, chunk->first, chunk->n_rows, scratch->v, &stride);
+    const struct head_rows values = head_rows(tile, head, true, chunk->first, chunk->n_rows, scratch->v);
     uint32_t whole = 0; /* queries in a row that see the whole chunk: their values are added together */
     for (uint32_t q = chunk->begin; q < chunk->end; q++) {
         see_rows(tile, q, chunk, &from, &to);
@@ -323,12 +326,12 @@ static void weigh_values(const struct tile *tile, uint32_t head, const struct ch
             continue;
         }
         if (whole > 0)
-            add_values(tile, head, q - whole, whole, values, stride, 0, chunk->n_rows);
+            add_values(tile, scratch_row(tile, head, q - whole), whole, values, 0, chunk->n_rows);
         whole = 0;
-        add_values(tile, head, q, 1, values, stride, from, to - from);
+        add_values(tile, scratch_row(tile, head, q), 1, values, from, to - from);
     }
     if (whole > 0)
-        add_values(tile, head, chunk->end - whole, whole, values, stride, 0, chunk->n_rows);
+        add_values(tile, scratch_row(tile, head, chunk->end - whole), whole, values, 0, chunk->n_rows);
 }
 
 static void attend_chunk(const struct tile *tile, const struct chunk *chunk)

@@ -117,27 +117,25 @@ uint64_t moec_kv_state_row_bytes(const struct moec_config *config, uint32_t firs
            moec_kv_state_bytes(config, first_layer, n_layer, room, 0);
 }
 
-enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t first_layer,
-                                      uint32_t n_layer, enum moec_kv_room room, uint64_t n_rows,
+enum moec_status moec_kv_state_create(const struct moec_config *config, struct moec_kv_layers layers,
                                       const char *what, struct moec_kv_state *state, struct moec_error *err)
 {
-    return moec_kv_state_create_on(NULL, config, first_layer, n_layer, room, n_rows, what, state, err);
+    return moec_kv_state_create_on(NULL, config, layers, what, state, err);
 }
 
 enum moec_status moec_kv_state_create_on(struct moec_backend *backend, const struct moec_config *config,
-                                         uint32_t first_layer, uint32_t n_layer, enum moec_kv_room room,
-                                         uint64_t n_rows, const char *what, struct moec_kv_state *state,
-                                         struct moec_error *err)
+                                         struct moec_kv_layers layers, const char *what,
+                                         struct moec_kv_state *state, struct moec_error *err)
 {
+    const uint32_t first = layers.first_layer, end = first + layers.n_layer;
     *state = (struct moec_kv_state){.config = config,
-                                    .first_layer = first_layer,
-                                    .n_layer = n_layer,
-                                    .room = room,
-                                    .n_rows = n_rows,
+                                    .first_layer = first,
+                                    .n_layer = layers.n_layer,
+                                    .room = layers.room,
+                                    .n_rows = layers.n_rows,
                                     .backend = backend};
-    state->is_running =
-        room != MOEC_KV_ONE_LAYER && running_floats(config, first_layer, first_layer + n_layer) > 0;
-    state->n_bytes = moec_kv_state_bytes(config, first_layer, n_layer, room, n_rows);
+    state->is_running = layers.room != MOEC_KV_ONE_LAYER && running_floats(config, first, end) > 0;
+    state->n_bytes = moec_kv_state_bytes(config, first, layers.n_layer, layers.room, layers.n_rows);
     if (backend != NULL && state->n_bytes > 0)
         return backend->ops->alloc(backend, state->n_bytes, what, (void **)&state->floats, err);
     return moec_map_memory((void **)&state->floats, state->n_bytes, what, err);

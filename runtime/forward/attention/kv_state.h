@@ -73,17 +73,24 @@ uint64_t moec_kv_state_filled_bytes(const struct moec_config *config, uint32_t f
 uint64_t moec_kv_state_row_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                                  enum moec_kv_room room);
 
+/* Which layers a state holds, and room for how many positions. */
+struct moec_kv_layers {
+    uint32_t first_layer, n_layer;
+    enum moec_kv_room room;
+    uint64_t n_rows;
+};
+
 /* Creates an empty state. Its memory is first touched when rows are written. `what` names it in messages. */
-MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t first_layer,
-                                                       uint32_t n_layer, enum moec_kv_room room,
-                                                       uint64_t n_rows, const char *what,
+MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config *config,
+                                                       struct moec_kv_layers layers, const char *what,
                                                        struct moec_kv_state *state, struct moec_error *err);
 /* The same in a backend's memory: its rows and states are only passed to the backend. `backend` NULL is the
  * process's own. */
-MOEC_WARN_UNUSED enum moec_status
-moec_kv_state_create_on(struct moec_backend *backend, const struct moec_config *config, uint32_t first_layer,
-                        uint32_t n_layer, enum moec_kv_room room, uint64_t n_rows, const char *what,
-                        struct moec_kv_state *state, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_kv_state_create_on(struct moec_backend *backend,
+                                                          const struct moec_config *config,
+                                                          struct moec_kv_layers layers, const char *what,
+                                                          struct moec_kv_state *state,
+                                                          struct moec_error *err);
 /* From here on the rows of an empty state, of the process's own memory, may be taken in huge pages, where
  * keys or values of a layer fill several: a long past is read faster. Of each it has then taken up to two
  * huge pages more than moec_kv_state_filled_bytes says, but in all never more than its bytes. */

@@ -32,36 +32,42 @@ static void run_tokens(const struct running *r, uint64_t floats_each, moec_paral
 
 /* ---- convolution ---- */
 
-/* Rows of a span in the block of channels `first` .. first + n - 1 that stand before row 0, oldest first. */
-static void load_tail(const struct running *r, const struct moec_span *span, uint32_t first, uint32_t n,
-                      float *tail)
+/* A block of channels of a span's rows: first .. first + n - 1. */
+struct block {
+    const struct moec_span *span;
+    uint32_t first, n;
+    float *tail; /* (conv_size - 1, COLUMNS): the rows before row 0, oldest first */
+};
+
+static void load_tail(const struct running *r, struct block block)
 {
+    const struct moec_span *span = block.span;
+    const uint32_t n = block.n;
+    float *tail = block.tail;
     const uint32_t n_tail = r->kind->conv_size - 1, channels = moec_layer_channels(r->kind);
     for (uint32_t i = 0; i < n_tail; i++) {
         if (span->state_in == NULL)
             memset(tail + i * COLUMNS, 0, n * sizeof *tail);
         else
-            memcpy(tail + i * COLUMNS, span->state_in + (size_t)i * channels + first, n * sizeof *tail);
+            memcpy(tail + i * COLUMNS, span->state_in + (size_t)i * channels + block.first, n * sizeof *tail);
     }
 }
 
 /* The row that stands `back` rows before row t of the span: in the batch, or in the tail. */
-static const float *row_before(const struct running *r, const struct moec_span *span, uint32_t first,
-                               const float *tail, uint32_t t, uint32_t back)
+static const float *row_before(const struct running *r, struct block block, uint32_t t, uint32_t back)
 {
     if (t >= back)
-        return r->rows + (size_t)(span->first_row + t - back) * r->stride + first;
-    return tail + (r->kind->conv_size - 1 - (back - t)) * COLUMNS;
+        return r->rows + (size_t)(block.span->first_row + t - back) * r->stride + block.first;
+    return block.tail + (r->kind->conv_size - 1 - (back - t)) * COLUMNS;
 }
 
 /* The rows that come before row t, as they stand in a state. */
-static void store_tail(const struct running *r, const struct moec_span *span, uint32_t first, uint32_t n,
-                       const float *tail, uint32_t t, float *state)
+static void store_tail(const struct running *r, struct block block, uint32_t t, float *state)
 {
     const uint32_t n_tail = r->kind->conv_size - 1, channels = moec_layer_channels(r->kind);
     for (uint32_t i = 0; i < n_tail && state != NULL; i++)
-        memcpy(state + (size_t)i * channels + first, row_before(r, span, first, tail, t, n_tail - i),
-               n * sizeof *state);
+        memcpy(state + (size_t)i * channels + block.first, row_before(r, block, t, n_tail - i),
+               block.n * sizeof *state);
 }
 
 /* Every output needs rows that outputs replace, so the last one comes first. */
@@ -72,16 +78,17 @@ static void convolve_span(const struct running *r, const struct moec_span *span,
     float tail[(MOEC_MAX_CONVOLUTION - 1) * COLUMNS], sums[COLUMNS], ones[COLUMNS];
     for (uint32_t c = 0; c < COLUMNS; c++)
         ones[c] = 1.0f;
-    load_tail(r, span, first, n, tail);
-    store_tail(r, span, first, n, tail, span->n_before_copy, span->state_copy);
-    store_tail(r, span, first, n, tail, span->n_rows, span->state_out);
+    const struct block block = {span, first, n, tail};
+    load_tail(r, block);
+    store_tail(r, block, span->n_before_copy, span->state_copy);
+    store_tail(r, block, span->n_rows, span->state_out);
     for (uint32_t t = span->n_rows; t-- > 0;) {
         if (r->weights->convolution_bias != NULL)
             memcpy(sums, r->weights->convolution_bias + first, n * sizeof *sums);
         else
             memset(sums, 0, n * sizeof *sums);
         for (uint32_t i = 0; i <= n_tail; i++) {
-            const float *row = row_before(r, span, first, tail, t, n_tail - i);
+            const float *row = row_before(r, block, t, n_tail - i);
             const float *weight = r->weights->convolution + i * weight_stride + first;
             for (uint32_t c = 0; c < n; c++)
                 sums[c] += weight[c] * row[c];

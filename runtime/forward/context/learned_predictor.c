@@ -82,10 +82,10 @@ void moec_learned_predictor_token(const struct moec_learned_predictor *learned_p
 }
 
 bool moec_learned_predictor_batch(const struct moec_learned_predictor *learned_predictor,
-                                  const struct moec_kernels *kernels, uint32_t ordinal, uint32_t n_tok,
-                                  const float *normed, size_t stride, const uint32_t *experts, uint32_t top_k,
-                                  uint32_t n_best)
+                                  const struct moec_kernels *kernels, uint32_t ordinal,
+                                  const struct moec_predictor_batch *batch, uint32_t n_best)
 {
+    const uint32_t n_tok = batch->n_tok;
     const uint32_t n_expert = learned_predictor->predictor->n_expert;
     const uint32_t n_asked = n_tok < MOEC_LEARNED_PREDICTOR_TOKENS ? n_tok : MOEC_LEARNED_PREDICTOR_TOKENS;
     if (!learned_predictor->predictor->layers[ordinal].is_known)
@@ -93,8 +93,8 @@ bool moec_learned_predictor_batch(const struct moec_learned_predictor *learned_p
     memset(learned_predictor->sums, 0, n_expert * sizeof *learned_predictor->sums);
     for (uint32_t i = 0; i < n_asked; i++) {
         const size_t t = (size_t)i * n_tok / n_asked;
-        moec_learned_predictor_token(learned_predictor, kernels, ordinal, normed + t * stride,
-                                     experts + t * top_k, top_k);
+        moec_learned_predictor_token(learned_predictor, kernels, ordinal, batch->normed + t * batch->stride,
+                                     batch->experts + t * batch->top_k, batch->top_k);
         kernels->add(learned_predictor->scores, n_expert, learned_predictor->sums);
     }
     const float scale = (float)n_tok / (float)n_asked;

@@ -33,11 +33,19 @@ void moec_learned_predictor_token(const struct moec_learned_predictor *learned_p
                                   const struct moec_kernels *kernels, uint32_t ordinal, const float *normed,
                                   const uint32_t *experts, uint32_t n_choice);
 
-/* The same summed over a batch: normed (T, stride), experts (T, k). Puts into learned_predictor->list the n_best
+/* T tokens of a batch, and what their router read and chose. */
+struct moec_predictor_batch {
+    uint32_t n_tok;
+    const float *normed; /* (T, stride) */
+    size_t stride;
+    const uint32_t *experts; /* (T, top_k) */
+    uint32_t top_k;
+};
+
+/* The same summed over a batch. Puts into learned_predictor->list the n_best
  * experts, by falling score, ties to the lower index. Nothing, and false, where no predictor is known. */
 bool moec_learned_predictor_batch(const struct moec_learned_predictor *learned_predictor,
-                                  const struct moec_kernels *kernels, uint32_t ordinal, uint32_t n_tok,
-                                  const float *normed, size_t stride, const uint32_t *experts, uint32_t top_k,
-                                  uint32_t n_best);
+                                  const struct moec_kernels *kernels, uint32_t ordinal,
+                                  const struct moec_predictor_batch *batch, uint32_t n_best);
 
 #endif

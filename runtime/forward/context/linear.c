@@ -62,33 +62,49 @@ static bool writes_directly(const struct moec_linear_part *part)
     return part->sink == moec_linear_store;
 }
 
-/* Gives n_tok rows of n_rows products to whom they are for, where they do not stand there. */
-static void give_products(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
-                          uint32_t n_rows, uint32_t token, uint32_t n_tok, float *y, size_t y_stride)
+/* Rows row .. row + n_rows - 1 of a part's matrix, times tokens token .. token + n_tok - 1. */
+struct block {
+    const struct moec_linear_part *part;
+    uint32_t row, n_rows;
+    uint32_t token, n_tok;
+};
+
+/* Gives a block's products (n_tok, n_rows) to whom they are for, where they do not stand there. */
+static void give_products(const struct cut *cut, struct block block, float *y, size_t y_stride)
 {
-    for (uint32_t t = 0; t < n_tok; t++, y += y_stride) {
+    const struct moec_linear_part *part = block.part;
+    for (uint32_t token = block.token; token < block.token + block.n_tok; token++, y += y_stride) {
         if (part->bias != NULL)
-            cut->linear->forward->kernels->add(part->bias + row, n_rows, y);
-        if (!writes_directly(part) || y != part->out + (token + t) * part->out_stride + row)
-            part->sink(cut->linear, part, token + t, row, n_rows, y);
+            cut->linear->forward->kernels->add(part->bias + block.row, block.n_rows, y);
+        if (!writes_directly(part) || y != part->out + token * part->out_stride + block.row)
+            part->sink(cut->linear, part, token, block.row, block.n_rows, y);
     }
 }
 
-static void run_transposed(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
-                           uint32_t n_rows, uint32_t token, uint32_t n_tok,
+/* The same rows with n of the tokens, from `done` of them on. */
+static struct block of_tokens(struct block block, uint32_t done, uint32_t n)
+{
+    block.token += done;
+    block.n_tok = n;
+    return block;
+}
+
+static void run_transposed(const struct cut *cut, struct block block,
                            const struct moec_linear_scratch *scratch)
 {
-    float *y = writes_directly(part) ? part->out + token * part->out_stride + row : scratch->y;
+    const struct moec_linear_part *part = block.part;
+    const uint32_t row = block.row, n_rows = block.n_rows, n_tok = block.n_tok;
+    float *y = writes_directly(part) ? part->out + block.token * part->out_stride + row : scratch->y;
     const size_t y_stride = writes_directly(part) ? part->out_stride : n_rows;
     cut->linear->forward->kernels->dot_transposed(part->matrix, row, n_rows, cut->transposed, n_tok,
                                                   scratch->weights, y, y_stride);
-    give_products(cut, part, row, n_rows, token, n_tok, y, y_stride);
+    give_products(cut, block, y, y_stride);
 }
 
-static void run_decoded(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
-                        uint32_t n_rows, uint32_t token, uint32_t n_tok,
-                        const struct moec_linear_scratch *scratch)
+static void run_decoded(const struct cut *cut, struct block block, const struct moec_linear_scratch *scratch)
 {
+    const struct moec_linear_part *part = block.part;
+    const uint32_t row = block.row, n_rows = block.n_rows, n_tok = block.n_tok;
     const struct moec_linear *linear = cut->linear;
     const struct moec_kernels *kernels = linear->forward->kernels;
     uint32_t k = part->matrix->columns;
@@ -100,7 +116,7 @@ static void run_decoded(const struct cut *cut, const struct moec_linear_part *pa
     const bool direct = writes_directly(part);
     for (uint32_t done = 0; done < n_tok; done += MOEC_TILE_TOKENS) {
         uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, n_tok - done);
-        uint32_t first = token + done;
+        uint32_t first = block.token + done;
         float *y = direct ? part->out + first * part->out_stride + row : scratch->y;
         size_t y_stride = direct ? part->out_stride : n_rows;
         const float *x = linear->x + first * linear->x_stride;
@@ -109,15 +125,15 @@ static void run_decoded(const struct cut *cut, const struct moec_linear_part *pa
                                 y_stride);
         else
             kernels->dot(x, linear->x_stride, n, scratch->weights, w_stride, n_rows, k, y, y_stride);
-        give_products(cut, part, row, n_rows, first, n, y, y_stride);
+        give_products(cut, of_tokens(block, done, n), y, y_stride);
     }
 }
 
 /* Products of integers with the rounded rows. */
-static void run_rounded(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
-                        uint32_t n_rows, uint32_t token, uint32_t n_tok,
-                        const struct moec_linear_scratch *scratch)
+static void run_rounded(const struct cut *cut, struct block block, const struct moec_linear_scratch *scratch)
 {
+    const struct moec_linear_part *part = block.part;
+    const uint32_t row = block.row, n_rows = block.n_rows, n_tok = block.n_tok;
     const struct moec_linear *linear = cut->linear;
     const struct moec_int8_kernels *kernels = linear->forward->rounded->kernels;
     if (linear->n_tok >= kernels->many_tokens) {
@@ -126,9 +142,9 @@ static void run_rounded(const struct cut *cut, const struct moec_linear_part *pa
         for (uint32_t done = 0, n; done < n_tok; done += n) {
             n = moec_min_u32(at_once, n_tok - done);
             kernels->dot_tiles(part->matrix, row, n_rows,
-                               moec_rounded_tiles(linear->forward, token + done, part->matrix->columns), n,
-                               scratch->y, n_rows);
-            give_products(cut, part, row, n_rows, token + done, n, scratch->y, n_rows);
+                               moec_rounded_tiles(linear->forward, block.token + done, part->matrix->columns),
+                               n, scratch->y, n_rows);
+            give_products(cut, of_tokens(block, done, n), scratch->y, n_rows);
         }
         return;
     }
@@ -137,9 +153,9 @@ static void run_rounded(const struct cut *cut, const struct moec_linear_part *pa
         const struct moec_int8_span *spans[MOEC_INT8_FEW];
         n = moec_min_u32(at_once, n_tok - done);
         for (uint32_t t = 0; t < n; t++)
-            spans[t] = moec_rounded_row(linear->forward, linear->x, token + done + t);
+            spans[t] = moec_rounded_row(linear->forward, linear->x, block.token + done + t);
         kernels->dot(part->matrix, row, NULL, n_rows, spans, n, scratch->y, n_rows);
-        give_products(cut, part, row, n_rows, token + done, n, scratch->y, n_rows);
+        give_products(cut, of_tokens(block, done, n), scratch->y, n_rows);
     }
 }
 
@@ -158,20 +174,21 @@ static void run_item(void *context, size_t item, int thread)
         tile -= *n_tiles;
     uint32_t row = tile * cut->tile_rows;
     uint32_t n_rows = moec_min_u32(cut->tile_rows, part->matrix->rows - row);
+    const struct block block = {part, row, n_rows, token, n_tok};
     if (cut->transposed != NULL) {
-        run_transposed(cut, part, row, n_rows, token, n_tok, scratch);
+        run_transposed(cut, block, scratch);
         return;
     }
     if (moec_rounded_serves(linear->forward, part->matrix)) {
-        run_rounded(cut, part, row, n_rows, token, n_tok, scratch);
+        run_rounded(cut, block, scratch);
         return;
     }
     if (!cut->encoded) {
-        run_decoded(cut, part, row, n_rows, token, n_tok, scratch);
+        run_decoded(cut, block, scratch);
         return;
     }
     linear->forward->kernels->dot_encoded(part->matrix, row, n_rows, linear->x, scratch->y);
-    give_products(cut, part, row, n_rows, 0, 1, scratch->y, n_rows);
+    give_products(cut, block, scratch->y, n_rows);
 }
 
 static uint32_t n_rounded_parts(const struct moec_linear *linear)
@@ -271,19 +288,20 @@ void moec_linear_run(const struct moec_linear *linear)
     moec_forward_run(linear->forward, n_groups * cut.n_tiles_all, rows * k * linear->n_tok, run_item, &cut);
 }
 
-void moec_linear_run_one(const struct moec_forward *forward, const struct moec_matrix *matrix,
-                         const float *bias, moec_linear_sink *sink, uint32_t n_tok, const float *input,
-                         float *out)
+void moec_linear_run_one(const struct moec_forward *forward, const struct moec_linear_part *part,
+                         uint32_t n_tok, const float *input)
 {
+    const uint32_t n_rows = part->matrix->rows;
     const size_t stride = moec_forward_scratch(forward)->stride;
-    const struct moec_linear linear = {.forward = forward,
-                                       .x = input,
-                                       .x_stride = stride,
-                                       .n_tok = n_tok,
-                                       .in_mlp = true,
-                                       .n_parts = 1,
-                                       .parts = {{matrix, bias, sink, out, stride}}};
+    struct moec_linear linear = {.forward = forward,
+                                 .x = input,
+                                 .x_stride = stride,
+                                 .n_tok = n_tok,
+                                 .in_mlp = true,
+                                 .n_parts = 1,
+                                 .parts = {*part}};
+    linear.parts[0].out_stride = stride;
     moec_linear_run(&linear);
     for (uint32_t t = 0; t < n_tok; t++)
-        memset(out + t * stride + matrix->rows, 0, (stride - matrix->rows) * sizeof *out);
+        memset(part->out + t * stride + n_rows, 0, (stride - n_rows) * sizeof *part->out);
 }

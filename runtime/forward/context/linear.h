@@ -41,11 +41,10 @@ void moec_linear_run(const struct moec_linear *linear);
 bool moec_linear_transposes(const struct moec_forward *forward, const struct moec_matrix *matrix,
                             uint32_t n_tok);
 
-/* One matrix alone over rows of whole strides (moec_scratch.stride) in and out; past the matrix's rows `out`
- * is zero. `bias` may be NULL. */
-void moec_linear_run_one(const struct moec_forward *forward, const struct moec_matrix *matrix,
-                         const float *bias, moec_linear_sink *sink, uint32_t n_tok, const float *input,
-                         float *out);
+/* One matrix alone over n_tok rows of whole strides (moec_scratch.stride) in and out, whatever the part says
+ * of the latter; past the matrix's rows its `out` is zero. */
+void moec_linear_run_one(const struct moec_forward *forward, const struct moec_linear_part *part,
+                         uint32_t n_tok, const float *input);
 
 /* out[i] = cap tanh(y[i] / cap), by tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)): for sinks. */
 void moec_linear_tanh(const struct moec_linear *linear, float cap, const float *y, uint32_t n, float *out);

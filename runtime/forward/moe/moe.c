@@ -239,7 +239,8 @@ static void store_tanh(const struct moec_linear *linear, const struct moec_linea
 void moec_moe_bypass(const struct moec_forward *forward, const struct moec_layer *weights, uint32_t n_tok,
                      const float *input, float *out)
 {
-    moec_linear_run_one(forward, &weights->bypass, NULL, store_tanh, n_tok, input, out);
+    const struct moec_linear_part bypass = {.matrix = &weights->bypass, .sink = store_tanh, .out = out};
+    moec_linear_run_one(forward, &bypass, n_tok, input);
 }
 
 /* The weights with which the experts' outputs count: 0 where a choice asks for none, whatever the token is

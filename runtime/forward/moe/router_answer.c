@@ -109,8 +109,10 @@ static void add_next_learned(const struct moec_forward *forward, const struct mo
     const uint32_t n = named_experts(config, routed->n_tok);
     const int32_t ordinal = moec_config_moe_ordinal(config, routed->layer);
     if (!moec_learned_predictor_batch(forward->learned_predictor, forward->kernels, (uint32_t)ordinal,
-                                      routed->n_tok, routed->normed, moec_forward_scratch(forward)->stride,
-                                      routed->routing->experts, config->top_k, n))
+                                      &(struct moec_predictor_batch){routed->n_tok, routed->normed,
+                                                                     moec_forward_scratch(forward)->stride,
+                                                                     routed->routing->experts, config->top_k},
+                                      n))
         return;
     answer->next_learned = forward->learned_predictor->list;
     answer->n_next_learned = n;

@@ -167,8 +167,12 @@ static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_
     const struct moec_model *model = forward->model;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     if (model->config.head.projects_output)
-        moec_linear_run_one(forward, &model->output_projection, model->output_projection_bias, store_silu,
-                            n_tok, hidden, scratch->normed);
+        moec_linear_run_one(forward,
+                            &(struct moec_linear_part){.matrix = &model->output_projection,
+                                                       .bias = model->output_projection_bias,
+                                                       .sink = store_silu,
+                                                       .out = scratch->normed},
+                            n_tok, hidden);
     else
         moec_forward_norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
     if (model->config.head.is_scaled)

@@ -171,10 +171,13 @@ static enum moec_status create_source(struct moec_session *session, struct moec_
     const uint32_t n_context = session->n_context;
     const char *what = "keys and values of a source";
     struct moec_backend *backend = session->forward->backend;
-    MOEC_TRY(moec_kv_state_create_on(backend, config, config->n_encoder_layer, decoder_layers(config),
-                                     MOEC_KV_EACH_LAYER, n_context, what, &session->source_kv, err));
-    MOEC_TRY(moec_kv_state_create_on(backend, config, 0, config->n_encoder_layer, MOEC_KV_ONE_LAYER,
-                                     n_context, what, &session->encoder_kv, err));
+    MOEC_TRY(moec_kv_state_create_on(backend, config,
+                                     (struct moec_kv_layers){config->n_encoder_layer, decoder_layers(config),
+                                                             MOEC_KV_EACH_LAYER, n_context},
+                                     what, &session->source_kv, err));
+    MOEC_TRY(moec_kv_state_create_on(
+        backend, config, (struct moec_kv_layers){0, config->n_encoder_layer, MOEC_KV_ONE_LAYER, n_context},
+        what, &session->encoder_kv, err));
     MOEC_TRY(create_rows(session->forward, n_context, "hidden states of a source", &session->source, err));
     return create_counts(session, err);
 }
@@ -193,9 +196,10 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     session->forward = forward;
     session->n_context = n_context;
     session->first = session;
-    MOEC_TRY_OUT(moec_kv_state_create_on(forward->backend, config, config->n_encoder_layer,
-                                         decoder_layers(config), room, n_context,
-                                         "keys and values of a session", &session->kv, err));
+    MOEC_TRY_OUT(moec_kv_state_create_on(
+        forward->backend, config,
+        (struct moec_kv_layers){config->n_encoder_layer, decoder_layers(config), room, n_context},
+        "keys and values of a session", &session->kv, err));
     if (forward->lender == NULL)
         moec_kv_state_take_huge_pages(&session->kv);
     if (moec_config_is_running(config))

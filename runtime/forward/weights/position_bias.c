@@ -65,11 +65,12 @@ static void add_same(float value, uint32_t n, float *scores)
 
 /* Keys too far before, those whose bias the table tells, keys too far after. */
 void moec_position_bias_add(const struct moec_kernels *kernels, const struct moec_config *config,
-                            enum moec_stack stack, const float *head, uint32_t position, uint32_t first,
-                            uint32_t n, float *scores)
+                            enum moec_stack stack, const float *head, struct moec_seen_keys keys,
+                            float *scores)
 {
+    const uint32_t n = keys.n;
     const size_t width = moec_position_bias_width(config, stack);
-    const int64_t offset = (int64_t)first - position, limit = config->position.max_distance;
+    const int64_t offset = (int64_t)keys.first - keys.position, limit = config->position.max_distance;
     const int64_t before = -limit - offset;
     const uint32_t n_before = before <= 0 ? 0 : before < n ? (uint32_t)before : n;
     const int64_t told = (int64_t)width - limit - offset; /* keys up to the table's end */

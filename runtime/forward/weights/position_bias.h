@@ -22,11 +22,16 @@ size_t moec_position_bias_width(const struct moec_config *config, enum moec_stac
 void moec_position_bias_fill(const struct moec_config *config, enum moec_stack stack, const float *weights,
                              float *table);
 
-/* scores[i] += a head's bias of the key at position first + i for the query at `position`, i < n. `head` is
- * the head's row of a table. In the decoder no key stands after the query. */
+/* Keys at positions first .. first + n - 1, as a query at `position` sees them. */
+struct moec_seen_keys {
+    uint32_t position, first, n;
+};
+
+/* scores[i] += a head's bias of key i for the query. `head` is the head's row of a table. In the decoder no
+ * key stands after the query. */
 void moec_position_bias_add(const struct moec_kernels *kernels, const struct moec_config *config,
-                            enum moec_stack stack, const float *head, uint32_t position, uint32_t first,
-                            uint32_t n, float *scores);
+                            enum moec_stack stack, const float *head, struct moec_seen_keys keys,
+                            float *scores);
 
 /* Floats of the tables of both stacks; 0 without buckets. */
 uint64_t moec_position_bias_floats(const struct moec_config *config);
