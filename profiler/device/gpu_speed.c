@@ -77,8 +77,10 @@ static enum moec_status copy_at_once(void *context, struct moec_error *err)
     const struct copy *copy = context;
     const struct moec_gpu_speed *speed = copy->speed;
     const bool is_out = copy->kind == MOEC_GPU_TO_HOST;
-    MOEC_TRY(speed->gpu->ops->copy(speed->gpu, speed->stream, copy->kind, is_out ? copy->other : copy->device,
-                                   is_out ? copy->device : copy->other, copy->n_bytes, err));
+    MOEC_TRY(speed->gpu->ops->copy(speed->gpu, speed->stream,
+                                   (struct moec_gpu_move){copy->kind, is_out ? copy->other : copy->device,
+                                                          is_out ? copy->device : copy->other, copy->n_bytes},
+                                   err));
     return finish(speed, err);
 }
 
@@ -92,8 +94,9 @@ static enum moec_status send_by_pieces(void *context, struct moec_error *err)
         const uint64_t left = copy->n_bytes - done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
         MOEC_TRY(ops->finish_event(gpu, copy->landed[i], err));
         memcpy(copy->pieces[i], copy->other + done, n);
-        MOEC_TRY(ops->copy(gpu, copy->speed->stream, MOEC_GPU_TO_DEVICE, copy->device + done, copy->pieces[i],
-                           n, err));
+        MOEC_TRY(ops->copy(
+            gpu, copy->speed->stream,
+            (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, copy->device + done, copy->pieces[i], n}, err));
         MOEC_TRY(ops->record(gpu, copy->speed->stream, copy->landed[i], err));
     }
     return finish(copy->speed, err);
@@ -110,8 +113,9 @@ static enum moec_status fetch_by_pieces(void *context, struct moec_error *err)
         const uint64_t at = i * PIECE_BYTES;
         if (i < n_pieces) {
             const uint64_t left = copy->n_bytes - at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
-            MOEC_TRY(ops->copy(gpu, copy->speed->stream, MOEC_GPU_TO_HOST, copy->pieces[i % 2],
-                               copy->device + at, n, err));
+            MOEC_TRY(ops->copy(
+                gpu, copy->speed->stream,
+                (struct moec_gpu_move){MOEC_GPU_TO_HOST, copy->pieces[i % 2], copy->device + at, n}, err));
             MOEC_TRY(ops->record(gpu, copy->speed->stream, copy->landed[i % 2], err));
         }
         if (i > 0) {
@@ -240,8 +244,8 @@ static enum moec_status send(const struct moec_gpu_speed *speed, void *to, const
     void *pinned = NULL;
     MOEC_TRY(gpu->ops->alloc_pinned(gpu, n_bytes, "weights to measure with", &pinned, err));
     memcpy(pinned, from, n_bytes);
-    enum moec_status status =
-        gpu->ops->copy(gpu, speed->stream, MOEC_GPU_TO_DEVICE, to, pinned, n_bytes, err);
+    enum moec_status status = gpu->ops->copy(
+        gpu, speed->stream, (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, to, pinned, n_bytes}, err);
     if (status == MOEC_OK)
         status = gpu->ops->finish(gpu, speed->stream, err);
     gpu->ops->free_pinned(gpu, pinned);

@@ -453,7 +453,8 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
         memcpy(job->gathered + i * job->stride, job->trace.input + job->picked[i] / job->k * job->stride,
                job->stride * sizeof(float));
     MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, bits, err));
-    MOEC_TRY(moec_forward_routed(&job->forward, layer, e, batch->n_picked, job->gathered, job->changed, err));
+    MOEC_TRY(moec_forward_routed(&job->forward, moec_expert_request_of(layer, e), batch->n_picked,
+                                 job->gathered, job->changed, err));
     MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, source_bits, err));
     moec_parallel_for(&job->forward.pool, (batch->n_picked + TILE - 1) / TILE, compare_tile, batch);
     add_errors(batch, e, code);

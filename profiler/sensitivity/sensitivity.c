@@ -556,7 +556,7 @@ static enum moec_status run_expert(struct sensitivity *job, uint32_t layer, uint
         for (uint32_t i = 0; i < n; i++)
             memcpy(job->gathered + i * stride, job->trace.input + choices[done + i] / k * stride,
                    stride * sizeof(float));
-        MOEC_TRY(moec_forward_routed(&job->forward, layer, expert, n, job->gathered,
+        MOEC_TRY(moec_forward_routed(&job->forward, moec_expert_request_of(layer, expert), n, job->gathered,
                                      job->changed + done * stride, err));
         const uint64_t cost = moec_cost_expert(job->config, n);
         *multiply_adds += cost;

@@ -43,6 +43,14 @@ enum moec_gpu_copy {
     MOEC_GPU_WITHIN,    /* from the device's memory to the same; ranges do not overlap */
 };
 
+/* Bytes that are copied. */
+struct moec_gpu_move {
+    enum moec_gpu_copy kind;
+    void *to;
+    const void *from;
+    uint64_t n_bytes;
+};
+
 struct moec_gpu_info {
     char name[256];
     uint32_t capability;              /* CUDA's compute capability, 80 for 8.0 */
@@ -73,8 +81,8 @@ struct moec_gpu_ops {
                                      struct moec_error *err);
     void (*event_free)(struct moec_gpu *gpu, struct moec_gpu_event *event);
 
-    enum moec_status (*copy)(struct moec_gpu *gpu, struct moec_gpu_stream *stream, enum moec_gpu_copy kind,
-                             void *to, const void *from, uint64_t n_bytes, struct moec_error *err);
+    enum moec_status (*copy)(struct moec_gpu *gpu, struct moec_gpu_stream *stream, struct moec_gpu_move move,
+                             struct moec_error *err);
     /* Zero bytes of the device's memory. */
     enum moec_status (*clear)(struct moec_gpu *gpu, struct moec_gpu_stream *stream, void *memory,
                               uint64_t n_bytes, struct moec_error *err);

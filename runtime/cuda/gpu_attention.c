@@ -72,7 +72,8 @@ static enum moec_status send_angles(struct moec_gpu_backend *b, uint32_t at, uin
     for (uint32_t row = 0; row < n_tok; row++)
         moec_rope_angles(b->config, kind, b->model->model->inverse_frequency[at], b->positions[row],
                          angles + (size_t)row * dim, angles + (size_t)row * dim + dim / 2);
-    return b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_DEVICE, b->room.rope[at], angles, n_bytes, err);
+    return b->ops->copy(b->gpu, b->stream,
+                        (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, b->room.rope[at], angles, n_bytes}, err);
 }
 
 /* The angles of all kinds of layers, once for the layers of a batch. */
@@ -218,10 +219,11 @@ static void norm_heads(const struct attention *attention, struct moec_cuda_rows 
     const bool is_whole = kind->qk_norm == MOEC_QK_NORM_WHOLE;
     const float eps = (float)b->config->rms_eps;
     const uint32_t n_q = is_whole ? 1 : kind->n_head, n_k = is_whole ? 1 : kind->n_kv_head;
-    moec_gpu_norm_parts(b, attention->weights->q_norm, eps, attention->n_tok, n_q,
-                        kind->n_head * kind->head_dim / n_q, 0, q);
-    moec_gpu_norm_parts(b, attention->weights->k_norm, eps, attention->n_tok, n_k,
-                        kind->n_kv_head * kind->head_dim / n_k, 0, attention->keys);
+    moec_gpu_norm_parts(b, attention->weights->q_norm, eps, attention->n_tok,
+                        (struct moec_gpu_parts){n_q, kind->n_head * kind->head_dim / n_q}, q);
+    moec_gpu_norm_parts(b, attention->weights->k_norm, eps, attention->n_tok,
+                        (struct moec_gpu_parts){n_k, kind->n_kv_head * kind->head_dim / n_k},
+                        attention->keys);
 }
 
 /* As place_rows of runtime/forward/attention/attention.c. */
@@ -233,8 +235,8 @@ static void place(const struct attention *attention, struct moec_cuda_rows q)
     const size_t kv_dim = moec_layer_kv_dim(kind);
     const bool has_norms = weights->q_norm != NULL, norms_after = kind->qk_norm >= MOEC_QK_NORM_HEAD_AFTER;
     if (weights->v_norm != NULL)
-        moec_gpu_norm_parts(b, weights->v_norm, (float)b->config->rms_eps, attention->n_tok, kind->n_kv_head,
-                            kind->head_dim, 0, attention->values);
+        moec_gpu_norm_parts(b, weights->v_norm, (float)b->config->rms_eps, attention->n_tok,
+                            (struct moec_gpu_parts){kind->n_kv_head, kind->head_dim}, attention->values);
     if (has_norms && !norms_after)
         norm_heads(attention, q);
     if (kind->clip_qkv > 0) {
@@ -256,11 +258,15 @@ static void project(const struct attention *attention)
     const struct moec_cuda_rows x = moec_gpu_rows(b->room.normed, b->stride),
                                 q = mixer_rows(b, attention->row.q);
     const uint32_t n_tok = attention->n_tok;
-    moec_gpu_multiply(b, attention->is_cross ? &weights->cross_q : &weights->q,
-                      attention->is_cross ? NULL : weights->q_bias, n_tok, x, q, MOEC_CUDA_STORE);
+    moec_gpu_multiply(b,
+                      (struct moec_gpu_dense){attention->is_cross ? &weights->cross_q : &weights->q,
+                                              attention->is_cross ? NULL : weights->q_bias},
+                      n_tok, x, q, MOEC_CUDA_STORE);
     if (attention->has_own_keys) {
-        moec_gpu_multiply(b, &weights->k, weights->k_bias, n_tok, x, attention->keys, MOEC_CUDA_STORE);
-        moec_gpu_multiply(b, &weights->v, weights->v_bias, n_tok, x, attention->values, MOEC_CUDA_STORE);
+        moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->k, weights->k_bias}, n_tok, x, attention->keys,
+                          MOEC_CUDA_STORE);
+        moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->v, weights->v_bias}, n_tok, x,
+                          attention->values, MOEC_CUDA_STORE);
         const struct moec_cuda_norm copy = {.x = attention->keys,
                                             .out = attention->values,
                                             .n_tok = n_tok,
@@ -309,7 +315,8 @@ static void norm_latent(const struct attention *attention, const float *weight, 
 {
     const struct moec_gpu_backend *b = attention->b;
     const struct moec_cuda_scaling step = {.x = latents, .n_tok = attention->n_tok, .n = n, .factor = scale};
-    moec_gpu_norm_parts(b, weight, MOEC_LATENT_NORM_EPS, attention->n_tok, 1, n, 0, latents);
+    moec_gpu_norm_parts(b, weight, MOEC_LATENT_NORM_EPS, attention->n_tok, (struct moec_gpu_parts){1, n},
+                        latents);
     if (scale != 0)
         b->kernels->scaling(b->stream, &step);
 }
@@ -324,14 +331,16 @@ static void project_latent(const struct attention *attention)
     const struct moec_cuda_rows queries = mixer_rows(b, attention->row.queries),
                                 latents = mixer_rows(b, attention->row.query_latent);
     struct moec_cuda_rows x = moec_gpu_rows(b->room.normed, b->stride);
-    moec_gpu_multiply(b, &weights->kv_down, NULL, n_tok, x, attention->keys, MOEC_CUDA_STORE);
+    moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->kv_down, NULL}, n_tok, x, attention->keys,
+                      MOEC_CUDA_STORE);
     if (kind->q_latent_dim > 0) {
-        moec_gpu_multiply(b, &weights->q_down, NULL, n_tok, x, latents, MOEC_CUDA_STORE);
+        moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->q_down, NULL}, n_tok, x, latents,
+                          MOEC_CUDA_STORE);
         norm_latent(attention, weights->q_down_norm, b->config->scale.q_latent, kind->q_latent_dim, latents);
         moec_gpu_pad(b, n_tok, kind->q_latent_dim, latents);
         x = latents;
     }
-    moec_gpu_multiply(b, &weights->q, NULL, n_tok, x, queries, MOEC_CUDA_STORE);
+    moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->q, NULL}, n_tok, x, queries, MOEC_CUDA_STORE);
     norm_latent(attention, weights->kv_down_norm, b->config->scale.latent, kind->latent_dim, attention->keys);
     rotate(attention, moec_gpu_rows(queries.first + moec_layer_plain_dim(kind), queries.stride),
            kind->n_head);
@@ -421,10 +430,11 @@ static enum moec_status run(struct attention *attention, struct moec_error *err)
         expand(attention, outputs);
     }
     if (!attention->is_cross)
-        moec_gpu_multiply(b, &weights->output_gate, NULL, n_tok, moec_gpu_rows(b->room.normed, b->stride),
-                          outputs, MOEC_CUDA_MULTIPLY_SIGMOID);
-    moec_gpu_add_outputs(b, attention->is_cross ? &weights->cross_o : &weights->o,
-                         attention->is_cross ? NULL : weights->o_bias,
+        moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->output_gate, NULL}, n_tok,
+                          moec_gpu_rows(b->room.normed, b->stride), outputs, MOEC_CUDA_MULTIPLY_SIGMOID);
+    moec_gpu_add_outputs(b,
+                         (struct moec_gpu_dense){attention->is_cross ? &weights->cross_o : &weights->o,
+                                                 attention->is_cross ? NULL : weights->o_bias},
                          attention->is_cross ? NULL : weights->attention_post_norm, n_tok, outputs,
                          attention->hidden);
     return moec_gpu_check(b, err);
@@ -486,8 +496,10 @@ static enum moec_status run_keys(struct moec_gpu_backend *b, const struct moec_m
                                  struct moec_kv_rows out, struct moec_error *err)
 {
     const struct moec_cuda_rows rows = moec_gpu_rows(x, b->stride);
-    moec_gpu_multiply(b, k, NULL, n_tok, rows, moec_gpu_rows(out.keys, k->rows), MOEC_CUDA_STORE);
-    moec_gpu_multiply(b, v, NULL, n_tok, rows, moec_gpu_rows(out.values, v->rows), MOEC_CUDA_STORE);
+    moec_gpu_multiply(b, (struct moec_gpu_dense){k, NULL}, n_tok, rows, moec_gpu_rows(out.keys, k->rows),
+                      MOEC_CUDA_STORE);
+    moec_gpu_multiply(b, (struct moec_gpu_dense){v, NULL}, n_tok, rows, moec_gpu_rows(out.values, v->rows),
+                      MOEC_CUDA_STORE);
     return moec_gpu_check(b, err);
 }
 

@@ -72,7 +72,8 @@ static void backend_copy(struct moec_backend *self, void *to, const void *from, 
 {
     struct moec_gpu_backend *b = of(self);
     if (b->lost == MOEC_OK && n_bytes > 0)
-        b->lost = b->ops->copy(b->gpu, b->stream, MOEC_GPU_WITHIN, to, from, n_bytes, &b->lost_words);
+        b->lost = b->ops->copy(b->gpu, b->stream, (struct moec_gpu_move){MOEC_GPU_WITHIN, to, from, n_bytes},
+                               &b->lost_words);
 }
 
 /* ---- embedding ---- */
@@ -113,8 +114,9 @@ static void norm_outputs(struct moec_gpu_backend *b, uint32_t n_tok, const float
     const struct moec_config *config = b->config;
     const struct moec_cuda_rows normed = moec_gpu_rows(b->room.normed, b->stride);
     if (config->head.projects_output) {
-        moec_gpu_multiply(b, &b->model->output_projection, b->model->output_projection_bias, n_tok,
-                          moec_gpu_rows(hidden, b->stride), normed, MOEC_CUDA_SILU);
+        moec_gpu_multiply(
+            b, (struct moec_gpu_dense){&b->model->output_projection, b->model->output_projection_bias}, n_tok,
+            moec_gpu_rows(hidden, b->stride), normed, MOEC_CUDA_SILU);
         moec_gpu_pad(b, n_tok, config->n_embd, normed);
     } else {
         moec_gpu_norm(b, b->model->final_norm, n_tok, hidden, b->room.normed);
@@ -171,8 +173,9 @@ static enum moec_status backend_choose(struct moec_backend *self, const float *h
     multiply_head(b, 0, 1);
     b->kernels->draw(b->stream, &step);
     MOEC_TRY(moec_gpu_check(b, err));
-    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, b->answers, &b->room.draw->chosen,
-                          sizeof *chosen, err));
+    MOEC_TRY(b->ops->copy(
+        b->gpu, b->stream,
+        (struct moec_gpu_move){MOEC_GPU_TO_HOST, b->answers, &b->room.draw->chosen, sizeof *chosen}, err));
     MOEC_TRY(moec_gpu_answer(b, 0, err));
     memcpy(chosen, b->answers, sizeof *chosen);
     return MOEC_OK;

@@ -145,8 +145,9 @@ static enum moec_status give_copy(struct moec_gpu_experts *experts, uint32_t key
         MOEC_TRY(moec_gpu_prefetches_wait(experts->prefetches, experts->stream, err));
         experts->has_left = false;
     }
-    MOEC_TRY(ops->copy(gpu, experts->stream, MOEC_GPU_TO_DEVICE, experts->pool + entry->offset, record,
-                       n_bytes, err));
+    MOEC_TRY(ops->copy(
+        gpu, experts->stream,
+        (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, experts->pool + entry->offset, record, n_bytes}, err));
     MOEC_TRY(ops->record(gpu, experts->stream, moec_gpu_landed(experts, experts->n_copy + 1), err));
     entry->copy = ++experts->n_copy;
     experts->counters.copied_bytes += n_bytes;

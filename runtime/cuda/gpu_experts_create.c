@@ -63,8 +63,9 @@ static enum moec_status time_copies(struct moec_gpu_experts *experts, struct moe
     enum moec_status status = MOEC_OK;
     for (int turn = 0; turn < 2 && status == MOEC_OK; turn++) { /* the first one warms up */
         const uint64_t begin_ns = moec_now_ns();
-        status = experts->ops->copy(setup->gpu, experts->stream, MOEC_GPU_TO_DEVICE, experts->pool, memory,
-                                    n_bytes, err);
+        status = experts->ops->copy(
+            setup->gpu, experts->stream,
+            (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, experts->pool, memory, n_bytes}, err);
         if (status == MOEC_OK)
             status = experts->ops->finish(setup->gpu, experts->stream, err);
         ns = moec_now_ns() - begin_ns;

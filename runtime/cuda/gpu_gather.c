@@ -64,26 +64,36 @@ static enum moec_status begin_chunk(struct moec_gpu_gather *g, struct chunk **ou
     return g->ops->finish_event(g->setup.gpu, (*out)->passed, err);
 }
 
-/* What a chunk holds goes to the device: n pairs `step` bytes apart, behind their list in the chunk or, with
- * `from`, there. */
+/* Pairs `step` bytes apart: behind their list in a chunk or, with `from`, there. */
+struct pairs {
+    uint32_t n;
+    size_t step;
+    const uint8_t *from; /* or NULL */
+};
+
+/* What a chunk holds goes to the device. */
 static enum moec_status give_chunk(struct moec_gpu_gather *g, const struct chunk *chunk,
-                                   const struct moec_gpu_gathering *gathering, uint32_t n, size_t step,
-                                   const uint8_t *from, uint64_t *n_bytes, struct moec_error *err)
+                                   const struct moec_gpu_gathering *gathering, struct pairs pairs,
+                                   uint64_t *n_bytes, struct moec_error *err)
 {
-    const uint64_t list_bytes = n * LIST_BYTES, pairs_bytes = (n - 1) * step + gathering->step;
+    const uint32_t n = pairs.n;
+    const uint8_t *from = pairs.from;
+    const uint64_t list_bytes = n * LIST_BYTES, pairs_bytes = (n - 1) * pairs.step + gathering->step;
     const uint64_t first_bytes = from != NULL ? list_bytes : rounded(list_bytes, PAIR_STEP) + pairs_bytes;
     uint8_t *to = chunk->device + (from != NULL ? g->list_bytes : rounded(list_bytes, PAIR_STEP));
-    MOEC_TRY(g->ops->copy(g->setup.gpu, g->setup.stream, MOEC_GPU_TO_DEVICE, chunk->device, chunk->pinned,
-                          first_bytes, err));
+    MOEC_TRY(g->ops->copy(
+        g->setup.gpu, g->setup.stream,
+        (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, chunk->device, chunk->pinned, first_bytes}, err));
     *n_bytes += first_bytes;
     if (from != NULL) {
-        MOEC_TRY(g->ops->copy(g->setup.gpu, g->setup.stream, MOEC_GPU_TO_DEVICE, to, from, pairs_bytes, err));
+        MOEC_TRY(g->ops->copy(g->setup.gpu, g->setup.stream,
+                              (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, to, from, pairs_bytes}, err));
         *n_bytes += pairs_bytes;
     }
     const struct moec_cuda_scatter scatter = {.list = (const uint32_t *)chunk->device,
                                               .from = to,
                                               .to = gathering->to,
-                                              .from_step = step,
+                                              .from_step = pairs.step,
                                               .to_step = gathering->to_step,
                                               .n = n,
                                               .n_bytes = (uint32_t)gathering->step,
@@ -95,10 +105,10 @@ static enum moec_status give_chunk(struct moec_gpu_gather *g, const struct chunk
 
 /* Likewise; after an error nothing that was given reads the chunk or the record any more. */
 static enum moec_status send_chunk(struct moec_gpu_gather *g, const struct chunk *chunk,
-                                   const struct moec_gpu_gathering *gathering, uint32_t n, size_t step,
-                                   const uint8_t *from, uint64_t *n_bytes, struct moec_error *err)
+                                   const struct moec_gpu_gathering *gathering, struct pairs pairs,
+                                   uint64_t *n_bytes, struct moec_error *err)
 {
-    const enum moec_status status = give_chunk(g, chunk, gathering, n, step, from, n_bytes, err);
+    const enum moec_status status = give_chunk(g, chunk, gathering, pairs, n_bytes, err);
     if (status != MOEC_OK)
         (void)g->ops->finish(g->setup.gpu, g->setup.stream, NULL);
     return status;
@@ -148,7 +158,7 @@ enum moec_status moec_gpu_gather_some(struct moec_gpu_gather *g, const struct mo
             .to = chunk->pinned + rounded(now * LIST_BYTES, PAIR_STEP),
         };
         moec_parallel_for_brief(&g->setup.threads, (now - 1) / job.n_at_once + 1, gather_item, (void *)&job);
-        MOEC_TRY(send_chunk(g, chunk, gathering, now, step, NULL, n_bytes, err));
+        MOEC_TRY(send_chunk(g, chunk, gathering, (struct pairs){now, step, NULL}, n_bytes, err));
     }
     return MOEC_OK;
 }
@@ -167,8 +177,9 @@ enum moec_status moec_gpu_gather_all(struct moec_gpu_gather *g, const struct moe
             rows[2 * i] = done + i;
             rows[2 * i + 1] = gathering->places[done + i];
         }
-        MOEC_TRY(send_chunk(g, chunk, gathering, now, gathering->step,
-                            gathering->pairs + done * gathering->step, n_bytes, err));
+        MOEC_TRY(send_chunk(g, chunk, gathering,
+                            (struct pairs){now, gathering->step, gathering->pairs + done * gathering->step},
+                            n_bytes, err));
     }
     return MOEC_OK;
 }

@@ -189,8 +189,10 @@ enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint3
     const bool gives_inputs = b->cooperates && n_tok <= MOEC_COOPERATION_TOKENS;
     float *inputs = b->answers + moec_gpu_answer_floats(b->config, b->max_tokens) + MOEC_GPU_COUNTED;
     if (gives_inputs)
-        MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, inputs, b->room.expert_input,
-                              n_tok * b->stride * sizeof(float), err));
+        MOEC_TRY(b->ops->copy(b->gpu, b->stream,
+                              (struct moec_gpu_move){MOEC_GPU_TO_HOST, inputs, b->room.expert_input,
+                                                     n_tok * b->stride * sizeof(float)},
+                              err));
     MOEC_TRY(moec_gpu_answer(b, n_floats, err));
     *out = (struct moec_backend_scores){.logits = b->answers,
                                         .logits_stride = b->logits_stride,
@@ -207,8 +209,10 @@ enum moec_status moec_gpu_scale(struct moec_backend *self, uint32_t n_tok, const
     const void *device = NULL;
     MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_staging_piece_bytes(n_bytes), err));
     MOEC_TRY(moec_gpu_staging_put(&b->staging, factors, n_bytes, &device, err));
-    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_WITHIN, b->room.expert_input, b->room.normed,
-                          n_tok * b->stride * sizeof(float), err));
+    MOEC_TRY(b->ops->copy(b->gpu, b->stream,
+                          (struct moec_gpu_move){MOEC_GPU_WITHIN, b->room.expert_input, b->room.normed,
+                                                 n_tok * b->stride * sizeof(float)},
+                          err));
     const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.expert_input, b->stride),
                                            .n_tok = n_tok,
                                            .n = b->config->n_embd,
@@ -356,7 +360,8 @@ enum moec_status moec_gpu_mark(struct moec_backend *self, const struct moec_mlp_
     MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.marks, n_bytes, err));
     b->kernels->marking(b->stream, &step);
     MOEC_TRY(moec_gpu_check(b, err));
-    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, answer, b->room.marks, n_bytes, err));
+    MOEC_TRY(b->ops->copy(b->gpu, b->stream,
+                          (struct moec_gpu_move){MOEC_GPU_TO_HOST, answer, b->room.marks, n_bytes}, err));
     MOEC_TRY(moec_gpu_answer(b, 0, err));
     for (uint32_t j = 0; j < n_jobs; j++)
         memcpy(neurons + (size_t)j * n_words, answer + (size_t)j * 2 * n_used, n_used * sizeof *neurons);
@@ -373,8 +378,9 @@ enum moec_status moec_gpu_give(struct moec_backend *self, const uint32_t *pairs,
          i++) { /* the last layer's rows have been sent when this one's router answers */
         const size_t at = pairs[i] * b->stride, n_bytes = b->stride * sizeof(float);
         memcpy(b->given + at, rows + at, n_bytes);
-        MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_DEVICE, b->room.ranks + at, b->given + at,
-                              n_bytes, err));
+        MOEC_TRY(b->ops->copy(
+            b->gpu, b->stream,
+            (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, b->room.ranks + at, b->given + at, n_bytes}, err));
     }
     return MOEC_OK;
 }
@@ -387,7 +393,7 @@ enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint
     const float *x = b->room.shared_input;
     if (weights->bypass.rows == 0)
         return run_one(b, &weights->shared, NULL, x, n_tok, err);
-    moec_gpu_multiply(b, &weights->bypass, NULL, n_tok, moec_gpu_rows(x, b->stride),
+    moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->bypass, NULL}, n_tok, moec_gpu_rows(x, b->stride),
                       moec_gpu_rows(b->room.shared, b->stride), MOEC_CUDA_CAP); /* tanh */
     return moec_gpu_check(b, err);
 }
@@ -403,7 +409,8 @@ static enum moec_status fill_passed(struct moec_gpu_backend *b, const struct moe
         float *output = b->room.ranks + p * b->stride;
         const float *input = b->room.expert_input + p / sum->top_k * b->stride;
         if (sum->is_limited && sum->weights[p] < 0)
-            MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_WITHIN, output, input, row_bytes, err));
+            MOEC_TRY(b->ops->copy(b->gpu, b->stream,
+                                  (struct moec_gpu_move){MOEC_GPU_WITHIN, output, input, row_bytes}, err));
         else if ((sum->passes_by != NULL && sum->passes_by[p]) ||
                  (sum->is_limited && moec_capacity_was_full(sum->weights[p])))
             MOEC_TRY(b->ops->clear(b->gpu, b->stream, output, row_bytes, err));
@@ -441,13 +448,14 @@ static void combine_normed(const struct moec_gpu_backend *b, const struct moec_l
     sum.out = normed;
     b->kernels->combination(b->stream, &sum);
     if (layer->expert_post_norm != NULL)
-        moec_gpu_norm_parts(b, layer->expert_post_norm, eps, n_tok, 1, n, 0, normed);
+        moec_gpu_norm_parts(b, layer->expert_post_norm, eps, n_tok, (struct moec_gpu_parts){1, n}, normed);
     if (whole->shared != NULL) {
         const struct moec_cuda_scaling step = {
             .x = shared, .n_tok = n_tok, .n = n, .factors = whole->shared_factors};
         b->kernels->scaling(b->stream, &step);
         if (layer->shared_post_norm != NULL)
-            moec_gpu_norm_parts(b, layer->shared_post_norm, eps, n_tok, 1, n, 0, shared);
+            moec_gpu_norm_parts(b, layer->shared_post_norm, eps, n_tok, (struct moec_gpu_parts){1, n},
+                                shared);
         moec_gpu_add(b, n_tok, b->room.shared, 0, b->room.normed);
     }
     moec_gpu_add_update(b, layer->mlp_post_norm, n_tok, b->room.normed, hidden);

@@ -260,9 +260,11 @@ static enum moec_status copy_up(struct moec_gpu_neurons *n, uint32_t key, struct
     const struct moec_gpu_neuron_entry *entry = &n->entries[key];
     const uint64_t n_bytes = layout_of(n, key)->up_bytes;
     MOEC_TRY(wait_for_room(n, 0, err));
-    enum moec_status status =
-        n->ops->copy(n->setup.experts.gpu, n->stream, MOEC_GPU_TO_DEVICE,
-                     n->pool + entry->slot * n->setup.plan.slot_bytes, entry->record, n_bytes, err);
+    enum moec_status status = n->ops->copy(
+        n->setup.experts.gpu, n->stream,
+        (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, n->pool + entry->slot * n->setup.plan.slot_bytes,
+                               entry->record, n_bytes},
+        err);
     if (status == MOEC_OK) {
         n->counters.copied_bytes += n_bytes;
         status = mark_copy(n, key, true, err);

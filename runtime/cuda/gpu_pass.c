@@ -29,17 +29,10 @@ void moec_gpu_norm(const struct moec_gpu_backend *b, const float *weight, uint32
 }
 
 void moec_gpu_norm_parts(const struct moec_gpu_backend *b, const float *weight, float eps, uint32_t n_tok,
-                         uint32_t n_part, uint32_t n, size_t step, struct moec_cuda_rows x)
+                         struct moec_gpu_parts parts, struct moec_cuda_rows x)
 {
-    const struct moec_cuda_norm norm = {.x = x,
-                                        .out = x,
-                                        .n_tok = n_tok,
-                                        .n_part = n_part,
-                                        .n = n,
-                                        .x_step = step,
-                                        .out_step = step,
-                                        .weight = weight,
-                                        .eps = eps};
+    const struct moec_cuda_norm norm = {
+        .x = x, .out = x, .n_tok = n_tok, .n_part = parts.n_part, .n = parts.n, .weight = weight, .eps = eps};
     b->kernels->norm(b->stream, &norm);
 }
 
@@ -51,16 +44,15 @@ void moec_gpu_pad(const struct moec_gpu_backend *b, uint32_t n_tok, uint32_t n, 
         b->kernels->norm(b->stream, &copy);
 }
 
-void moec_gpu_multiply(const struct moec_gpu_backend *b, const struct moec_matrix *matrix, const float *bias,
-                       uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y,
-                       enum moec_cuda_sink sink)
+void moec_gpu_multiply(const struct moec_gpu_backend *b, struct moec_gpu_dense dense, uint32_t n_tok,
+                       struct moec_cuda_rows x, struct moec_cuda_rows y, enum moec_cuda_sink sink)
 {
-    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(matrix),
-                                           .n_rows = matrix->rows,
+    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(dense.matrix),
+                                           .n_rows = dense.matrix->rows,
                                            .n_tok = n_tok,
                                            .x = x.first,
                                            .x_stride = x.stride,
-                                           .bias = bias,
+                                           .bias = dense.bias,
                                            .y = y,
                                            .sink = (uint8_t)sink,
                                            .cap = 1,
@@ -112,12 +104,12 @@ void moec_gpu_clear_late(const struct moec_gpu_backend *b, uint32_t n_tok, float
         b->kernels->norm(b->stream, &copy);
 }
 
-void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_matrix *o, const float *bias,
+void moec_gpu_add_outputs(const struct moec_gpu_backend *b, struct moec_gpu_dense dense,
                           const float *post_norm, uint32_t n_tok, struct moec_cuda_rows x, float *hidden)
 {
     const bool is_plain = post_norm == NULL && b->config->scale.residual == 0;
-    moec_gpu_pad(b, n_tok, o->columns, x);
-    moec_gpu_multiply(b, o, bias, n_tok, x, moec_gpu_rows(is_plain ? hidden : b->room.normed, b->stride),
+    moec_gpu_pad(b, n_tok, dense.matrix->columns, x);
+    moec_gpu_multiply(b, dense, n_tok, x, moec_gpu_rows(is_plain ? hidden : b->room.normed, b->stride),
                       is_plain ? MOEC_CUDA_ADD : MOEC_CUDA_STORE);
     if (!is_plain)
         moec_gpu_add_update(b, post_norm, n_tok, b->room.normed, hidden);
@@ -139,11 +131,13 @@ enum moec_status moec_gpu_answer(struct moec_gpu_backend *b, uint64_t n, struct 
     uint32_t *n_active = (uint32_t *)(b->answers + moec_gpu_answer_floats(b->config, b->max_tokens));
     MOEC_TRY(moec_gpu_check(b, err));
     if (n > 0)
-        MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, b->answers, b->room.logits,
-                              n * sizeof(float), err));
+        MOEC_TRY(b->ops->copy(
+            b->gpu, b->stream,
+            (struct moec_gpu_move){MOEC_GPU_TO_HOST, b->answers, b->room.logits, n * sizeof(float)}, err));
     if (b->n_counted > 0) {
-        MOEC_TRY(
-            b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, n_active, b->room.n_active, count_bytes, err));
+        MOEC_TRY(b->ops->copy(
+            b->gpu, b->stream,
+            (struct moec_gpu_move){MOEC_GPU_TO_HOST, n_active, b->room.n_active, count_bytes}, err));
         MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.n_active, count_bytes, err));
     }
     MOEC_TRY(b->ops->finish(b->gpu, b->stream, err));

@@ -71,16 +71,26 @@ struct moec_cuda_matrix moec_gpu_matrix(const struct moec_matrix *matrix);
  * without weights a copy. */
 void moec_gpu_norm(const struct moec_gpu_backend *b, const float *weight, uint32_t n_tok, const float *x,
                    float *out);
-/* An RMS norm of parts of n floats, each `step` floats behind the other, in place. */
+/* Each row's n_part parts of n floats, one behind the other. */
+struct moec_gpu_parts {
+    uint32_t n_part, n;
+};
+
+/* An RMS norm of each part, in place. */
 void moec_gpu_norm_parts(const struct moec_gpu_backend *b, const float *weight, float eps, uint32_t n_tok,
-                         uint32_t n_part, uint32_t n, size_t step, struct moec_cuda_rows x);
+                         struct moec_gpu_parts parts, struct moec_cuda_rows x);
 /* Zeros behind the n floats of rows, up to whole lanes. */
 void moec_gpu_pad(const struct moec_gpu_backend *b, uint32_t n_tok, uint32_t n, struct moec_cuda_rows x);
 
+/* A matrix and its bias, (rows) or NULL. */
+struct moec_gpu_dense {
+    const struct moec_matrix *matrix;
+    const float *bias;
+};
+
 /* All rows of a matrix with rows `x`, or none without rows, in the backend's arithmetic. */
-void moec_gpu_multiply(const struct moec_gpu_backend *b, const struct moec_matrix *matrix, const float *bias,
-                       uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y,
-                       enum moec_cuda_sink sink);
+void moec_gpu_multiply(const struct moec_gpu_backend *b, struct moec_gpu_dense dense, uint32_t n_tok,
+                       struct moec_cuda_rows x, struct moec_cuda_rows y, enum moec_cuda_sink sink);
 /* The same in the canonical one, whichever the backend's is. */
 void moec_gpu_multiply_canonical(const struct moec_gpu_backend *b, const struct moec_matrix *matrix,
                                  uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y);
@@ -92,7 +102,7 @@ void moec_gpu_add_update(const struct moec_gpu_backend *b, const float *post_nor
 /* What follows the hidden states in their rows (moec_forward_late) is not there yet. */
 void moec_gpu_clear_late(const struct moec_gpu_backend *b, uint32_t n_tok, float *hidden);
 /* The output product of a layer's mixer into the hidden state: at once, or by way of `normed`. */
-void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_matrix *o, const float *bias,
+void moec_gpu_add_outputs(const struct moec_gpu_backend *b, struct moec_gpu_dense dense,
                           const float *post_norm, uint32_t n_tok, struct moec_cuda_rows x, float *hidden);
 /* The factor that ends a layer, where there is one. */
 void moec_gpu_scale_layer(const struct moec_gpu_backend *b, uint32_t layer, uint32_t n_tok, float *hidden);

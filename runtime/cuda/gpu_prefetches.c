@@ -35,8 +35,11 @@ static enum moec_status send(struct moec_gpu_prefetches *g, uint64_t n_bytes, st
 {
     const struct moec_gpu_prefetch *prefetch = &g->prefetch;
     struct moec_gpu *gpu = g->setup.gpu;
-    enum moec_status status = g->ops->copy(gpu, g->stream, MOEC_GPU_TO_DEVICE, prefetch->to + g->sent_bytes,
-                                           prefetch->from + g->sent_bytes, n_bytes, err);
+    enum moec_status status =
+        g->ops->copy(gpu, g->stream,
+                     (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, prefetch->to + g->sent_bytes,
+                                            prefetch->from + g->sent_bytes, n_bytes},
+                     err);
     if (status == MOEC_OK) {
         g->sent_bytes += n_bytes;
         status = g->ops->record(gpu, g->stream, g->sent_event, err);

@@ -21,8 +21,8 @@ static struct moec_cuda_rows rows_at(const struct running *r, size_t offset)
 static void multiply(const struct running *r, const struct moec_matrix *matrix, size_t to,
                      enum moec_cuda_sink sink)
 {
-    moec_gpu_multiply(r->b, matrix, NULL, r->n_tok, moec_gpu_rows(r->b->room.normed, r->b->stride),
-                      rows_at(r, to), sink);
+    moec_gpu_multiply(r->b, (struct moec_gpu_dense){matrix, NULL}, r->n_tok,
+                      moec_gpu_rows(r->b->room.normed, r->b->stride), rows_at(r, to), sink);
 }
 
 /* What rates are made of. */
@@ -38,7 +38,8 @@ static void multiply_latent(const struct running *r, const struct moec_matrix *d
 {
     multiply(r, down, latent, MOEC_CUDA_STORE);
     moec_gpu_pad(r->b, r->n_tok, r->kind->head_dim, rows_at(r, latent));
-    moec_gpu_multiply(r->b, matrix, NULL, r->n_tok, rows_at(r, latent), rows_at(r, to), MOEC_CUDA_STORE);
+    moec_gpu_multiply(r->b, (struct moec_gpu_dense){matrix, NULL}, r->n_tok, rows_at(r, latent),
+                      rows_at(r, to), MOEC_CUDA_STORE);
 }
 
 static void multiply_latent_canonical(const struct running *r, const struct moec_matrix *down, size_t latent,
@@ -101,9 +102,11 @@ static void prepare(const struct running *r)
     const struct moec_layer_kind *kind = r->kind;
     const float eps = MOEC_DELTA_NORM_EPS / (float)kind->head_dim;
     if (moec_layer_is_delta(kind)) {
-        moec_gpu_norm_parts(b, r->weights->q_norm, eps, r->n_tok, kind->n_kv_head, kind->head_dim, 0,
+        moec_gpu_norm_parts(b, r->weights->q_norm, eps, r->n_tok,
+                            (struct moec_gpu_parts){kind->n_kv_head, kind->head_dim},
                             rows_at(r, r->row.queries));
-        moec_gpu_norm_parts(b, r->weights->k_norm, eps, r->n_tok, kind->n_kv_head, kind->head_dim, 0,
+        moec_gpu_norm_parts(b, r->weights->k_norm, eps, r->n_tok,
+                            (struct moec_gpu_parts){kind->n_kv_head, kind->head_dim},
                             rows_at(r, r->row.keys));
     }
     const struct moec_cuda_rates step = {.rates = b->room.mixer + r->row.rate,
@@ -210,7 +213,7 @@ enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, st
     } else {
         run_convolution(&r);
     }
-    moec_gpu_add_outputs(b, &weights->o, NULL, weights->attention_post_norm, batch.n_tok,
-                         rows_at(&r, r.row.values), hidden);
+    moec_gpu_add_outputs(b, (struct moec_gpu_dense){&weights->o, NULL}, weights->attention_post_norm,
+                         batch.n_tok, rows_at(&r, r.row.values), hidden);
     return moec_gpu_check(b, err);
 }

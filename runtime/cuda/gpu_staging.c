@@ -67,8 +67,8 @@ enum moec_status moec_gpu_staging_send(struct moec_gpu_staging *staging, const v
     *device = to;
     if (n_bytes == 0)
         return MOEC_OK;
-    return staging->gpu->ops->copy(staging->gpu, staging->stream, MOEC_GPU_TO_DEVICE, to, piece, n_bytes,
-                                   err);
+    return staging->gpu->ops->copy(staging->gpu, staging->stream,
+                                   (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, to, piece, n_bytes}, err);
 }
 
 enum moec_status moec_gpu_staging_put(struct moec_gpu_staging *staging, const void *from, uint64_t n_bytes,

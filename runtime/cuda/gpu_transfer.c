@@ -43,7 +43,8 @@ static enum moec_status give(struct moec_gpu_transfer *transfer, enum moec_gpu_c
                              const void *from, uint64_t n_bytes, struct moec_error *err)
 {
     const struct moec_gpu_ops *ops = transfer->gpu->ops;
-    MOEC_TRY(ops->copy(transfer->gpu, transfer->stream, kind, to, from, n_bytes, err));
+    MOEC_TRY(
+        ops->copy(transfer->gpu, transfer->stream, (struct moec_gpu_move){kind, to, from, n_bytes}, err));
     MOEC_TRY(ops->record(transfer->gpu, transfer->stream, transfer->done[transfer->next], err));
     transfer->next = 1 - transfer->next;
     return MOEC_OK;

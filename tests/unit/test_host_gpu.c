@@ -48,7 +48,7 @@ static void close_gpu(struct fixture *f)
 
 static void copy(struct fixture *f, int stream, enum moec_gpu_copy kind, void *to, const void *from)
 {
-    MUST(f->ops->copy(f->gpu, f->streams[stream], kind, to, from, N_BYTES, &err));
+    MUST(f->ops->copy(f->gpu, f->streams[stream], (struct moec_gpu_move){kind, to, from, N_BYTES}, &err));
 }
 
 /* A launch: every byte one more. */
@@ -196,7 +196,9 @@ static void copies_keep_to_their_memory(void **state)
     struct moec_error wrong = {0};
     struct fixture f;
     open_gpu(&f, 1);
-    assert_status(f.ops->copy(f.gpu, f.streams[0], MOEC_GPU_TO_DEVICE, f.device[0], plain, N_BYTES, &wrong),
+    assert_status(f.ops->copy(f.gpu, f.streams[0],
+                              (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, f.device[0], plain, N_BYTES},
+                              &wrong),
                   MOEC_ERR_IO, wrong);
     assert_message(wrong, "not pinned");
     MUST(f.ops->pin(f.gpu, plain, sizeof plain, "a test", &err));
@@ -208,7 +210,9 @@ static void copies_keep_to_their_memory(void **state)
     f.ops->unpin(f.gpu, plain);
     wrong = (struct moec_error){0};
     assert_status(
-        f.ops->copy(f.gpu, f.streams[0], MOEC_GPU_TO_DEVICE, f.device[0] + 1, f.pinned[0], N_BYTES, &wrong),
+        f.ops->copy(f.gpu, f.streams[0],
+                    (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, f.device[0] + 1, f.pinned[0], N_BYTES},
+                    &wrong),
         MOEC_ERR_IO, wrong);
     assert_message(wrong, "not the device's");
     wrong = (struct moec_error){0};
@@ -252,9 +256,10 @@ static void refused_work_is_reported_once(void **state)
     open_gpu(&f, 1);
     moec_host_gpu_set_faults(f.gpu, &(struct moec_host_gpu_faults){.fail_copy_at = 2, .fail_launch_at = 1});
     copy(&f, 0, MOEC_GPU_TO_DEVICE, f.device[0], f.pinned[0]);
-    assert_status(
-        f.ops->copy(f.gpu, f.streams[0], MOEC_GPU_TO_DEVICE, f.device[0], f.pinned[1], N_BYTES, &wrong),
-        MOEC_ERR_IO, wrong);
+    assert_status(f.ops->copy(f.gpu, f.streams[0],
+                              (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, f.device[0], f.pinned[1], N_BYTES},
+                              &wrong),
+                  MOEC_ERR_IO, wrong);
     launch(&f, 0, f.device[0]);
     launch(&f, 0, f.device[0]);
     wrong = (struct moec_error){0};

@@ -154,13 +154,14 @@ static void event_free(struct moec_gpu *gpu, struct moec_gpu_event *event)
 }
 
 static enum moec_status gpu_copy(struct moec_gpu *gpu, struct moec_gpu_stream *stream,
-                                 enum moec_gpu_copy kind, void *to, const void *from, uint64_t n_bytes,
-                                 struct moec_error *err)
+                                 struct moec_gpu_move move, struct moec_error *err)
 {
     const enum cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
                                          cudaMemcpyDeviceToDevice};
     MOEC_TRY(enter(gpu, err));
-    return answer(err, cudaMemcpyAsync(to, from, n_bytes, kinds[kind], cuda_stream(stream)), "copy");
+    return answer(err,
+                  cudaMemcpyAsync(move.to, move.from, move.n_bytes, kinds[move.kind], cuda_stream(stream)),
+                  "copy");
 }
 
 static enum moec_status gpu_clear(struct moec_gpu *gpu, struct moec_gpu_stream *stream, void *memory,

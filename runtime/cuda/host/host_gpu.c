@@ -437,45 +437,43 @@ static void host_event_free(struct moec_gpu *gpu, struct moec_gpu_event *event)
 
 /* ---- giving work ---- */
 
-static enum moec_status check_copy(const struct host_gpu *host, enum moec_gpu_copy kind, const void *to,
-                                   const void *from, uint64_t n_bytes, struct moec_error *err)
+static enum moec_status check_copy(const struct host_gpu *host, struct moec_gpu_move move,
+                                   struct moec_error *err)
 {
-    const struct range *to_ranges = kind == MOEC_GPU_TO_HOST ? host->pinned : host->allocations;
-    const struct range *from_ranges = kind == MOEC_GPU_TO_DEVICE ? host->pinned : host->allocations;
-    if (find(to_ranges, to, n_bytes) == NULL)
+    const struct range *to_ranges = move.kind == MOEC_GPU_TO_HOST ? host->pinned : host->allocations;
+    const struct range *from_ranges = move.kind == MOEC_GPU_TO_DEVICE ? host->pinned : host->allocations;
+    if (find(to_ranges, move.to, move.n_bytes) == NULL)
         return moec_fail(err, MOEC_ERR_IO, "a copy of %" PRIu64 " bytes goes to memory that is not %s",
-                         n_bytes, kind == MOEC_GPU_TO_HOST ? "pinned" : "the device's");
-    if (find(from_ranges, from, n_bytes) == NULL)
+                         move.n_bytes, move.kind == MOEC_GPU_TO_HOST ? "pinned" : "the device's");
+    if (find(from_ranges, move.from, move.n_bytes) == NULL)
         return moec_fail(err, MOEC_ERR_IO, "a copy of %" PRIu64 " bytes comes from memory that is not %s",
-                         n_bytes, kind == MOEC_GPU_TO_DEVICE ? "pinned" : "the device's");
+                         move.n_bytes, move.kind == MOEC_GPU_TO_DEVICE ? "pinned" : "the device's");
     return MOEC_OK;
 }
 
 static enum moec_status copy_locked(struct host_gpu *host, struct moec_gpu_stream *stream,
-                                    enum moec_gpu_copy kind, void *to, const void *from, uint64_t n_bytes,
-                                    struct moec_error *err)
+                                    struct moec_gpu_move move, struct moec_error *err)
 {
     struct work *work = NULL;
-    MOEC_TRY(check_copy(host, kind, to, from, n_bytes, err));
+    MOEC_TRY(check_copy(host, move, err));
     host->counts.n_copies++;
-    host->counts.to_host_bytes += kind == MOEC_GPU_TO_HOST ? n_bytes : 0;
+    host->counts.to_host_bytes += move.kind == MOEC_GPU_TO_HOST ? move.n_bytes : 0;
     if (++host->n_copies == host->faults.fail_copy_at)
-        return moec_fail(err, MOEC_ERR_IO, "the device refused a copy of %" PRIu64 " bytes", n_bytes);
+        return moec_fail(err, MOEC_ERR_IO, "the device refused a copy of %" PRIu64 " bytes", move.n_bytes);
     MOEC_TRY(make_work(WORK_COPY, 0, &work, err));
-    work->to = to;
-    work->from = from;
-    work->n_bytes = n_bytes;
+    work->to = move.to;
+    work->from = move.from;
+    work->n_bytes = move.n_bytes;
     queue(stream, work);
     return MOEC_OK;
 }
 
 static enum moec_status host_copy(struct moec_gpu *gpu, struct moec_gpu_stream *stream,
-                                  enum moec_gpu_copy kind, void *to, const void *from, uint64_t n_bytes,
-                                  struct moec_error *err)
+                                  struct moec_gpu_move move, struct moec_error *err)
 {
     struct host_gpu *host = host_of(gpu);
     MOEC_TRY(enter(host, err));
-    return leave(host, copy_locked(host, stream, kind, to, from, n_bytes, err));
+    return leave(host, copy_locked(host, stream, move, err));
 }
 
 static enum moec_status clear_locked(struct host_gpu *host, struct moec_gpu_stream *stream, void *memory,

@@ -233,17 +233,16 @@ void moec_forward_expert(const struct moec_forward *forward, const struct moec_m
     moec_mlp_run(forward, &job, 1);
 }
 
-enum moec_status moec_forward_routed(const struct moec_forward *forward, uint32_t layer, uint32_t expert,
+enum moec_status moec_forward_routed(const struct moec_forward *forward, struct moec_expert_request request,
                                      uint32_t n_tok, const float *input, float *out, struct moec_error *err)
 {
     struct moec_experts *source = forward->experts;
     struct moec_backend *backend = forward->backend;
-    const struct moec_expert_request request = moec_expert_request_of(layer, expert);
     struct moec_mlp mlp;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     MOEC_TRY(source->ops->acquire(source, request, &mlp, err));
-    moec_layer_expert_biases(&forward->model->layers[layer], expert, &mlp);
+    moec_layer_expert_biases(&forward->model->layers[request.layer], request.expert, &mlp);
     if (backend != NULL)
         status = backend->ops->expert(backend, request, &mlp, n_tok, input, out, err);
     else

@@ -48,9 +48,9 @@ void moec_forward_expert(const struct moec_forward *forward, const struct moec_m
 
 /* The same of a routed expert in the form and at the weights that the forward's source answers with now,
  * where the forward computes. Errors: those of the source; the backend's. */
-MOEC_WARN_UNUSED enum moec_status moec_forward_routed(const struct moec_forward *forward, uint32_t layer,
-                                                      uint32_t expert, uint32_t n_tok, const float *input,
-                                                      float *out, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_forward_routed(const struct moec_forward *forward,
+                                                      struct moec_expert_request request, uint32_t n_tok,
+                                                      const float *input, float *out, struct moec_error *err);
 
 /* The same of what stands beside a MoE layer's experts, a shared expert without its gate or a bypass; the
  * layer's weights are held. */
