@@ -146,8 +146,8 @@ static enum moec_status encode(const struct moec_continuation *c, const char *te
 {
     uint64_t left_bytes = c->text_bytes;
     struct moec_error own = {0};
-    const enum moec_status status =
-        moec_tokenizer_encode_within(c->tokenizer, text, n_bytes, false, &left_bytes, ids, n, &own);
+    const enum moec_status status = moec_tokenizer_encode_within(
+        c->tokenizer, (struct moec_text){text, n_bytes}, false, &left_bytes, ids, n, &own);
     if (status == MOEC_ERR_BUDGET)
         return moec_fail(err, status,
                          "tokenising its %.1f MiB of text takes more than the %.1f MiB that are left; raise "

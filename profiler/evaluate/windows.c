@@ -58,13 +58,14 @@ static enum moec_status tokenise_texts(const struct tokenising *job, const struc
 {
     const char *target = NULL;
     size_t n_bytes = 0;
-    MOEC_TRY(moec_tokenizer_encode_within(job->tokenizer, job->rows->text + text->prompt_offset,
-                                          text->prompt_bytes, true, left_bytes, &row->ids, &row->n, err));
+    MOEC_TRY(moec_tokenizer_encode_within(
+        job->tokenizer, (struct moec_text){job->rows->text + text->prompt_offset, text->prompt_bytes}, true,
+        left_bytes, &row->ids, &row->n, err));
     if (!job->has_source)
         return MOEC_OK;
     find_target(job->rows, text, &target, &n_bytes);
-    return moec_tokenizer_encode_within(job->tokenizer, target, n_bytes, true, left_bytes, &row->target,
-                                        &row->n_target, err);
+    return moec_tokenizer_encode_within(job->tokenizer, (struct moec_text){target, n_bytes}, true, left_bytes,
+                                        &row->target, &row->n_target, err);
 }
 
 /* Memory that is left beside rows and finished tokens. */

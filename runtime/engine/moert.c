@@ -344,8 +344,9 @@ static enum moec_status fit_context(struct moert_engine *engine, const struct mo
     if (options->prompt == NULL)
         return MOEC_OK;
     MOEC_TRY(need_tokenizer(engine, err));
-    MOEC_TRY(moec_tokenizer_encode(engine->tokenizer, options->prompt, options->n_prompt_bytes, true, &tokens,
-                                   &n_prompt, err));
+    MOEC_TRY(moec_tokenizer_encode(engine->tokenizer,
+                                   (struct moec_text){options->prompt, options->n_prompt_bytes}, true,
+                                   &tokens, &n_prompt, err));
     free(tokens);
     engine->n_prompt = n_prompt < UINT32_MAX ? (uint32_t)n_prompt : UINT32_MAX;
     if (n_prompt >= engine->n_context)
@@ -811,8 +812,8 @@ enum moert_status moert_tokenize(const struct moert_engine *engine, const char *
     struct moec_error ours = {0};
     enum moec_status status = need_tokenizer(engine, &ours);
     if (status == MOEC_OK)
-        status =
-            moec_tokenizer_encode(engine->tokenizer, text, n_bytes, add_special, tokens, n_tokens, &ours);
+        status = moec_tokenizer_encode(engine->tokenizer, (struct moec_text){text, n_bytes}, add_special,
+                                       tokens, n_tokens, &ours);
     return moert_to_public(status, &ours, err);
 }
 
@@ -823,8 +824,8 @@ enum moert_status moert_tokenize_typed(const struct moert_engine *engine, const 
     struct moec_error ours = {0};
     enum moec_status status = need_tokenizer(engine, &ours);
     if (status == MOEC_OK)
-        status = moec_tokenizer_encode_typed(engine->tokenizer, text, n_bytes, add_special, tokens, n_tokens,
-                                             &ours);
+        status = moec_tokenizer_encode_typed(engine->tokenizer, (struct moec_text){text, n_bytes},
+                                             add_special, tokens, n_tokens, &ours);
     return moert_to_public(status, &ours, err);
 }
 
@@ -834,8 +835,8 @@ enum moert_status moert_detokenize(const struct moert_engine *engine, const uint
     struct moec_error ours = {0};
     enum moec_status status = need_tokenizer(engine, &ours);
     if (status == MOEC_OK)
-        status =
-            moec_tokenizer_decode(engine->tokenizer, tokens, n_tokens, skip_special, text, n_bytes, &ours);
+        status = moec_tokenizer_decode(engine->tokenizer, (struct moec_token_ids){tokens, n_tokens},
+                                       skip_special, text, n_bytes, &ours);
     return moert_to_public(status, &ours, err);
 }
 

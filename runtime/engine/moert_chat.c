@@ -301,7 +301,8 @@ enum moert_status moert_chat_tokenize(const struct moert_engine *engine, const s
     if (moert_engine_tokenizer(engine) == NULL)
         status = moec_fail(&ours, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer", moert_engine_path(engine));
     else
-        status = moec_tokenizer_encode_marked(moert_engine_tokenizer(engine), text->text, text->n_bytes,
-                                              text->marks, tokens, n_tokens, &ours);
+        status = moec_tokenizer_encode_marked(moert_engine_tokenizer(engine),
+                                              (struct moec_text){text->text, text->n_bytes}, text->marks,
+                                              tokens, n_tokens, &ours);
     return moert_to_public(status, &ours, err);
 }

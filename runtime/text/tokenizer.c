@@ -224,25 +224,19 @@ static enum moec_status normalize_added(const struct moec_tokenizer *t, struct m
                                         struct moec_tokenizer_buffer buffers[2],
                                         struct moec_tokenizer_buffer *texts, struct moec_error *err)
 {
-    const char *text = NULL;
-    size_t n_bytes = 0;
+    struct moec_text text = {entry->text, entry->n_bytes};
     size_t first_bytes = 0;
-    if (t->model->n_normalizer == 1 && t->model->normalizer[0].kind == MOEC_STEP_SENTENCEPIECE) {
-        text =
-            entry->text; /* a user-defined piece stands in the vocabulary as it stands in normalised text */
-        n_bytes = entry->n_bytes;
-    } else {
-        MOEC_TRY(moec_tokenizer_normalize(t, entry->text, entry->n_bytes, buffers, &text, &n_bytes,
-                                          &first_bytes, err));
-    }
-    if (n_bytes == 0 || n_bytes > MOEC_TOKENIZER_MAX_TOKEN_BYTES)
+    /* A user-defined piece of SentencePiece stands in the vocabulary as it stands in normalised text. */
+    if (t->model->n_normalizer != 1 || t->model->normalizer[0].kind != MOEC_STEP_SENTENCEPIECE)
+        MOEC_TRY(moec_tokenizer_normalize(t, text, buffers, &text, &first_bytes, err));
+    if (text.n_bytes == 0 || text.n_bytes > MOEC_TOKENIZER_MAX_TOKEN_BYTES)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "added token %" PRIu32
                          " ('%.*s') is %zu bytes long after the normalizer, expected 1..%u",
-                         entry->id, (int)(entry->n_bytes < 64 ? entry->n_bytes : 64), entry->text, n_bytes,
-                         MOEC_TOKENIZER_MAX_TOKEN_BYTES);
-    entry->n_bytes = (uint32_t)n_bytes;
-    return moec_buffer_append(texts, text, n_bytes, err);
+                         entry->id, (int)(entry->n_bytes < 64 ? entry->n_bytes : 64), entry->text,
+                         text.n_bytes, MOEC_TOKENIZER_MAX_TOKEN_BYTES);
+    entry->n_bytes = (uint32_t)text.n_bytes;
+    return moec_buffer_append(texts, text.bytes, text.n_bytes, err);
 }
 
 static enum moec_status index_added(struct moec_tokenizer *t, struct moec_error *err)
@@ -395,13 +389,11 @@ static enum moec_status cut_added(struct moec_encoding *e, const struct moec_add
 static enum moec_status normalize_and_cut(struct moec_encoding *e, const char *text, size_t n_bytes,
                                           size_t first_bytes)
 {
-    const char *normal = NULL;
-    size_t normal_bytes = 0;
+    struct moec_text normal = {text, n_bytes};
     if (e->marks != NULL)
         e->has_marks = memchr(e->marks + (text - e->marked), 1, n_bytes) != NULL;
-    MOEC_TRY(moec_tokenizer_normalize(e->tokenizer, text, n_bytes, e->normal, &normal, &normal_bytes,
-                                      &first_bytes, e->err));
-    return cut_added(e, &e->tokenizer->normalized, normal, normal_bytes, first_bytes,
+    MOEC_TRY(moec_tokenizer_normalize(e->tokenizer, normal, e->normal, &normal, &first_bytes, e->err));
+    return cut_added(e, &e->tokenizer->normalized, normal.bytes, normal.n_bytes, first_bytes,
                      moec_tokenizer_pretokenize);
 }
 
@@ -587,17 +579,17 @@ static void hand_over_ids(struct moec_encoding *e, uint32_t **ids, size_t *n_ids
     e->ids = NULL;
 }
 
-enum moec_status moec_tokenizer_encode(const struct moec_tokenizer *tokenizer, const char *text,
-                                       size_t n_bytes, bool add_special, uint32_t **ids, size_t *n_ids,
+enum moec_status moec_tokenizer_encode(const struct moec_tokenizer *tokenizer, struct moec_text text,
+                                       bool add_special, uint32_t **ids, size_t *n_ids,
                                        struct moec_error *err)
 {
     uint64_t left_bytes = UINT64_MAX;
-    return moec_tokenizer_encode_whole(tokenizer, text, n_bytes, add_special, &left_bytes, ids, n_ids, err);
+    return moec_tokenizer_encode_whole(tokenizer, text, add_special, &left_bytes, ids, n_ids, err);
 }
 
-enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokenizer, const char *text,
-                                             size_t n_bytes, bool add_special, uint64_t *left_bytes,
-                                             uint32_t **ids, size_t *n_ids, struct moec_error *err)
+enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokenizer, struct moec_text text,
+                                             bool add_special, uint64_t *left_bytes, uint32_t **ids,
+                                             size_t *n_ids, struct moec_error *err)
 {
     const struct moec_tokenizer_model *m = tokenizer->model;
     uint64_t budget = *left_bytes;
@@ -607,22 +599,22 @@ enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokeni
     set_budget(&e, &budget);
     *ids = NULL;
     *n_ids = 0;
-    if (n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES)
-        return moec_fail(err, MOEC_ERR_LIMIT, "the text has %zu bytes, more than the limit of %zu", n_bytes,
-                         MOEC_TOKENIZER_MAX_INPUT_BYTES);
-    if (n_bytes > 0 && moec_utf8_valid_bytes(text, n_bytes) < n_bytes) {
-        MOEC_TRY_OUT(repair_text(text, n_bytes, &repaired, err));
-        text = repaired.bytes;
-        n_bytes = repaired.n_bytes;
+    if (text.n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES)
+        return moec_fail(err, MOEC_ERR_LIMIT, "the text has %zu bytes, more than the limit of %zu",
+                         text.n_bytes, MOEC_TOKENIZER_MAX_INPUT_BYTES);
+    if (text.n_bytes > 0 && moec_utf8_valid_bytes(text.bytes, text.n_bytes) < text.n_bytes) {
+        MOEC_TRY_OUT(repair_text(text.bytes, text.n_bytes, &repaired, err));
+        text = (struct moec_text){repaired.bytes, repaired.n_bytes};
     }
     /* Room for one more than there is, so that an empty result is an array too. */
     MOEC_TRY_OUT(
         moec_grow_within((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, &budget, "token ids", err));
-    const uint32_t n_prefix = add_special ? moec_tokenizer_prefix_count(tokenizer, text, n_bytes) : 0;
+    const uint32_t n_prefix =
+        add_special ? moec_tokenizer_prefix_count(tokenizer, text.bytes, text.n_bytes) : 0;
     for (uint32_t i = 0; i < n_prefix; i++)
         MOEC_TRY_OUT(moec_encoding_add_id(&e, m->prefix[i]));
-    const size_t first_bytes = n_bytes == 0 ? 0 : moec_utf8_read(text, n_bytes).n_bytes;
-    MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text, n_bytes, first_bytes, normalize_and_cut));
+    const size_t first_bytes = text.n_bytes == 0 ? 0 : moec_utf8_read(text.bytes, text.n_bytes).n_bytes;
+    MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text.bytes, text.n_bytes, first_bytes, normalize_and_cut));
     for (uint32_t i = 0; add_special && i < m->n_suffix; i++)
         MOEC_TRY_OUT(moec_encoding_add_id(&e, m->suffix[i]));
     *left_bytes -= e.n_ids * sizeof *e.ids;
@@ -634,27 +626,29 @@ out:
     return status;
 }
 
-enum moec_status moec_tokenizer_encode_marked(const struct moec_tokenizer *tokenizer, const char *text,
-                                              size_t n_bytes, const uint8_t *marks, uint32_t **ids,
-                                              size_t *n_ids, struct moec_error *err)
+enum moec_status moec_tokenizer_encode_marked(const struct moec_tokenizer *tokenizer, struct moec_text text,
+                                              const uint8_t *marks, uint32_t **ids, size_t *n_ids,
+                                              struct moec_error *err)
 {
     uint64_t budget = UINT64_MAX;
     struct moec_encoding e = {
-        .tokenizer = tokenizer, .err = err, .marks = marks, .marked = text, .n_marked = n_bytes};
+        .tokenizer = tokenizer, .err = err, .marks = marks, .marked = text.bytes, .n_marked = text.n_bytes};
     enum moec_status status = MOEC_OK;
     set_budget(&e, &budget);
     *ids = NULL;
     *n_ids = 0;
-    if (n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES || moec_utf8_valid_bytes(text, n_bytes) < n_bytes)
-        return moec_fail(err, n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES ? MOEC_ERR_LIMIT : MOEC_ERR_FORMAT,
-                         n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES
+    if (text.n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES ||
+        moec_utf8_valid_bytes(text.bytes, text.n_bytes) < text.n_bytes)
+        return moec_fail(err,
+                         text.n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES ? MOEC_ERR_LIMIT : MOEC_ERR_FORMAT,
+                         text.n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES
                              ? "the text of %zu bytes is too long, expected at most 1 GiB"
                              : "the text of %zu bytes is not UTF-8",
-                         n_bytes);
+                         text.n_bytes);
     MOEC_TRY_OUT(
         moec_grow_within((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, &budget, "token ids", err));
-    const size_t first_bytes = n_bytes == 0 ? 0 : moec_utf8_read(text, n_bytes).n_bytes;
-    MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text, n_bytes, first_bytes, normalize_and_cut));
+    const size_t first_bytes = text.n_bytes == 0 ? 0 : moec_utf8_read(text.bytes, text.n_bytes).n_bytes;
+    MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text.bytes, text.n_bytes, first_bytes, normalize_and_cut));
     hand_over_ids(&e, ids, n_ids);
 out:
     free(e.ids);
@@ -662,21 +656,22 @@ out:
     return status;
 }
 
-enum moec_status moec_tokenizer_encode_typed(const struct moec_tokenizer *tokenizer, const char *text,
-                                             size_t n_bytes, bool add_special, uint32_t **ids, size_t *n_ids,
+enum moec_status moec_tokenizer_encode_typed(const struct moec_tokenizer *tokenizer, struct moec_text text,
+                                             bool add_special, uint32_t **ids, size_t *n_ids,
                                              struct moec_error *err)
 {
     const struct moec_tokenizer_model *m = tokenizer->model;
-    const uint32_t n_prefix = add_special ? moec_tokenizer_prefix_count(tokenizer, text, n_bytes) : 0,
+    const uint32_t n_prefix =
+                       add_special ? moec_tokenizer_prefix_count(tokenizer, text.bytes, text.n_bytes) : 0,
                    n_suffix = add_special ? m->n_suffix : 0;
     uint32_t *inner = NULL, *all = NULL;
     uint8_t *marks = NULL;
     size_t n = 0;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc((void **)&marks, n_bytes, 1, "marks of a text", err));
-    if (n_bytes > 0)
-        memset(marks, 1, n_bytes);
-    MOEC_TRY_OUT(moec_tokenizer_encode_marked(tokenizer, text, n_bytes, marks, &inner, &n, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&marks, text.n_bytes, 1, "marks of a text", err));
+    if (text.n_bytes > 0)
+        memset(marks, 1, text.n_bytes);
+    MOEC_TRY_OUT(moec_tokenizer_encode_marked(tokenizer, text, marks, &inner, &n, err));
     MOEC_TRY_OUT(moec_alloc((void **)&all, n_prefix + n + n_suffix, sizeof *all, "token ids", err));
     memcpy(all, m->prefix, n_prefix * sizeof *all);
     memcpy(all + n_prefix, inner, n * sizeof *all);

@@ -28,6 +28,17 @@
 /* Longest text that one call takes. */
 #define MOEC_TOKENIZER_MAX_INPUT_BYTES ((size_t)1 << 30)
 
+/* Bytes of text; NULL is allowed where there are none. */
+struct moec_text {
+    const char *bytes;
+    size_t n_bytes;
+};
+
+struct moec_token_ids {
+    const uint32_t *ids;
+    size_t n;
+};
+
 struct moec_tokenizer; /* opaque */
 
 /* Prepares `model` for use: hash of the vocabulary, compiled patterns, added-token matcher. `model` is
@@ -38,30 +49,29 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_create(const struct moec_tokeni
                                                         struct moec_tokenizer **out, struct moec_error *err);
 void moec_tokenizer_free(struct moec_tokenizer *tokenizer);
 
-/* Encodes `text[n_bytes]` (any bytes; NULL allowed when n_bytes is 0). With `add_special` the
- * post-processor's ids (BOS, EOS) stand around it, also around empty text. Added tokens, special ones too,
- * are recognised in the text.
+/* Encodes a text of any bytes. With `add_special` the post-processor's ids (BOS, EOS) stand around it, also
+ * around empty text. Added tokens, special ones too, are recognised in the text.
  * `*ids` is the caller's (free), non-NULL even when `*n_ids` is 0.
  * Errors: MOEC_ERR_LIMIT (text too long, a pattern that backtracks without end), MOEC_ERR_NOT_FOUND (an
  * unknown character, unk_token missing), MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode(const struct moec_tokenizer *tokenizer,
-                                                        const char *text, size_t n_bytes, bool add_special,
+                                                        struct moec_text text, bool add_special,
                                                         uint32_t **ids, size_t *n_ids,
                                                         struct moec_error *err);
 
-/* The same without the post-processor, for a text of which some bytes are marked (marks[n_bytes], 1 for those
- * that come from a user): a special token that has any marked byte in it is text like any other. Special
- * tokens that are matched after normalisation, which are rare, are then text in every stretch between others
- * that has a marked byte. Errors: as above, and MOEC_ERR_FORMAT for a text that is not UTF-8. */
+/* The same without the post-processor, for a text of which some bytes are marked (`marks`, one for each byte:
+ * 1 for those that come from a user): a special token that has any marked byte in it is text like any other.
+ * Special tokens that are matched after normalisation, which are rare, are then text in every stretch between
+ * others that has a marked byte. Errors: as above, and MOEC_ERR_FORMAT for a text that is not UTF-8. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_marked(const struct moec_tokenizer *tokenizer,
-                                                               const char *text, size_t n_bytes,
-                                                               const uint8_t *marks, uint32_t **ids,
-                                                               size_t *n_ids, struct moec_error *err);
+                                                               struct moec_text text, const uint8_t *marks,
+                                                               uint32_t **ids, size_t *n_ids,
+                                                               struct moec_error *err);
 
 /* The same for a text that comes from a user whole, with the post-processor's ids around it if add_special. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_typed(const struct moec_tokenizer *tokenizer,
-                                                              const char *text, size_t n_bytes,
-                                                              bool add_special, uint32_t **ids, size_t *n_ids,
+                                                              struct moec_text text, bool add_special,
+                                                              uint32_t **ids, size_t *n_ids,
                                                               struct moec_error *err);
 
 /* A text longer than this is encoded in pieces of about this size by the function below. */
@@ -73,15 +83,14 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_typed(const struct moec_
  * places is encoded whole. Errors beside those above: MOEC_ERR_BUDGET before the budget is passed;
  * *left_bytes is then as before. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *tokenizer,
-                                                               const char *text, size_t n_bytes,
-                                                               bool add_special, uint64_t *left_bytes,
-                                                               uint32_t **ids, size_t *n_ids,
-                                                               struct moec_error *err);
+                                                               struct moec_text text, bool add_special,
+                                                               uint64_t *left_bytes, uint32_t **ids,
+                                                               size_t *n_ids, struct moec_error *err);
 
-/* Text of `n_ids` ids, equal to the library's decode(ids, skip_special_tokens=skip_special); unknown ids are
- * left out. `*text` is the caller's (free), NUL-terminated, `*n_bytes` long without the NUL, valid UTF-8. */
+/* Text of ids, equal to the library's decode(ids, skip_special_tokens=skip_special); unknown ids are left
+ * out. `*text` is the caller's (free), NUL-terminated, `*n_bytes` long without the NUL, valid UTF-8. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_decode(const struct moec_tokenizer *tokenizer,
-                                                        const uint32_t *ids, size_t n_ids, bool skip_special,
+                                                        struct moec_token_ids ids, bool skip_special,
                                                         char **text, size_t *n_bytes, struct moec_error *err);
 
 /* Growing bytes; zero-initialised is empty; the owner frees `bytes`. */
@@ -89,6 +98,7 @@ struct moec_tokenizer_buffer {
     char *bytes;
     size_t n_bytes, capacity;
     uint64_t *left_bytes; /* borrowed: the budget that it grows within; NULL: none */
+    size_t limit_bytes;   /* steps that replace text make no more (tokenizer_internal.h) */
 };
 
 /* Text as it comes. Holds back the bytes of a character until it is whole (at most 3) and, for decoders that

@@ -59,16 +59,16 @@ static enum moec_status strip_token(const struct moec_tokenizer_model *m,
 
 /* Marks become spaces; those of the first token vanish where encoding had put one in front. */
 static enum moec_status unmark_token(const struct moec_tokenizer_model *m,
-                                     const struct moec_tokenizer_step *step, const char *text, size_t n_bytes,
+                                     const struct moec_tokenizer_step *step, struct moec_text text,
                                      bool first, struct moec_tokenizer_buffer *out, struct moec_error *err)
 {
     const char *mark = m->text + step->content.offset;
     size_t mark_bytes = step->content.length;
     bool drop = first && step->mode != MOEC_PREPEND_NEVER;
-    for (size_t at = 0; at < n_bytes;) {
-        const char *hit = memmem(text + at, n_bytes - at, mark, mark_bytes);
-        size_t end = hit != NULL ? (size_t)(hit - text) : n_bytes;
-        MOEC_TRY(moec_buffer_append(out, text + at, end - at, err));
+    for (size_t at = 0; at < text.n_bytes;) {
+        const char *hit = memmem(text.bytes + at, text.n_bytes - at, mark, mark_bytes);
+        size_t end = hit != NULL ? (size_t)(hit - text.bytes) : text.n_bytes;
+        MOEC_TRY(moec_buffer_append(out, text.bytes + at, end - at, err));
         if (hit != NULL && !drop)
             MOEC_TRY(moec_buffer_append(out, " ", 1, err));
         at = hit != NULL ? end + mark_bytes : end;
@@ -84,18 +84,19 @@ static enum moec_status token_steps(struct moec_detokenizer *d, const char **tex
         const struct moec_tokenizer_step *step = &m->decoder[i];
         struct moec_tokenizer_buffer *out = &d->scratch[i % 2];
         out->n_bytes = 0;
+        out->limit_bytes = TOKEN_LIMIT_BYTES;
         MOEC_TRY(moec_buffer_append(out, "", 0, err));
         switch (step->kind) {
         case MOEC_STEP_REPLACE:
-            MOEC_TRY(moec_pattern_replace(d->tokenizer->decoder_patterns[i], *text, *n_bytes,
-                                          m->text + step->content.offset, step->content.length, out,
-                                          TOKEN_LIMIT_BYTES, NULL, err));
+            MOEC_TRY(moec_pattern_replace(
+                d->tokenizer->decoder_patterns[i], (struct moec_text){*text, *n_bytes},
+                (struct moec_text){m->text + step->content.offset, step->content.length}, out, NULL, err));
             break;
         case MOEC_STEP_STRIP_CHAR:
             MOEC_TRY(strip_token(m, step, *text, *n_bytes, out, err));
             break;
         default:
-            MOEC_TRY(unmark_token(m, step, *text, *n_bytes, d->n_tokens == 0, out, err));
+            MOEC_TRY(unmark_token(m, step, (struct moec_text){*text, *n_bytes}, d->n_tokens == 0, out, err));
             break;
         }
         *text = out->bytes;
@@ -287,8 +288,8 @@ void moec_detokenizer_release(struct moec_detokenizer *detokenizer)
     *detokenizer = (struct moec_detokenizer){0};
 }
 
-enum moec_status moec_tokenizer_decode(const struct moec_tokenizer *tokenizer, const uint32_t *ids,
-                                       size_t n_ids, bool skip_special, char **text, size_t *n_bytes,
+enum moec_status moec_tokenizer_decode(const struct moec_tokenizer *tokenizer, struct moec_token_ids ids,
+                                       bool skip_special, char **text, size_t *n_bytes,
                                        struct moec_error *err)
 {
     struct moec_detokenizer d;
@@ -298,8 +299,8 @@ enum moec_status moec_tokenizer_decode(const struct moec_tokenizer *tokenizer, c
     *n_bytes = 0;
     moec_detokenizer_init(&d, tokenizer, skip_special);
     d.whole_runs = true;
-    for (size_t i = 0; i < n_ids; i++)
-        MOEC_TRY_OUT(add_id(&d, ids[i], err));
+    for (size_t i = 0; i < ids.n; i++)
+        MOEC_TRY_OUT(add_id(&d, ids.ids[i], err));
     MOEC_TRY_OUT(end_run(&d, err));
     MOEC_TRY_OUT(hand_out(&d, &piece, n_bytes, err));
     *text = d.piece.bytes;

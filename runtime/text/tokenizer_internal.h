@@ -52,13 +52,13 @@ MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_next(struct moec_pattern_wal
                                                          struct moec_pattern_part *part, bool *more,
                                                          struct moec_error *err);
 
-/* Appends `text` to `out` with every match replaced by `content`. `*keeps_start` (may be NULL) says whether
+/* Appends `text` to `out` with every match replaced by `content`. Errors: MOEC_ERR_LIMIT past the limit of
+ * `out`. `*keeps_start` (may be NULL) says whether
  * the first character of the result still stands for the first character of the text. */
-MOEC_WARN_UNUSED enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const char *text,
-                                                       size_t n_bytes, const char *content,
-                                                       size_t content_bytes,
-                                                       struct moec_tokenizer_buffer *out, size_t limit_bytes,
-                                                       bool *keeps_start, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_pattern_replace(const struct moec_pattern *pattern,
+                                                       struct moec_text text, struct moec_text content,
+                                                       struct moec_tokenizer_buffer *out, bool *keeps_start,
+                                                       struct moec_error *err);
 
 /* ---- the tokenizer ---- */
 
@@ -173,33 +173,32 @@ MOEC_WARN_UNUSED enum moec_status moec_encoding_add_id(struct moec_encoding *enc
 
 /* moec_tokenizer_encode_within without pieces: tokenizer.c. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokenizer,
-                                                              const char *text, size_t n_bytes,
-                                                              bool add_special, uint64_t *left_bytes,
-                                                              uint32_t **ids, size_t *n_ids,
-                                                              struct moec_error *err);
+                                                              struct moec_text text, bool add_special,
+                                                              uint64_t *left_bytes, uint32_t **ids,
+                                                              size_t *n_ids, struct moec_error *err);
 
-/* Runs the normalizer over text[n_bytes] (valid UTF-8). `*out` is `text` itself or a buffer of `buffers`.
+/* Runs the normalizer over a text (valid UTF-8). `*out` is `text` itself or a buffer of `buffers`.
  * `*first_bytes`: how many bytes at the start of the text stand for the first character of the whole input
  * (0: none), becomes the same of the result. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer,
-                                                           const char *text, size_t n_bytes,
+                                                           struct moec_text text,
                                                            struct moec_tokenizer_buffer buffers[2],
-                                                           const char **out, size_t *out_bytes,
-                                                           size_t *first_bytes, struct moec_error *err);
+                                                           struct moec_text *out, size_t *first_bytes,
+                                                           struct moec_error *err);
 
-/* Appends text[n_bytes] with SentencePiece's compiled character map applied: tokenizer_precompiled.c. Errors:
- * MOEC_ERR_LIMIT when it grows past the limit. */
+/* Appends a text with SentencePiece's compiled character map applied: tokenizer_precompiled.c. Errors:
+ * MOEC_ERR_LIMIT when `out` grows past its limit. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *model,
-                                                             const char *text, size_t n_bytes,
+                                                             struct moec_text text,
                                                              struct moec_tokenizer_buffer *out,
-                                                             size_t limit_bytes, struct moec_error *err);
+                                                             struct moec_error *err);
 
 /* The same the way of SentencePiece itself, with what it does to spaces (MOEC_STEP_SENTENCEPIECE). */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_sentencepiece(const struct moec_tokenizer_model *model,
                                                                const struct moec_tokenizer_step *step,
-                                                               const char *text, size_t n_bytes,
+                                                               struct moec_text text,
                                                                struct moec_tokenizer_buffer *out,
-                                                               size_t limit_bytes, struct moec_error *err);
+                                                               struct moec_error *err);
 
 /* Pre-tokenizes text[n_bytes] and hands every word to the model. `first_bytes` of it stand for the first
  * character of the whole input. */
@@ -219,12 +218,11 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_japanese(struct moec_encoding *
 MOEC_WARN_UNUSED enum moec_status moec_encoding_map_bytes(struct moec_encoding *encoding, const char *word,
                                                           size_t n_bytes);
 
-/* Appends text[n_bytes] with each pair of a MOEC_STEP_REPLACE_EACH applied. Errors: MOEC_ERR_LIMIT when it
- * grows past the limit. */
-MOEC_WARN_UNUSED enum moec_status moec_tokenizer_replace_each(const char *content, size_t content_bytes,
-                                                              const char *text, size_t n_bytes,
+/* Appends a text with each of the pairs of a MOEC_STEP_REPLACE_EACH applied. Errors: MOEC_ERR_LIMIT when
+ * `out` grows past its limit. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_replace_each(struct moec_text pairs, struct moec_text text,
                                                               struct moec_tokenizer_buffer *out,
-                                                              size_t limit_bytes, struct moec_error *err);
+                                                              struct moec_error *err);
 
 /* Finds the tokens that moec_tokenizer_japanese needs; the vocabulary is indexed. */
 void moec_tokenizer_index_japanese(struct moec_tokenizer *tokenizer);

@@ -25,25 +25,24 @@ static enum moec_status replace(const char *text, size_t n_bytes, const char *fr
     return MOEC_OK;
 }
 
-enum moec_status moec_tokenizer_replace_each(const char *content, size_t content_bytes, const char *text,
-                                             size_t n_bytes, struct moec_tokenizer_buffer *out,
-                                             size_t limit_bytes, struct moec_error *err)
+enum moec_status moec_tokenizer_replace_each(struct moec_text pairs, struct moec_text text,
+                                             struct moec_tokenizer_buffer *out, struct moec_error *err)
 {
-    struct moec_tokenizer_buffer other = {.left_bytes = out->left_bytes};
-    const char *at = content, *from = NULL, *to = NULL;
+    struct moec_tokenizer_buffer other = {.left_bytes = out->left_bytes, .limit_bytes = out->limit_bytes};
+    const char *at = pairs.bytes, *from = NULL, *to = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_buffer_append(out, text, n_bytes, err));
-    while (moec_tokenizer_next_pair(&at, content + content_bytes, &from, &to)) {
+    MOEC_TRY(moec_buffer_append(out, text.bytes, text.n_bytes, err));
+    while (moec_tokenizer_next_pair(&at, pairs.bytes + pairs.n_bytes, &from, &to)) {
         if (memmem(out->bytes, out->n_bytes, from, strlen(from)) == NULL)
             continue;
         other.n_bytes = 0;
         MOEC_TRY_OUT(replace(out->bytes, out->n_bytes, from, to, &other, err));
-        if (other.n_bytes > limit_bytes) {
+        if (other.n_bytes > out->limit_bytes) {
             status =
                 moec_fail(err, MOEC_ERR_LIMIT,
                           "the text grows to %zu bytes in the tokenizer's replacements, more than the limit "
                           "of %zu",
-                          other.n_bytes, limit_bytes);
+                          other.n_bytes, out->limit_bytes);
             goto out;
         }
         const struct moec_tokenizer_buffer filled = other;

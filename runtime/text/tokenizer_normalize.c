@@ -249,8 +249,8 @@ static enum moec_status map_bytes(const char *text, size_t n_bytes, struct moec_
     return MOEC_OK;
 }
 
-static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint32_t index, const char *text,
-                                   size_t n_bytes, struct moec_tokenizer_buffer *out, size_t limit_bytes,
+static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint32_t index,
+                                   struct moec_text text, struct moec_tokenizer_buffer *out,
                                    bool *keeps_start, struct moec_error *err)
 {
     const struct moec_tokenizer_model *m = tokenizer->model;
@@ -258,27 +258,26 @@ static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint3
     const char *content = m->text + step->content.offset;
     switch (step->kind) {
     case MOEC_STEP_LOWERCASE:
-        return lowercase(text, n_bytes, out, err);
+        return lowercase(text.bytes, text.n_bytes, out, err);
     case MOEC_STEP_PREPEND:
-        if (n_bytes > 0)
+        if (text.n_bytes > 0)
             MOEC_TRY(moec_buffer_append(out, content, step->content.length, err));
-        return moec_buffer_append(out, text, n_bytes, err);
+        return moec_buffer_append(out, text.bytes, text.n_bytes, err);
     case MOEC_STEP_REPLACE:
-        return moec_pattern_replace(tokenizer->normalizer_patterns[index], text, n_bytes, content,
-                                    step->content.length, out, limit_bytes, keeps_start, err);
+        return moec_pattern_replace(tokenizer->normalizer_patterns[index], text,
+                                    (struct moec_text){content, step->content.length}, out, keeps_start, err);
     case MOEC_STEP_STRIP:
-        return strip(step, text, n_bytes, out, keeps_start, err);
+        return strip(step, text.bytes, text.n_bytes, out, keeps_start, err);
     case MOEC_STEP_BYTE_LEVEL:
-        return map_bytes(text, n_bytes, out, err);
+        return map_bytes(text.bytes, text.n_bytes, out, err);
     case MOEC_STEP_SENTENCEPIECE:
-        return moec_tokenizer_sentencepiece(m, step, text, n_bytes, out, limit_bytes, err);
+        return moec_tokenizer_sentencepiece(m, step, text, out, err);
     case MOEC_STEP_REPLACE_EACH:
-        return moec_tokenizer_replace_each(content, step->content.length, text, n_bytes, out, limit_bytes,
-                                           err);
+        return moec_tokenizer_replace_each((struct moec_text){content, step->content.length}, text, out, err);
     case MOEC_STEP_PRECOMPILED:
-        return moec_tokenizer_precompiled(m, text, n_bytes, out, limit_bytes, err);
+        return moec_tokenizer_precompiled(m, text, out, err);
     default:
-        return normalize_form(step->kind, text, n_bytes, out, err);
+        return normalize_form(step->kind, text.bytes, text.n_bytes, out, err);
     }
 }
 
@@ -327,28 +326,26 @@ static enum moec_status follow_first(const struct moec_tokenizer_step *step, con
     return status;
 }
 
-enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer, const char *text,
-                                          size_t n_bytes, struct moec_tokenizer_buffer buffers[2],
-                                          const char **out, size_t *out_bytes, size_t *first_bytes,
-                                          struct moec_error *err)
+enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer, struct moec_text text,
+                                          struct moec_tokenizer_buffer buffers[2], struct moec_text *out,
+                                          size_t *first_bytes, struct moec_error *err)
 {
     /* Compatibility forms make at most 11 bytes of one (U+FDFA); no published tokenizer comes near. */
-    size_t limit_bytes = 64 * n_bytes + 65536;
+    size_t limit_bytes = 64 * text.n_bytes + 65536;
     *out = text;
-    *out_bytes = n_bytes;
     for (uint32_t i = 0; i < tokenizer->model->n_normalizer; i++) {
         struct moec_tokenizer_buffer *to = &buffers[i % 2];
         bool keeps_start = *first_bytes > 0;
         to->n_bytes = 0;
+        to->limit_bytes = limit_bytes;
         MOEC_TRY(moec_buffer_append(to, "", 0, err));
-        MOEC_TRY(apply_step(tokenizer, i, *out, *out_bytes, to, limit_bytes, &keeps_start, err));
+        MOEC_TRY(apply_step(tokenizer, i, *out, to, &keeps_start, err));
         if (keeps_start && tokenizer->cares_for_start)
-            MOEC_TRY(
-                follow_first(&tokenizer->model->normalizer[i], *out, *first_bytes, to, first_bytes, err));
+            MOEC_TRY(follow_first(&tokenizer->model->normalizer[i], out->bytes, *first_bytes, to, first_bytes,
+                                  err));
         else
             *first_bytes = 0;
-        *out = to->bytes;
-        *out_bytes = to->n_bytes;
+        *out = (struct moec_text){to->bytes, to->n_bytes};
     }
     return MOEC_OK;
 }

@@ -748,9 +748,8 @@ enum moec_status moec_pattern_walk_next(struct moec_pattern_walk *walk, struct m
     return MOEC_OK;
 }
 
-enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const char *text, size_t n_bytes,
-                                      const char *content, size_t content_bytes,
-                                      struct moec_tokenizer_buffer *out, size_t limit_bytes,
+enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, struct moec_text text,
+                                      struct moec_text content, struct moec_tokenizer_buffer *out,
                                       bool *keeps_start, struct moec_error *err)
 {
     struct moec_pattern_walk walk;
@@ -758,24 +757,24 @@ enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const 
     struct moec_pattern_part part = {0};
     bool more = true;
     void *memory = NULL;
-    MOEC_TRY_OUT(moec_pattern_walk_init(&walk, pattern, text, n_bytes, &memory, err));
+    MOEC_TRY_OUT(moec_pattern_walk_init(&walk, pattern, text.bytes, text.n_bytes, &memory, err));
     for (;;) {
         MOEC_TRY_OUT(moec_pattern_walk_next(&walk, &part, &more, err));
         if (!more)
             break;
-        const char *piece = part.is_match ? content : text + part.start;
-        size_t piece_bytes = part.is_match ? content_bytes : part.end - part.start;
-        if (out->n_bytes > limit_bytes || piece_bytes > limit_bytes - out->n_bytes) {
+        const char *piece = part.is_match ? content.bytes : text.bytes + part.start;
+        size_t piece_bytes = part.is_match ? content.n_bytes : part.end - part.start;
+        if (out->n_bytes > out->limit_bytes || piece_bytes > out->limit_bytes - out->n_bytes) {
             status = moec_fail(err, MOEC_ERR_LIMIT,
                                "a replacement by the tokenizer makes more bytes than the limit "
                                "of %zu from a text of %zu bytes",
-                               limit_bytes, n_bytes);
+                               out->limit_bytes, text.n_bytes);
             goto out;
         }
         MOEC_TRY_OUT(moec_buffer_append(out, piece, piece_bytes, err));
         /* The library aligns what it puts in with the last character that it takes out. */
         if (keeps_start != NULL && part.is_match && part.start == 0 && part.end > 0 &&
-            (content_bytes == 0 || moec_utf8_read(text, n_bytes).n_bytes != part.end))
+            (content.n_bytes == 0 || moec_utf8_read(text.bytes, text.n_bytes).n_bytes != part.end))
             *keeps_start = false;
     }
 out:

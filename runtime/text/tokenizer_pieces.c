@@ -40,8 +40,8 @@ static enum moec_status encode_stretch(const struct pieces *p, size_t from, size
 {
     const uint64_t before = *p->left_bytes;
     *out = (struct stretch){0};
-    MOEC_TRY(moec_tokenizer_encode_whole(p->tokenizer, p->text + from, to - from, false, p->left_bytes,
-                                         &out->ids, &out->n_ids, p->err));
+    MOEC_TRY(moec_tokenizer_encode_whole(p->tokenizer, (struct moec_text){p->text + from, to - from}, false,
+                                         p->left_bytes, &out->ids, &out->n_ids, p->err));
     out->n_bytes = before - *p->left_bytes;
     return MOEC_OK;
 }
@@ -218,17 +218,19 @@ static enum moec_status encode_pieces(struct pieces *p, bool add_special, bool *
     return append(p, m->suffix, add_special ? m->n_suffix : 0);
 }
 
-enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *tokenizer, const char *text,
-                                              size_t n_bytes, bool add_special, uint64_t *left_bytes,
-                                              uint32_t **ids, size_t *n_ids, struct moec_error *err)
+enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *tokenizer, struct moec_text text,
+                                              bool add_special, uint64_t *left_bytes, uint32_t **ids,
+                                              size_t *n_ids, struct moec_error *err)
 {
     uint64_t budget = *left_bytes;
     bool fits = false;
-    struct pieces p = {
-        .tokenizer = tokenizer, .text = text, .n_bytes = n_bytes, .left_bytes = &budget, .err = err};
-    if (n_bytes <= MOEC_TOKENIZER_PIECE_BYTES || n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES)
-        return moec_tokenizer_encode_whole(tokenizer, text, n_bytes, add_special, left_bytes, ids, n_ids,
-                                           err);
+    struct pieces p = {.tokenizer = tokenizer,
+                       .text = text.bytes,
+                       .n_bytes = text.n_bytes,
+                       .left_bytes = &budget,
+                       .err = err};
+    if (text.n_bytes <= MOEC_TOKENIZER_PIECE_BYTES || text.n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES)
+        return moec_tokenizer_encode_whole(tokenizer, text, add_special, left_bytes, ids, n_ids, err);
     *ids = NULL;
     *n_ids = 0;
     const enum moec_status status = encode_pieces(&p, add_special, &fits);
@@ -238,7 +240,6 @@ enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *token
     }
     free(p.ids);
     if (status == MOEC_OK && !fits)
-        return moec_tokenizer_encode_whole(tokenizer, text, n_bytes, add_special, left_bytes, ids, n_ids,
-                                           err);
+        return moec_tokenizer_encode_whole(tokenizer, text, add_special, left_bytes, ids, n_ids, err);
     return status;
 }

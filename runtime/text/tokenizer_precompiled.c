@@ -38,15 +38,15 @@ static uint32_t offset_of(uint32_t unit)
     return (unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* The text of an entry that key[n_bytes] starts with, the longest or the shortest, and the entry's bytes in
+/* The text of an entry that the key starts with, the longest or the shortest, and the entry's bytes in
  * the key; false when there is none. A trie that points outside itself ends there. */
-static bool find_entry(const struct charsmap *map, const char *key, size_t n_bytes, bool longest,
-                       const char **text, size_t *text_bytes, size_t *entry_bytes)
+static bool find_entry(const struct charsmap *map, struct moec_text key, bool longest, struct moec_text *text,
+                       size_t *entry_bytes)
 {
     bool found = false;
     uint32_t at = map->n_unit > 0 ? offset_of(moec_get_u32(map->units)) : 0;
-    for (size_t i = 0; i < n_bytes && key[i] != '\0' && (longest || !found); i++) {
-        const uint8_t byte = (uint8_t)key[i];
+    for (size_t i = 0; i < key.n_bytes && key.bytes[i] != '\0' && (longest || !found); i++) {
+        const uint8_t byte = (uint8_t)key.bytes[i];
         at ^= byte;
         if (at >= map->n_unit)
             break;
@@ -61,8 +61,8 @@ static bool find_entry(const struct charsmap *map, const char *key, size_t n_byt
         const size_t start = moec_get_u32(map->units + 4 * (size_t)at) & ~(1u << 31);
         if (start > map->n_text || (start < map->n_text && ((uint8_t)map->texts[start] & 0xC0) == 0x80))
             break;
-        *text = map->texts + start;
-        *text_bytes = strnlen(*text, map->n_text - start);
+        text->bytes = map->texts + start;
+        text->n_bytes = strnlen(text->bytes, map->n_text - start);
         *entry_bytes = i + 1;
         found = true;
     }
@@ -73,14 +73,15 @@ static bool find_entry(const struct charsmap *map, const char *key, size_t n_byt
 static enum moec_status append_cluster(const struct charsmap *map, const char *text, size_t n_bytes,
                                        struct moec_tokenizer_buffer *out, struct moec_error *err)
 {
-    const char *entry = NULL;
-    size_t n_entry = 0, n_key = 0;
-    if (n_bytes < SHORT_CLUSTER_BYTES && find_entry(map, text, n_bytes, false, &entry, &n_entry, &n_key))
-        return moec_buffer_append(out, entry, n_entry, err);
+    struct moec_text entry = {0};
+    size_t n_key = 0;
+    if (n_bytes < SHORT_CLUSTER_BYTES &&
+        find_entry(map, (struct moec_text){text, n_bytes}, false, &entry, &n_key))
+        return moec_buffer_append(out, entry.bytes, entry.n_bytes, err);
     for (size_t at = 0; at < n_bytes;) {
         const size_t n_char = moec_utf8_read(text + at, n_bytes - at).n_bytes;
-        if (find_entry(map, text + at, n_char, false, &entry, &n_entry, &n_key))
-            MOEC_TRY(moec_buffer_append(out, entry, n_entry, err));
+        if (find_entry(map, (struct moec_text){text + at, n_char}, false, &entry, &n_key))
+            MOEC_TRY(moec_buffer_append(out, entry.bytes, entry.n_bytes, err));
         else
             MOEC_TRY(moec_buffer_append(out, text + at, n_char, err));
         at += n_char;
@@ -88,30 +89,30 @@ static enum moec_status append_cluster(const struct charsmap *map, const char *t
     return MOEC_OK;
 }
 
-enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *model, const char *text,
-                                            size_t n_bytes, struct moec_tokenizer_buffer *out,
-                                            size_t limit_bytes, struct moec_error *err)
+enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *model, struct moec_text text,
+                                            struct moec_tokenizer_buffer *out, struct moec_error *err)
 {
     const struct charsmap map = open_map(model);
     utf8proc_int32_t state = 0;
     size_t start = 0;
     uint32_t before = 0;
-    for (size_t at = 0; at < n_bytes;) {
-        struct moec_utf8_char c = moec_utf8_read(text + at, n_bytes - at);
+    for (size_t at = 0; at < text.n_bytes;) {
+        struct moec_utf8_char c = moec_utf8_read(text.bytes + at, text.n_bytes - at);
         if (at > 0 && utf8proc_grapheme_break_stateful((utf8proc_int32_t)before,
                                                        (utf8proc_int32_t)c.code_point, &state)) {
-            MOEC_TRY(append_cluster(&map, text + start, at - start, out, err));
+            MOEC_TRY(append_cluster(&map, text.bytes + start, at - start, out, err));
             start = at;
         }
-        if (out->n_bytes > limit_bytes)
+        if (out->n_bytes > out->limit_bytes)
             return moec_fail(err, MOEC_ERR_LIMIT,
                              "the tokenizer's character map makes more than %zu "
                              "bytes from a text of %zu bytes",
-                             limit_bytes, n_bytes);
+                             out->limit_bytes, text.n_bytes);
         before = c.code_point;
         at += c.n_bytes;
     }
-    return n_bytes > 0 ? append_cluster(&map, text + start, n_bytes - start, out, err) : MOEC_OK;
+    return text.n_bytes > 0 ? append_cluster(&map, text.bytes + start, text.n_bytes - start, out, err)
+                            : MOEC_OK;
 }
 
 /* ---- SentencePiece itself ---- */
@@ -124,15 +125,13 @@ static enum moec_status append_mark(struct moec_tokenizer_buffer *out, struct mo
 }
 
 /* What stands for the start of the text, and how many bytes of it. */
-static size_t next_piece(const struct charsmap *map, const char *text, size_t n_bytes, const char **piece,
-                         size_t *piece_bytes)
+static size_t next_piece(const struct charsmap *map, struct moec_text text, struct moec_text *piece)
 {
     size_t n_key = 0;
-    if (find_entry(map, text, n_bytes, true, piece, piece_bytes, &n_key))
+    if (find_entry(map, text, true, piece, &n_key))
         return n_key;
-    *piece = text;
-    *piece_bytes = moec_utf8_read(text, n_bytes).n_bytes;
-    return *piece_bytes;
+    *piece = (struct moec_text){text.bytes, moec_utf8_read(text.bytes, text.n_bytes).n_bytes};
+    return piece->n_bytes;
 }
 
 /* Appends a piece with spaces marked. */
@@ -154,41 +153,40 @@ static enum moec_status append_marked(struct moec_tokenizer_buffer *out, const c
 }
 
 enum moec_status moec_tokenizer_sentencepiece(const struct moec_tokenizer_model *model,
-                                              const struct moec_tokenizer_step *step, const char *text,
-                                              size_t n_bytes, struct moec_tokenizer_buffer *out,
-                                              size_t limit_bytes, struct moec_error *err)
+                                              const struct moec_tokenizer_step *step, struct moec_text text,
+                                              struct moec_tokenizer_buffer *out, struct moec_error *err)
 {
     const struct charsmap map = open_map(model);
     const bool remove_extra = (step->flags & MOEC_STEP_LEFT) != 0,
                as_suffix = (step->flags & MOEC_STEP_RIGHT) != 0;
     const bool dummy = (step->flags & MOEC_STEP_PREFIX_SPACE) != 0;
-    const char *piece = NULL;
-    size_t n_piece = 0, at = 0;
-    while (remove_extra && at < n_bytes) {
-        size_t n = next_piece(&map, text + at, n_bytes - at, &piece, &n_piece);
-        if (n_piece != 1 || *piece != ' ')
+    struct moec_text piece = {0};
+    size_t at = 0;
+    while (remove_extra && at < text.n_bytes) {
+        size_t n = next_piece(&map, (struct moec_text){text.bytes + at, text.n_bytes - at}, &piece);
+        if (piece.n_bytes != 1 || *piece.bytes != ' ')
             break;
         at += n;
     }
-    if (at == n_bytes)
+    if (at == text.n_bytes)
         return MOEC_OK;
     if (dummy && !as_suffix)
         MOEC_TRY(append_mark(out, err));
     bool after_space = remove_extra;
-    while (at < n_bytes) {
-        at += next_piece(&map, text + at, n_bytes - at, &piece, &n_piece);
-        while (after_space && n_piece > 0 && *piece == ' ') {
-            piece++;
-            n_piece--;
+    while (at < text.n_bytes) {
+        at += next_piece(&map, (struct moec_text){text.bytes + at, text.n_bytes - at}, &piece);
+        while (after_space && piece.n_bytes > 0 && *piece.bytes == ' ') {
+            piece.bytes++;
+            piece.n_bytes--;
         }
-        MOEC_TRY(append_marked(out, piece, n_piece, err));
-        if (n_piece > 0)
-            after_space = remove_extra && piece[n_piece - 1] == ' ';
-        if (out->n_bytes > limit_bytes)
+        MOEC_TRY(append_marked(out, piece.bytes, piece.n_bytes, err));
+        if (piece.n_bytes > 0)
+            after_space = remove_extra && piece.bytes[piece.n_bytes - 1] == ' ';
+        if (out->n_bytes > out->limit_bytes)
             return moec_fail(err, MOEC_ERR_LIMIT,
                              "the tokenizer's character map makes more than %zu "
                              "bytes from a text of %zu bytes",
-                             limit_bytes, n_bytes);
+                             out->limit_bytes, text.n_bytes);
     }
     const size_t n_mark = sizeof SPACE_MARK - 1;
     while (remove_extra && out->n_bytes >= n_mark &&

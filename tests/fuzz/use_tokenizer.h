@@ -19,7 +19,8 @@ static inline void use_tokenizer(const struct moec_tokenizer *tokenizer, const c
     struct moec_error err = {0};
     uint32_t *ids = NULL;
     size_t n_ids = 0;
-    if (moec_tokenizer_encode(tokenizer, text, n_bytes, true, &ids, &n_ids, &err) != MOEC_OK) {
+    if (moec_tokenizer_encode(tokenizer, (struct moec_text){text, n_bytes}, true, &ids, &n_ids, &err) !=
+        MOEC_OK) {
         require(err.status != MOEC_OK && err.message[0] != '\0');
         return;
     }
@@ -27,7 +28,8 @@ static inline void use_tokenizer(const struct moec_tokenizer *tokenizer, const c
         require(ids[i] < moec_tokenizer_size(tokenizer));
     char *whole = NULL;
     size_t n_whole = 0;
-    if (moec_tokenizer_decode(tokenizer, ids, n_ids, false, &whole, &n_whole, &err) == MOEC_OK)
+    if (moec_tokenizer_decode(tokenizer, (struct moec_token_ids){ids, n_ids}, false, &whole, &n_whole,
+                              &err) == MOEC_OK)
         require(moec_utf8_valid_bytes(whole, n_whole) == n_whole);
     struct moec_detokenizer d;
     const char *piece = NULL;

@@ -78,7 +78,8 @@ static void answer(const struct moec_tokenizer *tokenizer, int letter, const cha
     uint32_t *ids = NULL;
     size_t n_ids = 0;
     if (letter == 'e' || letter == 'E') {
-        status = moec_tokenizer_encode(tokenizer, bytes, n_bytes, letter == 'E', &ids, &n_ids, &err);
+        status = moec_tokenizer_encode(tokenizer, (struct moec_text){bytes, n_bytes}, letter == 'E', &ids,
+                                       &n_ids, &err);
         write_answer(status, &err, ids, n_ids, sizeof *ids);
         free(ids);
         return;
@@ -88,8 +89,8 @@ static void answer(const struct moec_tokenizer *tokenizer, int letter, const cha
     if (status == MOEC_OK) {
         memcpy(ids, bytes, n_bytes / 4 * 4);
         status = letter == 's' ? stream(tokenizer, ids, n_bytes / 4, &text, &err)
-                               : moec_tokenizer_decode(tokenizer, ids, n_bytes / 4, letter == 'D',
-                                                       &text.bytes, &text.n_bytes, &err);
+                               : moec_tokenizer_decode(tokenizer, (struct moec_token_ids){ids, n_bytes / 4},
+                                                       letter == 'D', &text.bytes, &text.n_bytes, &err);
     }
     write_answer(status, &err, text.bytes, text.n_bytes, 1);
     free(text.bytes);

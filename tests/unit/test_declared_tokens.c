@@ -13,7 +13,9 @@ static void check_ids(const struct moec_tokenizer *tokenizer, const char *name, 
     size_t n_got = 0, n = 0;
     uint32_t *got = NULL;
     struct moec_error err = {0};
-    assert_ok(moec_tokenizer_encode(tokenizer, text, n_text, with_special, &got, &n_got, &err), err);
+    assert_ok(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){text, n_text}, with_special, &got, &n_got, &err),
+        err);
     for (char *rest = NULL, *id = strtok_r(ids, " ", &rest); id != NULL; id = strtok_r(NULL, " ", &rest), n++)
         if (n >= n_got || got[n] != strtoul(id, NULL, 10))
             fail_msg("%s, text '%.*s': id %zu is %ld, expected %s", name, (int)n_text, text, n,

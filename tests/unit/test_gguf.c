@@ -238,7 +238,9 @@ static void check_line(const struct moec_tokenizer *tokenizer, const char *name,
         struct moec_error err = {0};
         uint32_t *ids = NULL;
         size_t n_ids = 0, n = 0;
-        assert_ok(moec_tokenizer_encode(tokenizer, text, n_text, with == 1, &ids, &n_ids, &err), err);
+        assert_ok(
+            moec_tokenizer_encode(tokenizer, (struct moec_text){text, n_text}, with == 1, &ids, &n_ids, &err),
+            err);
         for (char *rest = NULL, *id = strtok_r(columns[1 + with], " ", &rest); id != NULL;
              id = strtok_r(NULL, " ", &rest), n++)
             if (n >= n_ids || ids[n] != strtoul(id, NULL, 10))
@@ -319,7 +321,9 @@ static uint32_t *ids_of(const char *path, const char *text, size_t typed, size_t
     assert_ok(moec_gguf_tokenizer_read(&gguf, &model, &found, &err), err);
     moec_gguf_close(&gguf);
     assert_ok(moec_tokenizer_create(&model, &tokenizer, &err), err);
-    assert_ok(moec_tokenizer_encode_marked(tokenizer, text, strlen(text), marks, &ids, n_ids, &err), err);
+    assert_ok(moec_tokenizer_encode_marked(tokenizer, (struct moec_text){text, strlen(text)}, marks, &ids,
+                                           n_ids, &err),
+              err);
     moec_tokenizer_free(tokenizer);
     moec_tokenizer_model_release(&model);
     return ids;

@@ -83,7 +83,9 @@ static void test_japanese__stops_exploding_replacements(void **state)
     size_t n_ids = 0;
     assert_ok(load(vocab, pairs, "{}", &model, &err), err);
     assert_ok(moec_tokenizer_create(&model, &tokenizer, &err), err);
-    assert_int_equal(moec_tokenizer_encode(tokenizer, "aaaa", 4, true, &ids, &n_ids, &err), MOEC_ERR_LIMIT);
+    assert_int_equal(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){"aaaa", 4}, true, &ids, &n_ids, &err),
+        MOEC_ERR_LIMIT);
     assert_non_null(strstr(err.message, "the tokenizer's replacements"));
     moec_tokenizer_free(tokenizer);
     moec_tokenizer_model_release(&model);
@@ -126,8 +128,10 @@ static void use(const struct moec_tokenizer *tokenizer)
     uint32_t *ids = NULL;
     size_t n_ids = 0, n_bytes = 0;
     char *decoded = NULL;
-    if (moec_tokenizer_encode(tokenizer, text, sizeof text - 1, true, &ids, &n_ids, &err) == MOEC_OK &&
-        moec_tokenizer_decode(tokenizer, ids, n_ids, false, &decoded, &n_bytes, &err) == MOEC_OK)
+    if (moec_tokenizer_encode(tokenizer, (struct moec_text){text, sizeof text - 1}, true, &ids, &n_ids,
+                              &err) == MOEC_OK &&
+        moec_tokenizer_decode(tokenizer, (struct moec_token_ids){ids, n_ids}, false, &decoded, &n_bytes,
+                              &err) == MOEC_OK)
         free(decoded);
     free(ids);
 }

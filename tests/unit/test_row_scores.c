@@ -53,7 +53,9 @@ static float *all_logits(const char *text, uint32_t **tokens, size_t *n)
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     struct moec_session *session = NULL;
-    assert_ok(moec_tokenizer_encode(tokenizer, text, strlen(text), false, tokens, n, &err), err);
+    assert_ok(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){text, strlen(text)}, false, tokens, n, &err),
+        err);
     float *logits = malloc(*n * sample.config->n_vocab * sizeof *logits);
     uint32_t *at = malloc(*n * sizeof *at);
     assert_true(logits != NULL && at != NULL);
@@ -106,7 +108,8 @@ static void test_row_scores__likelihood_is_the_models(void **state)
         size_t n = 0, n_alone = 0;
         (void)snprintf(text, sizeof text, "%s%.*s", PROMPT, (int)candidates[k].n_bytes, candidates[k].bytes);
         float *logits = all_logits(text, &tokens, &n);
-        assert_ok(moec_tokenizer_encode(tokenizer, PROMPT, strlen(PROMPT), false, &alone, &n_alone, &err),
+        assert_ok(moec_tokenizer_encode(tokenizer, (struct moec_text){PROMPT, strlen(PROMPT)}, false, &alone,
+                                        &n_alone, &err),
                   err);
         double sum = 0;
         for (size_t i = n_alone; i < n; i++)
@@ -171,7 +174,9 @@ static void test_row_scores__long_prompts_lose_their_start(void **state)
     uint32_t *tokens = NULL;
     size_t n = 0;
     (void)snprintf(text, sizeof text, "%s%s", longer, candidate.bytes);
-    assert_ok(moec_tokenizer_encode(tokenizer, text, strlen(text), false, &tokens, &n, &err), err);
+    assert_ok(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){text, strlen(text)}, false, &tokens, &n, &err),
+        err);
     assert_int_equal(n - cost.n_cut, 24);
     free(tokens);
 
@@ -218,7 +223,9 @@ static void test_row_scores__text_is_greedy_and_stops(void **state)
     uint32_t *tokens = NULL, *alone = NULL;
     size_t n_tokens = 0, n_alone = 0;
     float *logits = all_logits(text, &tokens, &n_tokens);
-    assert_ok(moec_tokenizer_encode(tokenizer, PROMPT, strlen(PROMPT), false, &alone, &n_alone, &err), err);
+    assert_ok(moec_tokenizer_encode(tokenizer, (struct moec_text){PROMPT, strlen(PROMPT)}, false, &alone,
+                                    &n_alone, &err),
+              err);
     for (size_t i = n_alone; i < n_tokens; i++) {
         const float *row = logits + (i - 1) * sample.config->n_vocab;
         for (uint32_t t = 0; t < sample.config->n_vocab; t++)

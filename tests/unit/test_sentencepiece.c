@@ -44,7 +44,8 @@ static void check_line(const struct moec_tokenizer *tokenizer, const char *name,
     }
     uint32_t *got = NULL;
     size_t n_got = 0, n = 0;
-    if (moec_tokenizer_encode(tokenizer, text, n_text, true, &got, &n_got, &err) != MOEC_OK)
+    if (moec_tokenizer_encode(tokenizer, (struct moec_text){text, n_text}, true, &got, &n_got, &err) !=
+        MOEC_OK)
         fail_msg("%s, case %zu: %s", name, number, err.message);
     for (char *rest = NULL, *id = strtok_r(ids, " ", &rest); id != NULL; id = strtok_r(NULL, " ", &rest), n++)
         if (n >= n_got || got[n] != strtoul(id, NULL, 10))
@@ -105,10 +106,13 @@ static void test_sentencepiece__decodes_and_adds_ends(void **state)
     const struct moec_sentencepiece_affixes both = {.bos = true, .eos = true};
     assert_int_equal(moec_sentencepiece_read((uint8_t *)bytes, n_bytes, "bpe", both, &model, &err), MOEC_OK);
     assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
-    assert_int_equal(moec_tokenizer_encode(tokenizer, text, strlen(text), true, &ids, &n_ids, &err), MOEC_OK);
+    assert_int_equal(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){text, strlen(text)}, true, &ids, &n_ids, &err),
+        MOEC_OK);
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[n_ids - 1], 2);
-    assert_int_equal(moec_tokenizer_decode(tokenizer, ids + 1, n_ids - 2, true, &again, &n_again, &err),
+    assert_int_equal(moec_tokenizer_decode(tokenizer, (struct moec_token_ids){ids + 1, n_ids - 2}, true,
+                                           &again, &n_again, &err),
                      MOEC_OK);
     assert_string_equal(again, text);
     free(again);
@@ -192,8 +196,9 @@ static void test_sentencepiece__sums_of_scores_are_f32(void **state)
         set_score(&model, pair[2], -2);
         assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
         const char *text = moec_tokenizer_model_text(&model, pair[0], &n);
-        assert_int_equal(moec_tokenizer_encode(tokenizer, text + 3, n - 3, false, &ids, &n_ids, &err),
-                         MOEC_OK);
+        assert_int_equal(
+            moec_tokenizer_encode(tokenizer, (struct moec_text){text + 3, n - 3}, false, &ids, &n_ids, &err),
+            MOEC_OK);
         assert_int_equal(n_ids, c == 0 ? 1 : 2);
         assert_int_equal(ids[0], c == 0 ? pair[0] : pair[1]);
         free(ids);
@@ -225,8 +230,8 @@ static void test_sentencepiece__survives_damage(void **state)
             } else if (moec_tokenizer_create(&model, &tokenizer, &err) == MOEC_OK) {
                 uint32_t *ids = NULL;
                 size_t n_ids = 0;
-                if (moec_tokenizer_encode(tokenizer, "Les élèves  ①x", 17, true, &ids, &n_ids, &err) ==
-                    MOEC_OK)
+                if (moec_tokenizer_encode(tokenizer, (struct moec_text){"Les élèves  ①x", 17}, true, &ids,
+                                          &n_ids, &err) == MOEC_OK)
                     free(ids);
             }
             moec_tokenizer_free(tokenizer);

@@ -104,7 +104,8 @@ static void expect_ids(const struct loaded *l, const char *where, const char *te
     struct moec_error err = {0};
     uint32_t *ids = NULL;
     size_t n_ids = 0;
-    if (moec_tokenizer_encode(l->tokenizer, text, n_bytes, special, &ids, &n_ids, &err) != MOEC_OK)
+    if (moec_tokenizer_encode(l->tokenizer, (struct moec_text){text, n_bytes}, special, &ids, &n_ids, &err) !=
+        MOEC_OK)
         fail_msg("%s: %s", where, err.message);
     size_t i = 0;
     const char *at = expected;
@@ -129,7 +130,8 @@ static void expect_text(const struct loaded *l, const char *where, const uint32_
     size_t n_bytes = 0;
     char *expected = test_malloc(strlen(expected_hex) + 1);
     size_t n_expected = from_hex(expected_hex, expected);
-    if (moec_tokenizer_decode(l->tokenizer, ids, n_ids, skip, &text, &n_bytes, &err) != MOEC_OK)
+    if (moec_tokenizer_decode(l->tokenizer, (struct moec_token_ids){ids, n_ids}, skip, &text, &n_bytes,
+                              &err) != MOEC_OK)
         fail_msg("%s: %s", where, err.message);
     if (n_bytes != n_expected || memcmp(text, expected, n_bytes) != 0)
         fail_msg("%s: decodes to '%s'", where, text);
@@ -147,7 +149,9 @@ static void check_line(const struct loaded *l, const char *where, char *line)
     expect_ids(l, where, text, n_bytes, true, next_column(&line));
     uint32_t *ids = NULL;
     size_t n_ids = 0;
-    assert_int_equal(moec_tokenizer_encode(l->tokenizer, text, n_bytes, true, &ids, &n_ids, &err), MOEC_OK);
+    assert_int_equal(
+        moec_tokenizer_encode(l->tokenizer, (struct moec_text){text, n_bytes}, true, &ids, &n_ids, &err),
+        MOEC_OK);
     expect_text(l, where, ids, n_ids, false, next_column(&line));
     expect_text(l, where, ids, n_ids, true, next_column(&line));
     free(ids);
@@ -237,7 +241,8 @@ static void damage(const struct moec_tokenizer_model *good, const char *text)
             moec_tokenizer_create(&model, &tokenizer, &err) == MOEC_OK) {
             uint32_t *ids = NULL;
             size_t n_ids = 0;
-            if (moec_tokenizer_encode(tokenizer, text, strlen(text), true, &ids, &n_ids, &err) == MOEC_OK)
+            if (moec_tokenizer_encode(tokenizer, (struct moec_text){text, strlen(text)}, true, &ids, &n_ids,
+                                      &err) == MOEC_OK)
                 free(ids);
         }
         moec_tokenizer_free(tokenizer);
@@ -296,7 +301,9 @@ static void expect_small(const struct moec_tokenizer *tokenizer, const char *tex
     struct moec_error err = {0};
     uint32_t *got = NULL;
     size_t n_got = 0;
-    assert_int_equal(moec_tokenizer_encode(tokenizer, text, strlen(text), true, &got, &n_got, &err), MOEC_OK);
+    assert_int_equal(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){text, strlen(text)}, true, &got, &n_got, &err),
+        MOEC_OK);
     if (n_got != n || (n > 0 && memcmp(got, ids, n * sizeof *ids) != 0))
         fail_msg("'%s' gives %zu ids, expected %zu", text, n_got, n);
     free(got);
@@ -387,7 +394,8 @@ static void test_tokenizer__a_long_word_takes_no_second(void **state)
             uint32_t *ids = NULL;
             size_t n_ids = 0;
             double start = seconds();
-            assert_int_equal(moec_tokenizer_encode(l.tokenizer, text, N_BYTES, true, &ids, &n_ids, &err),
+            assert_int_equal(moec_tokenizer_encode(l.tokenizer, (struct moec_text){text, N_BYTES}, true, &ids,
+                                                   &n_ids, &err),
                              MOEC_OK);
             double took = seconds() - start;
             if (took >= LIMIT_SECONDS)
@@ -413,8 +421,9 @@ static void test_tokenizer__streams_whole_characters(void **state)
     uint32_t *ids = NULL;
     size_t n_ids = 0;
     const char *text = "x\xF0\x9F\x98\xB5\xE2\x82\xACy"; /* x, U+1F635, U+20AC, y */
-    assert_int_equal(moec_tokenizer_encode(l.tokenizer, text, strlen(text), false, &ids, &n_ids, &err),
-                     MOEC_OK);
+    assert_int_equal(
+        moec_tokenizer_encode(l.tokenizer, (struct moec_text){text, strlen(text)}, false, &ids, &n_ids, &err),
+        MOEC_OK);
     assert_true(n_ids > 4);
     char joined[32] = "";
     moec_detokenizer_init(&d, l.tokenizer, false);
@@ -456,9 +465,11 @@ static void test_tokenizer__streams_what_it_decodes_whole(void **state)
         size_t n_ids = 0;
         char *whole = NULL;
         size_t n_whole = 0;
-        assert_int_equal(moec_tokenizer_encode(l.tokenizer, text, strlen(text), true, &ids, &n_ids, &err),
+        assert_int_equal(moec_tokenizer_encode(l.tokenizer, (struct moec_text){text, strlen(text)}, true,
+                                               &ids, &n_ids, &err),
                          MOEC_OK);
-        assert_int_equal(moec_tokenizer_decode(l.tokenizer, ids, n_ids, true, &whole, &n_whole, &err),
+        assert_int_equal(moec_tokenizer_decode(l.tokenizer, (struct moec_token_ids){ids, n_ids}, true, &whole,
+                                               &n_whole, &err),
                          MOEC_OK);
         struct moec_detokenizer d;
         char joined[256] = "";
@@ -493,7 +504,9 @@ static void test_tokenizer__broken_byte_runs(void **state)
     char *whole = NULL;
     size_t n_whole = 0;
     /* The library spoils the whole run, one U+FFFD for each byte. */
-    assert_int_equal(moec_tokenizer_decode(l.tokenizer, ids, 5, true, &whole, &n_whole, &err), MOEC_OK);
+    assert_int_equal(
+        moec_tokenizer_decode(l.tokenizer, (struct moec_token_ids){ids, 5}, true, &whole, &n_whole, &err),
+        MOEC_OK);
     assert_string_equal(whole, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
                                "a");
     free(whole);
@@ -521,7 +534,8 @@ static bool adds_only(const struct moec_tokenizer *tokenizer, uint32_t id)
     struct moec_error err = {0};
     uint32_t *ids = NULL;
     size_t n_ids = 0;
-    assert_int_equal(moec_tokenizer_encode(tokenizer, NULL, 0, true, &ids, &n_ids, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_encode(tokenizer, (struct moec_text){NULL, 0}, true, &ids, &n_ids, &err),
+                     MOEC_OK);
     const bool is_only = n_ids == 1 && ids[0] == id;
     free(ids);
     return is_only;
@@ -556,7 +570,9 @@ static void test_tokenizer__looks_up_tokens(void **state)
     struct moec_error err = {0};
     uint32_t *ids = NULL;
     size_t n_ids = 0;
-    assert_int_equal(moec_tokenizer_encode(olmoe.tokenizer, NULL, 0, false, &ids, &n_ids, &err), MOEC_OK);
+    assert_int_equal(
+        moec_tokenizer_encode(olmoe.tokenizer, (struct moec_text){NULL, 0}, false, &ids, &n_ids, &err),
+        MOEC_OK);
     assert_int_equal(n_ids, 0);
     assert_non_null(ids);
     free(ids);
@@ -575,7 +591,8 @@ static void *encode_often(void *argument)
         const char text[] = "It's  the quick\xCC\x81 brown fox 123 <|im_start|>\n\n";
         uint32_t *ids = NULL;
         size_t n_ids = 0;
-        if (moec_tokenizer_encode(job->tokenizer, text, sizeof text - 1, true, &ids, &n_ids, NULL) != MOEC_OK)
+        if (moec_tokenizer_encode(job->tokenizer, (struct moec_text){text, sizeof text - 1}, true, &ids,
+                                  &n_ids, NULL) != MOEC_OK)
             return NULL;
         for (size_t k = 0; k < n_ids; k++)
             job->sum = job->sum * 31 + ids[k];
@@ -616,13 +633,14 @@ static void test_tokenizer__encodes_within_a_budget(void **state)
         uint32_t *ids = NULL, *within = NULL;
         size_t n_ids = 0, n_within = 0;
         load(&l, names[i]);
-        if (moec_tokenizer_encode(l.tokenizer, text, sizeof text, true, &ids, &n_ids, &err) != MOEC_OK)
+        if (moec_tokenizer_encode(l.tokenizer, (struct moec_text){text, sizeof text}, true, &ids, &n_ids,
+                                  &err) != MOEC_OK)
             fail_msg("%s: %s", names[i], err.message);
         uint64_t budget = 64, left = budget;
         bool was_refused = false;
         for (;; budget = budget + budget / 2, left = budget, err = (struct moec_error){0}) {
-            const enum moec_status status = moec_tokenizer_encode_within(l.tokenizer, text, sizeof text, true,
-                                                                         &left, &within, &n_within, &err);
+            const enum moec_status status = moec_tokenizer_encode_within(
+                l.tokenizer, (struct moec_text){text, sizeof text}, true, &left, &within, &n_within, &err);
             if (status == MOEC_OK)
                 break;
             assert_int_equal(status, MOEC_ERR_BUDGET);
@@ -677,11 +695,12 @@ static void test_tokenizer__pieces_give_the_ids_of_the_whole(void **state)
         uint32_t *ids = NULL, *pieces = NULL;
         size_t n_ids = 0, n_pieces = 0;
         load(&l, names[i]);
-        if (moec_tokenizer_encode(l.tokenizer, text, n_bytes, true, &ids, &n_ids, &err) != MOEC_OK)
+        if (moec_tokenizer_encode(l.tokenizer, (struct moec_text){text, n_bytes}, true, &ids, &n_ids, &err) !=
+            MOEC_OK)
             fail_msg("%s: %s", names[i], err.message);
         uint64_t left = 16 * n_bytes;
-        if (moec_tokenizer_encode_within(l.tokenizer, text, n_bytes, true, &left, &pieces, &n_pieces, &err) !=
-            MOEC_OK)
+        if (moec_tokenizer_encode_within(l.tokenizer, (struct moec_text){text, n_bytes}, true, &left, &pieces,
+                                         &n_pieces, &err) != MOEC_OK)
             fail_msg("%s: %s", names[i], err.message);
         if (n_pieces != n_ids || memcmp(pieces, ids, n_ids * sizeof *ids) != 0)
             fail_msg("%s: %zu ids in pieces, %zu of the whole, or others", names[i], n_pieces, n_ids);

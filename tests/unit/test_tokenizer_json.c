@@ -227,8 +227,9 @@ static void check_first(const char *form, const char *text, const uint32_t *expe
                  form);
     assert_int_equal(moec_tokenizer_json_read(json, (size_t)n, "t.json", &model, &err), MOEC_OK);
     assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
-    assert_int_equal(moec_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &n_ids, &err),
-                     MOEC_OK);
+    assert_int_equal(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){text, strlen(text)}, false, &ids, &n_ids, &err),
+        MOEC_OK);
     assert_int_equal(n_ids, n_expected);
     assert_memory_equal(ids, expected, n_expected * sizeof *expected);
     free(ids);
@@ -265,8 +266,9 @@ static void test_tokenizer_json__stops_endless_backtracking(void **state)
     memcpy(text + sizeof text - 2, "-c", 2);
     assert_int_equal(moec_tokenizer_json_read(json, sizeof json - 1, "t.json", &model, &err), MOEC_OK);
     assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
-    assert_int_equal(moec_tokenizer_encode(tokenizer, text, sizeof text, false, &ids, &n_ids, &err),
-                     MOEC_ERR_LIMIT);
+    assert_int_equal(
+        moec_tokenizer_encode(tokenizer, (struct moec_text){text, sizeof text}, false, &ids, &n_ids, &err),
+        MOEC_ERR_LIMIT);
     assert_null(ids);
     moec_tokenizer_free(tokenizer);
     moec_tokenizer_model_release(&model);
@@ -291,7 +293,8 @@ static void test_tokenizer_json__stops_exploding_replacements(void **state)
     size_t n_ids = 0;
     assert_int_equal(moec_tokenizer_json_read(json, (size_t)used, "t.json", &model, &err), MOEC_OK);
     assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
-    assert_int_equal(moec_tokenizer_encode(tokenizer, "a", 1, false, &ids, &n_ids, &err), MOEC_ERR_LIMIT);
+    assert_int_equal(moec_tokenizer_encode(tokenizer, (struct moec_text){"a", 1}, false, &ids, &n_ids, &err),
+                     MOEC_ERR_LIMIT);
     moec_tokenizer_free(tokenizer);
     moec_tokenizer_model_release(&model);
 }
