@@ -244,8 +244,11 @@ enum moec_status moec_compile_write(struct moec_compile_run *run,
     const struct moec_dense *dense = NULL;
     fill_provenance(run, profile_digest, &provenance);
     MOEC_TRY(moec_compile_bundle_of(run, &run->report->plan, &bundle, &dense, err));
-    MOEC_TRY(moec_bundle_writer_open(bundle, path, run->report->plan.experts, options->copy_bits,
-                                     options->n_copy_bits, &writer, err));
+    MOEC_TRY(moec_bundle_writer_open(bundle, path,
+                                     &(struct moec_bundle_assignment){.experts = run->report->plan.experts,
+                                                                      .copy_bits = options->copy_bits,
+                                                                      .n_extra = options->n_copy_bits},
+                                     &writer, err));
     uint64_t n_records = moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits);
     enum moec_status status = moec_pack_records(run->checkpoint, moec_compile_encoder(run), writer, n_records,
                                                 options->n_threads, show_packing, run, err);

@@ -111,8 +111,11 @@ static enum moec_status measure_experts(const struct moec_checkpoint *checkpoint
     MOEC_TRY_OUT(moec_checkpoint_stream_dense_as(checkpoint, NULL, &dense, err));
     MOEC_TRY_OUT(moec_compile_dense_rest_bytes(&dense, &parts.dense_stored_bytes, err));
     MOEC_TRY_OUT(moec_bundle_plan_create(&parts, &bundle, err));
-    status =
-        moec_bundle_plan_bytes(bundle, plan.experts, options->copy_bits, options->n_copy_bits, n_bytes, err);
+    status = moec_bundle_plan_bytes(bundle,
+                                    &(struct moec_bundle_assignment){.experts = plan.experts,
+                                                                     .copy_bits = options->copy_bits,
+                                                                     .n_extra = options->n_copy_bits},
+                                    n_bytes, err);
 out:
     moec_bundle_plan_free(bundle);
     moec_dense_release(&dense);

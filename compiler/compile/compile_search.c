@@ -60,7 +60,10 @@ enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, 
     struct moec_bundle_plan *bundle = NULL;
     const struct moec_dense *dense = NULL;
     MOEC_TRY(moec_compile_bundle_of(run, plan, &bundle, &dense, err));
-    return moec_bundle_plan_bytes(bundle, plan->experts, run->options->copy_bits, run->options->n_copy_bits,
+    return moec_bundle_plan_bytes(bundle,
+                                  &(struct moec_bundle_assignment){.experts = plan->experts,
+                                                                   .copy_bits = run->options->copy_bits,
+                                                                   .n_extra = run->options->n_copy_bits},
                                   n_bytes, err);
 }
 

@@ -170,6 +170,9 @@ enum moec_status moec_bundle_shares_make(const struct moec_bundle_shares_request
 {
     struct shares_run run = {.request = request, .shares = shares};
     memset(shares, 0, sizeof *shares);
-    return moec_bundle_plan_sections(request->bundle, request->plan->experts, request->copy_bits,
-                                     request->n_copy_bits, add_section, &run, err);
+    return moec_bundle_plan_sections(request->bundle,
+                                     &(struct moec_bundle_assignment){.experts = request->plan->experts,
+                                                                      .copy_bits = request->copy_bits,
+                                                                      .n_extra = request->n_copy_bits},
+                                     add_section, &run, err);
 }

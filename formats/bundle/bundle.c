@@ -30,10 +30,10 @@ const struct moec_record_layout *moec_bundle_layout(const struct moec_bundle *bu
     return &bundle->layouts[moec_bundle_record(bundle, copy, ordinal, expert)->layout];
 }
 
-enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
-                                          uint32_t expert, const uint8_t *bytes, bool check_floats,
-                                          struct moec_error *err)
+enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, struct moec_record_id record,
+                                          const uint8_t *bytes, bool check_floats, struct moec_error *err)
 {
+    const uint32_t copy = record.copy, ordinal = record.ordinal, expert = record.expert;
     const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
     uint32_t crc = moec_crc32c(0, bytes, entry->n_bytes);
     if (crc != entry->crc32c)
@@ -74,9 +74,10 @@ enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_
                      bundle->file.path, bits, known);
 }
 
-enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
-                                         uint32_t expert, uint8_t *buffer, struct moec_error *err)
+enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, struct moec_record_id record,
+                                         uint8_t *buffer, struct moec_error *err)
 {
+    const uint32_t copy = record.copy, ordinal = record.ordinal, expert = record.expert;
     const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
     enum moec_status status = moec_file_read(&bundle->file, entry->offset, buffer, entry->n_bytes, err);
     if (status != MOEC_OK) {
@@ -84,5 +85,5 @@ enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, uint3
                                 moec_config_moe_layer(&bundle->config, ordinal), expert, copy);
         return status;
     }
-    return moec_bundle_check_record(bundle, copy, ordinal, expert, buffer, true, err);
+    return moec_bundle_check_record(bundle, record, buffer, true, err);
 }

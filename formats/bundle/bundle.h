@@ -170,19 +170,23 @@ const struct moec_record_layout *moec_bundle_layout(const struct moec_bundle *bu
 MOEC_WARN_UNUSED enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_t bits,
                                                         uint32_t *copy, struct moec_error *err);
 
+/* One record of a bundle: of a copy level, of a MoE ordinal's expert. */
+struct moec_record_id {
+    uint32_t copy, ordinal, expert;
+};
+
 /* Reads one record into `buffer` (entry->n_bytes) and checks its CRC32C and that its floats are finite.
  * Errors name layer and expert. */
-MOEC_WARN_UNUSED enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, uint32_t copy,
-                                                          uint32_t ordinal, uint32_t expert, uint8_t *buffer,
+MOEC_WARN_UNUSED enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle,
+                                                          struct moec_record_id record, uint8_t *buffer,
                                                           struct moec_error *err);
 
 /* The checks alone, for readers that fetch the bytes themselves: CRC32C, and with check_floats that scales or
  * floats are finite (needed once for each record: bytes with an unchanged CRC32C have been checked before).
  */
-MOEC_WARN_UNUSED enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint32_t copy,
-                                                           uint32_t ordinal, uint32_t expert,
-                                                           const uint8_t *bytes, bool check_floats,
-                                                           struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle,
+                                                           struct moec_record_id record, const uint8_t *bytes,
+                                                           bool check_floats, struct moec_error *err);
 
 /* A section as `inspect` lists it. */
 struct moec_bundle_section {

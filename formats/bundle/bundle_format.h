@@ -181,16 +181,28 @@ MOEC_WARN_UNUSED enum moec_status moec_dense_table_decode(const uint8_t *bytes, 
                                                           const struct moec_config *config,
                                                           struct moec_dense *dense, struct moec_error *err);
 
-/* Index of one copy level. `entries` (MoE layers x experts) hold absolute offsets, the file offsets relative
- * to `records`; `codecs` (MOEC_CODEC_TABLE, by number) are used by encode, and filled by decode. With
- * `is_mixed` (form 1) an entry has a codec of each projection, else of all of them. */
-void moec_record_index_encode(const struct moec_record_entry *entries, const struct moec_config *config,
-                              uint8_t level_bits, bool is_mixed, const struct moec_codec *codecs,
-                              uint64_t records_offset, uint8_t *bytes);
-MOEC_WARN_UNUSED enum moec_status
-moec_record_index_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,
-                         const struct moec_section *records, uint32_t alignment, struct moec_codec *codecs,
-                         uint8_t *level_bits, struct moec_record_entry *entries, struct moec_error *err);
+/* The records of one copy level. */
+struct moec_record_level {
+    struct moec_record_entry *entries; /* (MoE layers, n_expert), with absolute offsets; the caller's */
+    uint8_t bits;                      /* that all have; 0 in level 0 */
+    bool is_mixed;                     /* form 1: an entry has a codec of each projection, else of all */
+};
+
+/* Index of a level; its offsets are relative to the records' section. `codecs` (MOEC_CODEC_TABLE) by number. */
+void moec_record_index_encode(const struct moec_record_level *level, const struct moec_config *config,
+                              const struct moec_codec *codecs, uint64_t records_offset, uint8_t *bytes);
+
+/* Whose records an index lists, where they stand, and the codecs found so far (MOEC_CODEC_TABLE). */
+struct moec_record_home {
+    const struct moec_config *config;
+    const struct moec_section *records;
+    uint32_t alignment;
+    struct moec_codec *codecs;
+};
+MOEC_WARN_UNUSED enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
+                                                           const struct moec_record_home *home,
+                                                           struct moec_record_level *level,
+                                                           struct moec_error *err);
 
 static inline uint64_t moec_align_up(uint64_t value, uint64_t alignment)
 {

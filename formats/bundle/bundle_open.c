@@ -313,10 +313,12 @@ static enum moec_status open_level(struct moec_bundle *bundle, const struct moec
                          index->level);
     MOEC_TRY(moec_section_load_alloc(&bundle->file, index,
                                      MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES, &bytes, err));
+    const struct moec_record_home home = {config, records, bundle->alignment, bundle->codecs};
+    struct moec_record_level level = {.entries = bundle->records + copy * n};
     enum moec_status status =
-        moec_record_index_decode(bytes, (size_t)index->content_bytes, config, records, bundle->alignment,
-                                 bundle->codecs, &bundle->copy_bits[copy], bundle->records + copy * n, err);
+        moec_record_index_decode(bytes, (size_t)index->content_bytes, &home, &level, err);
     free(bytes);
+    bundle->copy_bits[copy] = level.bits;
     MOEC_TRY(status);
     if ((bundle->copy_bits[copy] == 0) != (copy == 0))
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' states %u bits, expected %s", index->name,

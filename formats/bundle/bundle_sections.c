@@ -549,24 +549,24 @@ out:
     return status;
 }
 
-void moec_record_index_encode(const struct moec_record_entry *entries, const struct moec_config *config,
-                              uint8_t level_bits, bool is_mixed, const struct moec_codec *codecs,
-                              uint64_t records_offset, uint8_t *bytes)
+void moec_record_index_encode(const struct moec_record_level *level, const struct moec_config *config,
+                              const struct moec_codec *codecs, uint64_t records_offset, uint8_t *bytes)
 {
     const uint32_t n_layer = moec_config_moe_count(config);
-    const size_t entry_bytes = is_mixed ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES;
+    const size_t entry_bytes = level->is_mixed ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES;
     moec_put_u32(bytes, n_layer);
     moec_put_u32(bytes + 4, config->n_expert);
-    moec_put_u32(bytes + 8, level_bits);
-    moec_put_u32(bytes + 12, is_mixed);
+    moec_put_u32(bytes + 8, level->bits);
+    moec_put_u32(bytes + 12, level->is_mixed);
     bytes += MOEC_INDEX_HEADER_BYTES;
     for (size_t i = 0; i < (size_t)n_layer * config->n_expert; i++, bytes += entry_bytes) {
-        const uint8_t *numbers = entries[i].variant.codecs;
+        const struct moec_record_entry *entry = &level->entries[i];
+        const uint8_t *numbers = entry->variant.codecs;
         memset(bytes, 0, entry_bytes);
-        moec_put_u64(bytes, entries[i].offset - records_offset);
-        moec_put_u32(bytes + 8, entries[i].n_bytes);
-        moec_put_u32(bytes + 12, entries[i].crc32c);
-        if (!is_mixed) {
+        moec_put_u64(bytes, entry->offset - records_offset);
+        moec_put_u32(bytes + 8, entry->n_bytes);
+        moec_put_u32(bytes + 12, entry->crc32c);
+        if (!level->is_mixed) {
             put_codec(bytes + 16, codecs[numbers[MOEC_PROJECTION_UP]]);
             continue;
         }
@@ -682,11 +682,12 @@ static enum moec_status decode_index_entry(struct index_check *check, const uint
 }
 
 enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
-                                          const struct moec_config *config,
-                                          const struct moec_section *records, uint32_t alignment,
-                                          struct moec_codec *codecs, uint8_t *level_bits,
-                                          struct moec_record_entry *entries, struct moec_error *err)
+                                          const struct moec_record_home *home,
+                                          struct moec_record_level *level, struct moec_error *err)
 {
+    const struct moec_config *config = home->config;
+    const struct moec_section *records = home->records;
+    struct moec_record_entry *entry = level->entries;
     uint32_t n_layer = moec_config_moe_count(config), n_expert = config->n_expert;
     const uint32_t form = n_bytes >= MOEC_INDEX_HEADER_BYTES ? moec_get_u32(bytes + 12) : 0;
     const uint32_t entry_bytes = form == 1 ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES;
@@ -697,10 +698,10 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
                          moec_get_u32(bytes), moec_get_u32(bytes + 4), n_layer, n_expert);
     struct index_check check = {.config = config,
                                 .records = records,
-                                .alignment = alignment,
+                                .alignment = home->alignment,
                                 .level_bits = moec_get_u32(bytes + 8),
                                 .is_mixed = form == 1,
-                                .codecs = codecs};
+                                .codecs = home->codecs};
     if (check.level_bits > 16)
         return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' states %u bits, expected at most 16",
                          records->name, check.level_bits);
@@ -712,8 +713,9 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
         uint32_t layer = moec_config_moe_layer(config, ordinal);
         for (uint32_t expert = 0; expert < n_expert; expert++, bytes += entry_bytes)
-            MOEC_TRY(decode_index_entry(&check, bytes, layer, expert, entries++, err));
+            MOEC_TRY(decode_index_entry(&check, bytes, layer, expert, entry++, err));
     }
-    *level_bits = (uint8_t)check.level_bits;
+    level->bits = (uint8_t)check.level_bits;
+    level->is_mixed = check.is_mixed;
     return MOEC_OK;
 }

@@ -46,9 +46,17 @@ static enum moec_status find_decisions(const struct moec_bundle *bundle, const u
     return MOEC_OK;
 }
 
-static enum moec_status strip(const char *path, const uint32_t *bits, uint32_t n, bool unpacks,
-                              const char *out, struct moec_bundle_stripped *stripped, struct moec_error *err)
+/* What a copy of a bundle has no more. */
+struct removed {
+    const uint32_t *bits; /* (n): those of copy levels */
+    uint32_t n;
+    bool unpacks; /* the compression of its dense weights */
+};
+
+static enum moec_status strip(const char *path, const struct removed *removed, const char *out,
+                              struct moec_bundle_stripped *stripped, struct moec_error *err)
 {
+    const uint32_t *bits = removed->bits, n = removed->n;
     struct moec_bundle *bundle = NULL;
     struct moec_dense dense = {0};
     uint8_t *sums = NULL;
@@ -62,7 +70,7 @@ static enum moec_status strip(const char *path, const uint32_t *bits, uint32_t n
         (void)snprintf(note + used, sizeof note - used, "%s%" PRIu32, i == 0 ? "; stripped --copies " : ",",
                        bits[i]);
     }
-    if (unpacks) {
+    if (removed->unpacks) {
         const size_t used = strlen(note);
         (void)snprintf(note + used, sizeof note - used, "; unpacked");
         MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &dense, err));
@@ -92,11 +100,11 @@ enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint3
     if (n == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "no copy level of '%s' was named: name at least one to drop",
                          path);
-    return strip(path, bits, n, false, out, stripped, err);
+    return strip(path, &(struct removed){bits, n, false}, out, stripped, err);
 }
 
 enum moec_status moec_bundle_unpack(const char *path, const uint32_t *bits, uint32_t n, const char *out,
                                     struct moec_bundle_stripped *stripped, struct moec_error *err)
 {
-    return strip(path, bits, n, true, out, stripped, err);
+    return strip(path, &(struct removed){bits, n, true}, out, stripped, err);
 }

@@ -204,15 +204,14 @@ static bool read_level(const struct verifier *v, struct level *level, struct moe
         moec_config_decode(config_bytes, (size_t)section->content_bytes, config, NULL) != MOEC_OK)
         goto out;
     size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
-    uint8_t bits = 0;
     if (moec_section_load_alloc(&v->file, index, MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES,
                                 &index_bytes, NULL) != MOEC_OK ||
         moec_alloc(&memory, n, sizeof *level->entries, "record index", NULL) != MOEC_OK)
         goto out;
     level->entries = memory;
-    if (moec_record_index_decode(index_bytes, (size_t)index->content_bytes, config, level->section,
-                                 v->contents.alignment, level->codecs, &bits, level->entries,
-                                 NULL) != MOEC_OK)
+    const struct moec_record_home home = {config, level->section, v->contents.alignment, level->codecs};
+    struct moec_record_level records = {.entries = level->entries};
+    if (moec_record_index_decode(index_bytes, (size_t)index->content_bytes, &home, &records, NULL) != MOEC_OK)
         goto out;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++)

@@ -321,19 +321,22 @@ static uint64_t index_bytes(const struct moec_bundle_plan *plan, bool mixed)
                                          (mixed ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES);
 }
 
-static void place(struct moec_contents *contents, uint64_t *end, uint32_t kind, uint32_t level,
-                  uint32_t flags, uint64_t stored, uint64_t content)
+/* Adds a section, but for its offset and name, at the end of the file. */
+static void place(struct moec_contents *contents, uint64_t *end, struct moec_section added)
 {
     struct moec_section *section = &contents->sections[contents->n_sections++];
-    uint32_t alignment = kind == MOEC_SECTION_RECORDS ? contents->alignment : MOEC_SECTION_ALIGNMENT;
-    *section = (struct moec_section){.kind = kind,
-                                     .level = level,
-                                     .flags = flags,
-                                     .offset = moec_align_up(*end, alignment),
-                                     .stored_bytes = stored,
-                                     .content_bytes = content};
+    uint32_t alignment = added.kind == MOEC_SECTION_RECORDS ? contents->alignment : MOEC_SECTION_ALIGNMENT;
+    added.offset = moec_align_up(*end, alignment);
+    *section = added;
     moec_section_set_name(section);
-    *end = section->offset + stored;
+    *end = section->offset + section->stored_bytes;
+}
+
+/* One of a copy level, stored as it is. */
+static struct moec_section level_section(uint32_t kind, uint32_t level, uint64_t n_bytes)
+{
+    return (struct moec_section){
+        .kind = kind, .level = level, .stored_bytes = n_bytes, .content_bytes = n_bytes};
 }
 
 static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const struct moec_variant *experts,
@@ -366,10 +369,13 @@ static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const s
 
 /* Where everything will stand: known before anything is written. All record indices stand before the first
  * records, so that opening reads the start of the file. */
-static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struct moec_variant *experts,
-                                const uint8_t *copy_bits, uint32_t n_extra, struct moec_contents *contents,
-                                struct moec_error *err)
+static enum moec_status lay_out(const struct moec_bundle_plan *plan,
+                                const struct moec_bundle_assignment *assignment,
+                                struct moec_contents *contents, struct moec_error *err)
 {
+    const struct moec_variant *experts = assignment->experts;
+    const uint8_t *copy_bits = assignment->copy_bits;
+    const uint32_t n_extra = assignment->n_extra;
     if (n_extra >= MOEC_MAX_COPIES)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the bundle would hold copies of experts at %u more bitwidths, expected at most %d",
@@ -380,8 +386,11 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struc
     uint64_t end = MOEC_BUNDLE_HEADER_BYTES + (uint64_t)n_sections * MOEC_BUNDLE_SECTION_BYTES;
     for (uint32_t i = 0; i < plan->n_sections; i++) {
         const struct planned_section *section = &plan->sections[i];
-        place(contents, &end, section->kind, 0, section->flags, section->stored_bytes,
-              section->content_bytes);
+        place(contents, &end,
+              (struct moec_section){.kind = section->kind,
+                                    .flags = section->flags,
+                                    .stored_bytes = section->stored_bytes,
+                                    .content_bytes = section->content_bytes});
     }
     uint64_t n_bytes[MOEC_MAX_COPIES] = {0};
     for (uint32_t level = 0; level <= n_extra; level++)
@@ -389,31 +398,31 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struc
             level_bytes(plan, experts, level, level > 0 ? copy_bits[level - 1] : 0, &n_bytes[level], err));
     for (uint32_t level = 0; level <= n_extra; level++) {
         const uint64_t index = index_bytes(plan, level == 0 && is_mixed(plan, experts));
-        place(contents, &end, MOEC_SECTION_RECORD_INDEX, level, 0, index, index);
+        place(contents, &end, level_section(MOEC_SECTION_RECORD_INDEX, level, index));
     }
     for (uint32_t level = 0; level <= n_extra; level++)
-        place(contents, &end, MOEC_SECTION_RECORDS, level, 0, n_bytes[level], n_bytes[level]);
+        place(contents, &end, level_section(MOEC_SECTION_RECORDS, level, n_bytes[level]));
     contents->file_bytes = end;
     return MOEC_OK;
 }
 
 enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
-                                        const struct moec_variant *experts, const uint8_t *copy_bits,
-                                        uint32_t n_extra, uint64_t *n_bytes, struct moec_error *err)
+                                        const struct moec_bundle_assignment *assignment, uint64_t *n_bytes,
+                                        struct moec_error *err)
 {
     struct moec_contents contents;
-    MOEC_TRY(lay_out(plan, experts, copy_bits, n_extra, &contents, err));
+    MOEC_TRY(lay_out(plan, assignment, &contents, err));
     *n_bytes = contents.file_bytes;
     return MOEC_OK;
 }
 
 enum moec_status moec_bundle_plan_sections(const struct moec_bundle_plan *plan,
-                                           const struct moec_variant *experts, const uint8_t *copy_bits,
-                                           uint32_t n_extra, moec_bundle_section_sink *sink, void *context,
+                                           const struct moec_bundle_assignment *assignment,
+                                           moec_bundle_section_sink *sink, void *context,
                                            struct moec_error *err)
 {
     struct moec_contents contents;
-    MOEC_TRY(lay_out(plan, experts, copy_bits, n_extra, &contents, err));
+    MOEC_TRY(lay_out(plan, assignment, &contents, err));
     for (uint32_t i = 0; i < contents.n_sections; i++) {
         const struct moec_section *section = &contents.sections[i];
         const struct moec_bundle_section shown = {
@@ -511,18 +520,19 @@ static enum moec_status check_length(const struct moec_bundle_writer *writer, ui
 }
 
 enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan, const char *path,
-                                         const struct moec_variant *experts, const uint8_t *copy_bits,
-                                         uint32_t n_extra, struct moec_bundle_writer **out,
-                                         struct moec_error *err)
+                                         const struct moec_bundle_assignment *assignment,
+                                         struct moec_bundle_writer **out, struct moec_error *err)
 {
+    const struct moec_variant *experts = assignment->experts;
+    const uint8_t *copy_bits = assignment->copy_bits;
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_bundle_writer), "bundle writer", err));
     struct moec_bundle_writer *writer = memory;
     writer->plan = plan;
     writer->output.fd = -1;
-    writer->n_copy = 1 + n_extra;
+    writer->n_copy = 1 + assignment->n_extra;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(lay_out(plan, experts, copy_bits, n_extra, &writer->contents, err));
+    MOEC_TRY_OUT(lay_out(plan, assignment, &writer->contents, err));
     writer->is_mixed = is_mixed(plan, experts);
     size_t n = experts_per_level(writer);
     MOEC_TRY_OUT(
@@ -624,8 +634,10 @@ static enum moec_status write_indices(struct moec_bundle_writer *writer, struct 
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_alloc(&bytes, index_bytes(plan, writer->is_mixed), 1, "record index", err));
     for (uint32_t copy = 0; copy < writer->n_copy; copy++) {
-        moec_record_index_encode(writer->records + copy * n, &plan->config, writer->copy_bits[copy],
-                                 copy == 0 && writer->is_mixed, plan->codecs,
+        const struct moec_record_level level = {.entries = writer->records + copy * n,
+                                                .bits = writer->copy_bits[copy],
+                                                .is_mixed = copy == 0 && writer->is_mixed};
+        moec_record_index_encode(&level, &plan->config, plan->codecs,
                                  find_section(writer, MOEC_SECTION_RECORDS, copy)->offset, bytes);
         MOEC_TRY_OUT(
             patch_section(writer, find_section(writer, MOEC_SECTION_RECORD_INDEX, copy), bytes, err));

@@ -66,12 +66,17 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_set_codecs(struct moec_bundle
  * the record index longer. */
 uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, struct moec_variant variant);
 
-/* Exact size of the file for experts (MoE layers x n_expert variants, level 0) and n_extra further copy
- * levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first expert without a codec,
- * or for too many levels. */
+/* Which experts a file has in which variants. */
+struct moec_bundle_assignment {
+    const struct moec_variant *experts; /* (MoE layers, n_expert): level 0 */
+    const uint8_t *copy_bits;           /* (n_extra): bits of each further copy level */
+    uint32_t n_extra;
+};
+
+/* Exact size of the file. Errors: MOEC_ERR_USAGE naming the first expert without a codec, or for too many
+ * levels. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
-                                                         const struct moec_variant *experts,
-                                                         const uint8_t *copy_bits, uint32_t n_extra,
+                                                         const struct moec_bundle_assignment *assignment,
                                                          uint64_t *n_bytes, struct moec_error *err);
 
 /* The sections of that file in their order, one call each; names live as long as the call. Errors: the same.
@@ -79,19 +84,19 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundl
 typedef enum moec_status moec_bundle_section_sink(void *context, const struct moec_bundle_section *section,
                                                   struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_sections(const struct moec_bundle_plan *plan,
-                                                            const struct moec_variant *experts,
-                                                            const uint8_t *copy_bits, uint32_t n_extra,
+                                                            const struct moec_bundle_assignment *assignment,
                                                             moec_bundle_section_sink *sink, void *context,
                                                             struct moec_error *err);
 
 struct moec_bundle_writer;
 
 /* Starts the file beside `path` and writes the sections before the records. The plan is borrowed until commit
- * or abort; experts and copy_bits are copied. Errors: as moec_bundle_plan_bytes, and of the output. */
-MOEC_WARN_UNUSED enum moec_status
-moec_bundle_writer_open(const struct moec_bundle_plan *plan, const char *path,
-                        const struct moec_variant *experts, const uint8_t *copy_bits, uint32_t n_extra,
-                        struct moec_bundle_writer **out, struct moec_error *err);
+ * or abort; the assignment is copied. Errors: as moec_bundle_plan_bytes, and of the output. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan,
+                                                          const char *path,
+                                                          const struct moec_bundle_assignment *assignment,
+                                                          struct moec_bundle_writer **out,
+                                                          struct moec_error *err);
 
 /* Layout of the next record to append, and which it is: level by level (0 = the assignment, then the copies),
  * MoE layer by MoE layer, expert by expert. False when all are written. */

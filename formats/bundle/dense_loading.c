@@ -144,8 +144,9 @@ static enum moec_status load_checked(const struct moec_bundle *bundle, const str
 {
     const struct moec_dense_entry *late = leaves_embedding ? find_late(bundle, section, dense) : NULL;
     if (late != NULL)
-        MOEC_TRY(moec_late_pieces_load(&bundle->file, section, late->offset, late->offset + late->n_bytes,
-                                       dense->blob, &dense->late, err));
+        MOEC_TRY(moec_late_pieces_load(
+            &bundle->file, section, (struct moec_content_range){late->offset, late->offset + late->n_bytes},
+            dense->blob, &dense->late, err));
     else if ((section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0)
         MOEC_TRY(moec_section_pieces_load(&bundle->file, section, dense->blob, NULL, err));
     else

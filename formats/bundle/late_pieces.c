@@ -107,23 +107,24 @@ static enum moec_status make(struct late_pieces *late, size_t n, struct moec_err
 }
 
 enum moec_status moec_late_pieces_load(const struct moec_file *file, const struct moec_section *section,
-                                       uint64_t from, uint64_t end, uint8_t *content,
+                                       struct moec_content_range range, uint8_t *content,
                                        struct moec_dense_late **out, struct moec_error *err)
 {
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct late_pieces), "pieces of a section", err));
     struct late_pieces *late = memory;
-    *late = (struct late_pieces){.base = {.from = from, .end = end, .path = file->path, .bring = bring},
-                                 .file = file,
-                                 .section = section,
-                                 .content = content,
-                                 .left = {.from = from, .end = end}};
+    *late = (struct late_pieces){
+        .base = {.from = range.from, .end = range.end, .path = file->path, .bring = bring},
+        .file = file,
+        .section = section,
+        .content = content,
+        .left = {.from = range.from, .end = range.end}};
     late->base.free = free_late;
     for (int i = 0; i < LOADERS; i++)
         (void)pthread_mutex_init(&late->loaders[i].lock, NULL);
-    enum moec_status status = make(late, piece_count(end - from), err);
+    enum moec_status status = make(late, piece_count(range.end - range.from), err);
     /* A piece is smaller than a huge page, of which one would be taken for each row. */
-    moec_give_back_memory(content, from, end);
+    moec_give_back_memory(content, range.from, range.end);
     if (status == MOEC_OK)
         status = moec_section_pieces_load_but(file, section, content, &late->left, err);
     if (status == MOEC_OK)

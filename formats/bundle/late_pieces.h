@@ -9,10 +9,17 @@
 /* What n_bytes of content, left to come late, take beside their place. */
 uint64_t moec_late_pieces_bytes(uint64_t n_bytes);
 
-/* Loads all of a compressed section but most of from .. end, which *late then brings. File, section and
+/* Bytes from .. end - 1 of a section's content. */
+struct moec_content_range {
+    uint64_t from, end;
+};
+
+/* Loads all of a compressed section but most of `range`, which *late then brings. File, section and
  * content are borrowed. Errors: as moec_section_pieces_load. */
-MOEC_WARN_UNUSED enum moec_status
-moec_late_pieces_load(const struct moec_file *file, const struct moec_section *section, uint64_t from,
-                      uint64_t end, uint8_t *content, struct moec_dense_late **late, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_late_pieces_load(const struct moec_file *file,
+                                                        const struct moec_section *section,
+                                                        struct moec_content_range range, uint8_t *content,
+                                                        struct moec_dense_late **late,
+                                                        struct moec_error *err);
 
 #endif

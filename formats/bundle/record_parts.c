@@ -114,7 +114,7 @@ static enum moec_status fill(const struct moec_bundle *bundle, struct moec_recor
     MOEC_TRY(moec_alloc((void **)&record, largest_record(bundle), 1, "a record", err));
     for (size_t i = 0; i < record_count(parts) && status == MOEC_OK; i++) {
         const uint32_t ordinal = (uint32_t)(i / parts->n_expert), expert = (uint32_t)(i % parts->n_expert);
-        status = moec_bundle_read_record(bundle, 0, ordinal, expert, record, err);
+        status = moec_bundle_read_record(bundle, (struct moec_record_id){0, ordinal, expert}, record, err);
         if (status == MOEC_OK)
             sum_parts(parts, moec_bundle_layout(bundle, 0, ordinal, expert), record,
                       parts->crc32c + parts->first[i]);

@@ -474,7 +474,8 @@ static enum moec_status write_expert(struct writing *w, struct moec_safetensors_
     struct moec_mlp mlp;
     if (!w->has_record || w->ordinal != item->ordinal || w->expert != expert) {
         w->has_record = false;
-        MOEC_TRY(moec_bundle_read_record(w->bundle, w->options->copy, item->ordinal, expert, w->record, err));
+        MOEC_TRY(moec_bundle_read_record(
+            w->bundle, (struct moec_record_id){w->options->copy, item->ordinal, expert}, w->record, err));
         w->has_record = true;
         w->ordinal = item->ordinal;
         w->expert = expert;

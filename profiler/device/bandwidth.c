@@ -54,8 +54,9 @@ enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32
     request.depth = request.min_reads = io->depth > 0 ? io->depth : choose_depth(request.slot_bytes);
     MOEC_TRY_OUT(moec_alloc_pages(&memory, request.depth * request.slot_bytes, "records", err));
     request.buffer = memory;
-    MOEC_TRY_OUT(moec_record_reader_create(bundle, copy, io, request.buffer,
-                                           request.depth * request.slot_bytes, &request.reader, err));
+    MOEC_TRY_OUT(moec_record_reader_create(
+        bundle, copy, io, (struct moec_read_buffer){request.buffer, request.depth * request.slot_bytes},
+        &request.reader, err));
     MOEC_TRY_OUT(moec_read_speed_measure(&request, &speed, err));
     *bytes_per_second = (double)speed.bytes_per_second;
 out:

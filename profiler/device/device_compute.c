@@ -128,7 +128,7 @@ static enum moec_status load_record(struct compute_job *job, uint32_t copy, uint
                                     uint8_t *record, struct moec_mlp *mlp, struct moec_error *err)
 {
     const struct moec_bundle *bundle = job->bundle;
-    MOEC_TRY(moec_bundle_read_record(bundle, copy, ordinal, expert, record, err));
+    MOEC_TRY(moec_bundle_read_record(bundle, (struct moec_record_id){copy, ordinal, expert}, record, err));
     moec_record_bind(moec_bundle_layout(bundle, copy, ordinal, expert), record, mlp);
     return MOEC_OK;
 }
@@ -522,8 +522,8 @@ static enum moec_status time_specimens(struct compute_job *job, const struct spe
         for (uint32_t i = 0; i < n; i++) {
             const struct specimen *s = &specimens[i];
             uint64_t begun = moec_now_ns();
-            MOEC_TRY(
-                moec_bundle_check_record(job->bundle, s->copy, s->ordinal, s->expert, s->record, false, err));
+            MOEC_TRY(moec_bundle_check_record(
+                job->bundle, (struct moec_record_id){s->copy, s->ordinal, s->expert}, s->record, false, err));
             times[n_times++] = since(begun);
         }
     expert->check_ns = median(job, times, n_times);

@@ -195,7 +195,8 @@ static enum moec_status write_records(const struct moec_device_shape *shape,
     MOEC_TRY(moec_alloc((void **)&experts, (uint64_t)n + 1, sizeof *experts, "an assignment", err));
     for (uint32_t i = 0; i < n; i++)
         experts[i] = moec_variant_uniform(MOEC_CODEC_FIRST_OTHER + i % shape->config.n_expert % n_codec);
-    status = moec_bundle_writer_open(plan, path, experts, NULL, 0, &writer, err);
+    status = moec_bundle_writer_open(plan, path, &(struct moec_bundle_assignment){.experts = experts},
+                                     &writer, err);
     free(experts);
     MOEC_TRY(status);
     status = append_records(writer, &shape->config, err);

@@ -125,8 +125,9 @@ static enum moec_status measure_way(struct storage_job *job, enum moec_io io, st
     struct moec_reader *reader = NULL;
     struct moec_error refusal = {0};
     struct moec_record_io options = {.io = io, .depth = MOEC_DEVICE_DEPTH};
-    enum moec_status status = moec_record_reader_create(job->bundle, 0, &options, job->buffer,
-                                                        job->buffer_bytes, &reader, &refusal);
+    enum moec_status status = moec_record_reader_create(
+        job->bundle, 0, &options, (struct moec_read_buffer){job->buffer, job->buffer_bytes}, &reader,
+        &refusal);
     if (status == MOEC_ERR_UNSUPPORTED && io == MOEC_IO_DIRECT) {
         moec_progress_note(job->options->progress, "%s", refusal.message);
         return MOEC_OK;
@@ -160,8 +161,8 @@ static enum moec_status ask_auto(struct storage_job *job, struct moec_error *err
 {
     struct moec_reader *reader = NULL;
     struct moec_record_io options = {.io = MOEC_IO_AUTO, .depth = MOEC_DEVICE_DEPTH};
-    MOEC_TRY(
-        moec_record_reader_create(job->bundle, 0, &options, job->buffer, job->buffer_bytes, &reader, err));
+    MOEC_TRY(moec_record_reader_create(
+        job->bundle, 0, &options, (struct moec_read_buffer){job->buffer, job->buffer_bytes}, &reader, err));
     job->storage->is_direct_faster = reader->alignment > 1;
     (void)snprintf(job->storage->description, sizeof job->storage->description, "%s", reader->description);
     reader->ops->destroy(reader);

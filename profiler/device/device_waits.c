@@ -74,8 +74,9 @@ static enum moec_status read_expert(const struct moec_bundle *bundle, struct moe
         done = reader->ops->wait(reader);
     *waited_ns += read.done_ns > begun_ns ? read.done_ns - begun_ns : 0;
     if (read.error != 0)
-        return moec_record_failed(bundle, 0, ordinal, expert, read.error, NULL, err);
-    return moec_bundle_check_record(bundle, 0, ordinal, expert, slot + place.skip, false, err);
+        return moec_record_failed(bundle, (struct moec_record_id){0, ordinal, expert}, read.error, NULL, err);
+    return moec_bundle_check_record(bundle, (struct moec_record_id){0, ordinal, expert}, slot + place.skip,
+                                    false, err);
 }
 
 static void *run_companion(void *argument)
@@ -139,7 +140,8 @@ static enum moec_status start_companion(struct waiting *waiting, uint64_t wait_n
     companion->waiting = waiting;
     MOEC_TRY(moec_alloc_pages(&slot, waiting->slot_bytes, "a record that is read", err));
     companion->slot = slot;
-    MOEC_TRY(moec_record_reader_create(waiting->setup->bundle, 0, &io, slot, waiting->slot_bytes,
+    MOEC_TRY(moec_record_reader_create(waiting->setup->bundle, 0, &io,
+                                       (struct moec_read_buffer){slot, waiting->slot_bytes},
                                        &companion->reader, err));
     (void)pthread_mutex_init(&companion->lock, NULL);
     (void)pthread_cond_init(&companion->asked, NULL);
@@ -239,8 +241,9 @@ static enum moec_status open_waiting(struct waiting *waiting, const struct moec_
     waiting->n_slots = waiting->n_slots > config->top_k ? waiting->n_slots : config->top_k;
     MOEC_TRY(moec_alloc_pages(&slots, waiting->n_slots * waiting->slot_bytes, "records that are read", err));
     waiting->slots = slots;
-    MOEC_TRY(moec_record_reader_create(bundle, 0, &io, waiting->slots, waiting->n_slots * waiting->slot_bytes,
-                                       &waiting->reader, err));
+    MOEC_TRY(moec_record_reader_create(
+        bundle, 0, &io, (struct moec_read_buffer){waiting->slots, waiting->n_slots * waiting->slot_bytes},
+        &waiting->reader, err));
     return start_companion(waiting, wait_ns, err);
 }
 

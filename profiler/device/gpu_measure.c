@@ -106,7 +106,8 @@ static enum moec_status measure_expert(struct job *job, uint32_t index, struct m
     void *record = NULL;
     *time = (struct moec_gpu_expert_time){.bits = bundle->records[index].bits};
     MOEC_TRY(moec_alloc_aligned(&record, n_bytes, 1, "an expert record", err));
-    enum moec_status status = moec_bundle_read_record(bundle, copy, ordinal, expert, record, err);
+    enum moec_status status =
+        moec_bundle_read_record(bundle, (struct moec_record_id){copy, ordinal, expert}, record, err);
     if (status == MOEC_OK) {
         moec_record_bind(moec_bundle_layout(bundle, copy, ordinal, expert), record, &mlp);
         const struct moec_gpu_speed_batch batch = {&mlp, record, n_bytes, 1, 1, 1};

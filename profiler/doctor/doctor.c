@@ -138,7 +138,8 @@ static enum moec_status size_widths(const struct moec_bundle_plan *bundle, struc
         size->is_exact = is_exact && widths[w] == 16;
         size->expert_bytes = n_expert * record_bytes;
         size->token_bytes = n_token * record_bytes;
-        MOEC_TRY_OUT(moec_bundle_plan_bytes(bundle, experts, NULL, 0, &size->plans[dense].bundle_bytes, err));
+        MOEC_TRY_OUT(moec_bundle_plan_bytes(bundle, &(struct moec_bundle_assignment){.experts = experts},
+                                            &size->plans[dense].bundle_bytes, err));
         memory->largest_record_bytes = record_bytes;
         memory->all_record_bytes = size->expert_bytes;
         memory->token_record_bytes = size->token_bytes;

@@ -282,10 +282,11 @@ static void wait_for(struct moec_expert_cache *cache, uint32_t key)
 static enum moec_status describe_failure(const struct moec_expert_cache *cache, uint32_t key,
                                          struct moec_error *err)
 {
-    return moec_record_failed(cache->bundle, cache->forms[moec_cache_form(cache, key)].copy,
-                              moec_cache_ordinal(cache, key), moec_cache_expert(cache, key),
-                              cache->entries[key].problem, cache->failure_key == key ? &cache->failure : NULL,
-                              err);
+    return moec_record_failed(
+        cache->bundle,
+        (struct moec_record_id){cache->forms[moec_cache_form(cache, key)].copy,
+                                moec_cache_ordinal(cache, key), moec_cache_expert(cache, key)},
+        cache->entries[key].problem, cache->failure_key == key ? &cache->failure : NULL, err);
 }
 
 /* What waited for room or for a place may go on. */
@@ -491,9 +492,10 @@ static enum moec_status cache_await(struct moec_experts *self, struct moec_exper
         moec_cache_trace(cache, MOEC_TRACE_STALL, "wait", key, 0, begun_ns, now_ns);
     }
     if (!moec_units_are_there(cache, key, neurons, touches_all))
-        status = moec_record_failed(cache->bundle, cache->options.copy, moec_cache_ordinal(cache, key),
-                                    request.expert, cache->units->entries[key].problem,
-                                    cache->failure_key == key ? &cache->failure : NULL, err);
+        status = moec_record_failed(
+            cache->bundle,
+            (struct moec_record_id){cache->options.copy, moec_cache_ordinal(cache, key), request.expert},
+            cache->units->entries[key].problem, cache->failure_key == key ? &cache->failure : NULL, err);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);

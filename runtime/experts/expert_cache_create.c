@@ -260,8 +260,9 @@ static enum moec_status create_reader(struct moec_expert_cache *cache, uint64_t 
 {
     struct moec_record_io io = cache->options.io;
     io.depth = depth_of(&cache->options);
-    MOEC_TRY(moec_record_reader_create(cache->bundle, cache->options.copy, &io,
-                                       moec_arena_bytes(cache->arenas[0]), arena_bytes, &cache->reader, err));
+    MOEC_TRY(moec_record_reader_create(
+        cache->bundle, cache->options.copy, &io,
+        (struct moec_read_buffer){moec_arena_bytes(cache->arenas[0]), arena_bytes}, &cache->reader, err));
     cache->depth = cache->reader->depth < MOEC_CACHE_DEPTH ? cache->reader->depth : MOEC_CACHE_DEPTH;
     for (cache->n_free = 0; cache->n_free < cache->depth; cache->n_free++)
         cache->free_reads[cache->n_free] = &cache->reads[cache->n_free];

@@ -351,9 +351,9 @@ static bool give_back(struct moec_expert_stream *stream, uint32_t key)
 static enum moec_status describe_failure(const struct moec_expert_stream *stream, uint32_t key,
                                          struct moec_error *err)
 {
-    return moec_record_failed(stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert,
-                              stream->entries[key].problem,
-                              stream->failure_key == key ? &stream->failure : NULL, err);
+    return moec_record_failed(
+        stream->bundle, (struct moec_record_id){stream->copy, key / stream->n_expert, key % stream->n_expert},
+        stream->entries[key].problem, stream->failure_key == key ? &stream->failure : NULL, err);
 }
 
 static enum moec_status stream_acquire(struct moec_experts *self, struct moec_expert_request request,
@@ -472,7 +472,8 @@ static enum moec_status create_reader(struct moec_expert_stream *stream, const s
                                       struct moec_error *err)
 {
     void *memory = NULL;
-    MOEC_TRY(moec_record_reader_create(stream->bundle, stream->copy, io, stream->ring, stream->ring_bytes,
+    MOEC_TRY(moec_record_reader_create(stream->bundle, stream->copy, io,
+                                       (struct moec_read_buffer){stream->ring, stream->ring_bytes},
                                        &stream->reader, err));
     MOEC_TRY(moec_alloc(&memory, stream->reader->depth, sizeof *stream->reads, "expert stream", err));
     stream->reads = memory;

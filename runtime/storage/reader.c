@@ -205,13 +205,19 @@ static void describe(struct moec_reader *reader, enum way way, const char *why)
                    engine);
 }
 
-static enum moec_status create_one(const struct moec_file *file, enum way way, enum moec_io_engine engine,
-                                   struct moec_reader_target target, const char *why,
+/* A way of reading, and the words that say why it was chosen. */
+struct chosen_way {
+    enum way way;
+    const char *why;
+};
+
+static enum moec_status create_one(const struct moec_file *file, struct chosen_way chosen,
+                                   enum moec_io_engine engine, struct moec_reader_target target,
                                    struct moec_reader **out, struct moec_error *err)
 {
     struct moec_error refusal = {0};
-    MOEC_TRY(open_target(file, way, &target, err));
-    if (way == WAY_MAPPED)
+    MOEC_TRY(open_target(file, chosen.way, &target, err));
+    if (chosen.way == WAY_MAPPED)
         engine = MOEC_IO_ENGINE_THREADS;
     enum moec_status status = MOEC_ERR_UNSUPPORTED;
     if (engine != MOEC_IO_ENGINE_THREADS)
@@ -229,7 +235,7 @@ static enum moec_status create_one(const struct moec_file *file, enum way way, e
         (void)close(target.fd);
         return status;
     }
-    describe(*out, way, why);
+    describe(*out, chosen.way, chosen.why);
     return MOEC_OK;
 }
 
@@ -363,7 +369,8 @@ static enum moec_status measure(const struct moec_file *file, const struct moec_
         trial.buffer = memory;
     }
     for (int way = 0; way < N_MEASURED_WAYS; way++)
-        MOEC_TRY_OUT(create_one(file, (enum way)way, options->engine, target, "", &trial.ways[way], err));
+        MOEC_TRY_OUT(create_one(file, (struct chosen_way){(enum way)way, ""}, options->engine, target,
+                                &trial.ways[way], err));
     run_rounds(&trial);
     memcpy(answer->bytes_per_second, trial.bytes_per_second, sizeof trial.bytes_per_second);
 out:
@@ -462,11 +469,12 @@ static enum moec_status create_auto(const struct moec_file *file, const struct m
     char why[64] = "";
     struct moec_error refusal = {0};
     const bool is_direct = choose_direct(file, options, why);
-    const enum moec_status status = create_one(file, is_direct ? WAY_DIRECT : WAY_CACHED, options->engine,
-                                               target, why, out, is_direct ? &refusal : err);
+    const enum moec_status status =
+        create_one(file, (struct chosen_way){is_direct ? WAY_DIRECT : WAY_CACHED, why}, options->engine,
+                   target, out, is_direct ? &refusal : err);
     if (status == MOEC_ERR_UNSUPPORTED && is_direct) /* not measured, and refused */
-        return create_one(file, WAY_CACHED, options->engine, target, " (auto: direct reads are refused)", out,
-                          err);
+        return create_one(file, (struct chosen_way){WAY_CACHED, " (auto: direct reads are refused)"},
+                          options->engine, target, out, err);
     return status == MOEC_OK || !is_direct ? status : moec_fail(err, status, "%s", refusal.message);
 }
 
@@ -481,15 +489,15 @@ enum moec_status moec_reader_create(const struct moec_file *file, const struct m
     const char *why = NULL;
     switch (options->io) {
     case MOEC_IO_DIRECT:
-        return create_one(file, WAY_DIRECT, options->engine, target, "", out, err);
+        return create_one(file, (struct chosen_way){WAY_DIRECT, ""}, options->engine, target, out, err);
     case MOEC_IO_CACHED:
-        return create_one(file, WAY_CACHED, options->engine, target, "", out, err);
+        return create_one(file, (struct chosen_way){WAY_CACHED, ""}, options->engine, target, out, err);
     case MOEC_IO_MAPPED:
-        return create_one(file, WAY_MAPPED, options->engine, target, "", out, err);
+        return create_one(file, (struct chosen_way){WAY_MAPPED, ""}, options->engine, target, out, err);
     case MOEC_IO_AUTO_MAPPED:
         why = why_mapped(file, options);
-        if (why != NULL &&
-            create_one(file, WAY_MAPPED, options->engine, target, why, out, &refusal) == MOEC_OK)
+        if (why != NULL && create_one(file, (struct chosen_way){WAY_MAPPED, why}, options->engine, target,
+                                      out, &refusal) == MOEC_OK)
             return MOEC_OK;
         break;
     case MOEC_IO_AUTO:

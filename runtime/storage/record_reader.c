@@ -75,9 +75,8 @@ static enum moec_status check_mapping(const struct moec_bundle *bundle, const st
 }
 
 enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
-                                           const struct moec_record_io *io, uint8_t *buffer,
-                                           uint64_t buffer_bytes, struct moec_reader **out,
-                                           struct moec_error *err)
+                                           const struct moec_record_io *io, struct moec_read_buffer buffer,
+                                           struct moec_reader **out, struct moec_error *err)
 {
     const struct extent extent = extent_of(bundle, copy);
     struct moec_reader_options options = {
@@ -88,8 +87,8 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
         .sample_bytes = extent.typical_bytes,
         .sample_offset = extent.first,
         .sample_end = extent.end,
-        .buffer = buffer,
-        .buffer_bytes = buffer_bytes,
+        .buffer = buffer.bytes,
+        .buffer_bytes = buffer.n_bytes,
     };
     if (bundle->alignment < LEAST_DIRECT_ALIGNMENT) {
         if (io->io == MOEC_IO_DIRECT)
@@ -133,10 +132,10 @@ uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy,
     return (moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes + unit - 1) / unit * unit;
 }
 
-enum moec_status moec_record_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
-                                    uint32_t expert, int problem, const struct moec_error *words,
-                                    struct moec_error *err)
+enum moec_status moec_record_failed(const struct moec_bundle *bundle, struct moec_record_id record,
+                                    int problem, const struct moec_error *words, struct moec_error *err)
 {
+    const uint32_t copy = record.copy, ordinal = record.ordinal, expert = record.expert;
     const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
     if (problem != 0)
         return moec_fail(

@@ -19,15 +19,20 @@ struct moec_record_io {
     struct moec_reader_test_hook test_hook;
 };
 
-/* A reader of the records of one copy level into `buffer` (at a multiple of 4096, borrowed while the reader
- * lives). Records that stand at multiples of less than 512 bytes are read through the page cache, and of less
+/* What records are read into: at a multiple of 4096, borrowed while the reader lives. */
+struct moec_read_buffer {
+    uint8_t *bytes; /* (n_bytes) */
+    uint64_t n_bytes;
+};
+
+/* A reader of the records of one copy level into `buffer`. Records that stand at multiples of less than 512 bytes are read through the page cache, and of less
  * than 4096 are not mapped by MOEC_IO_AUTO_MAPPED. Errors: those of moec_reader_create; MOEC_ERR_UNSUPPORTED
  * for MOEC_IO_DIRECT and MOEC_IO_MAPPED with such records, MOEC_ERR_USAGE for MOEC_IO_MAPPED with an
  * emulation. */
 MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
-                                                            const struct moec_record_io *io, uint8_t *buffer,
-                                                            uint64_t buffer_bytes, struct moec_reader **out,
-                                                            struct moec_error *err);
+                                                            const struct moec_record_io *io,
+                                                            struct moec_read_buffer buffer,
+                                                            struct moec_reader **out, struct moec_error *err);
 
 /* Bytes to a multiple of which offsets and buffers of this reader's requests stand. */
 uint64_t moec_record_read_unit(const struct moec_bundle *bundle);
@@ -53,8 +58,7 @@ uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy,
 /* Words for a record that still failed at the last try: layer, expert, copy, place and why. `problem` is an
  * errno, or 0 for bytes that are not the record; then `words` are those of the check (NULL when they are not
  * known any more). Never MOEC_OK: later bytes that pass the check would be another read's. */
-enum moec_status moec_record_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
-                                    uint32_t expert, int problem, const struct moec_error *words,
-                                    struct moec_error *err);
+enum moec_status moec_record_failed(const struct moec_bundle *bundle, struct moec_record_id record,
+                                    int problem, const struct moec_error *words, struct moec_error *err);
 
 #endif

@@ -107,21 +107,28 @@ uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t or
     return (moec_storage_place_of(storage, ordinal, expert).n_bytes + unit - 1) / unit * unit;
 }
 
-/* Bytes of a part of n_bytes. */
+/* What the bytes of a part of a record must be. */
+struct check {
+    const struct moec_record_part *part;
+    uint64_t n_bytes;
+    uint32_t crc32c;
+    bool checks_floats;
+};
+
 static enum moec_status check_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
-                                    const struct moec_record_part *part, uint64_t n_bytes, uint32_t expected,
-                                    const uint8_t *bytes, bool checks_floats, struct moec_error *err)
+                                    const struct check *check, const uint8_t *bytes, struct moec_error *err)
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
     const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
     const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
-    const uint32_t crc = moec_crc32c(0, bytes, n_bytes);
-    if (crc != expected)
+    const uint32_t crc = moec_crc32c(0, bytes, check->n_bytes);
+    if (crc != check->crc32c)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
                          "part of the record of layer %u expert %u (copy %u) in '%s' is damaged: CRC32C is "
                          "%08x, expected %08x",
-                         layer, expert, storage->setup.copy, bundle->file.path, crc, expected);
-    if (checks_floats && !moec_record_part_is_finite(layout_of(storage, ordinal, expert), part, bytes))
+                         layer, expert, storage->setup.copy, bundle->file.path, crc, check->crc32c);
+    if (check->checks_floats &&
+        !moec_record_part_is_finite(layout_of(storage, ordinal, expert), check->part, bytes))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "part of the record of layer %u expert %u (copy %u) in '%s' has a %s "
                          "that is not finite",
@@ -141,17 +148,24 @@ static uint32_t crc32c_of(const struct moec_storage *storage, uint32_t ordinal, 
 static enum moec_status check_part(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
                                    const uint8_t *bytes, bool checks_floats, struct moec_error *err)
 {
-    return check_bytes(storage, ordinal, expert, &storage->setup.part,
-                       storage->ranges[entry_of(storage, ordinal, expert)->layout].n_bytes,
-                       crc32c_of(storage, ordinal, expert), bytes, checks_floats, err);
+    const struct check check = {.part = &storage->setup.part,
+                                .n_bytes =
+                                    storage->ranges[entry_of(storage, ordinal, expert)->layout].n_bytes,
+                                .crc32c = crc32c_of(storage, ordinal, expert),
+                                .checks_floats = checks_floats};
+    return check_bytes(storage, ordinal, expert, &check, bytes, err);
 }
 
 enum moec_status moec_storage_check_up(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
                                        uint32_t crc32c, const uint8_t *slot, struct moec_error *err)
 {
     static const struct moec_record_part up = {.projections = 1u << MOEC_PROJECTION_UP};
-    return check_bytes(storage, ordinal, expert, &up, layout_of(storage, ordinal, expert)->up_bytes, crc32c,
-                       slot + moec_storage_place_of(storage, ordinal, expert).skip, true, err);
+    const struct check check = {.part = &up,
+                                .n_bytes = layout_of(storage, ordinal, expert)->up_bytes,
+                                .crc32c = crc32c,
+                                .checks_floats = true};
+    return check_bytes(storage, ordinal, expert, &check,
+                       slot + moec_storage_place_of(storage, ordinal, expert).skip, err);
 }
 
 /* Whether a sum that the reader has computed (NULL: none) says that the bytes are the expert's. */
@@ -171,9 +185,11 @@ enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordin
     const bool is_first = atomic_load_explicit(seen, memory_order_relaxed) == 0;
     const uint8_t *bytes = slot + moec_storage_place_of(storage, ordinal, expert).skip;
     if (!is_right(storage, ordinal, expert, bytes, is_first, sum)) /* once more, for the words */
-        MOEC_TRY(storage->is_whole ? moec_bundle_check_record(bundle, storage->setup.copy, ordinal, expert,
-                                                              bytes, is_first, err)
-                                   : check_part(storage, ordinal, expert, bytes, is_first, err));
+        MOEC_TRY(storage->is_whole
+                     ? moec_bundle_check_record(bundle,
+                                                (struct moec_record_id){storage->setup.copy, ordinal, expert},
+                                                bytes, is_first, err)
+                     : check_part(storage, ordinal, expert, bytes, is_first, err));
     atomic_store_explicit(seen, 1, memory_order_relaxed);
     return MOEC_OK;
 }

@@ -137,7 +137,8 @@ static void use_records(const struct moec_bundle *bundle)
         float *row = calloc(stride, sizeof *row);
         struct moec_mlp mlp;
         if (record != NULL && row != NULL &&
-            moec_bundle_read_record(bundle, copy, ordinal, expert, record, NULL) == MOEC_OK) {
+            moec_bundle_read_record(bundle, (struct moec_record_id){copy, ordinal, expert}, record, NULL) ==
+                MOEC_OK) {
             moec_record_bind(layout, record, &mlp);
             moec_matrix_decode_span(&mlp.down, layout->n_ff - 1, 0, layout->n_embd, row);
             moec_kernels_best()->decode_rows(&mlp.down, layout->n_ff - 1, 1, row, stride);

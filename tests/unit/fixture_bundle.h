@@ -45,7 +45,11 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
         assignment[n - 1].codecs[MOEC_PROJECTION_DOWN] =
             assignment[n - 1].codecs[MOEC_PROJECTION_UP] == 4 ? 8 : 4;
     assert_status(moec_bundle_plan_create(&parts, &plan, &err), MOEC_OK, err);
-    assert_status(moec_bundle_writer_open(plan, path, assignment, copies, 1, &writer, &err), MOEC_OK, err);
+    assert_status(moec_bundle_writer_open(plan, path,
+                                          &(struct moec_bundle_assignment){
+                                              .experts = assignment, .copy_bits = copies, .n_extra = 1},
+                                          &writer, &err),
+                  MOEC_OK, err);
     while (moec_bundle_writer_next(writer, &next)) {
         record = malloc(next.layout.n_bytes);
         assert_status(

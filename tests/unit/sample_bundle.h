@@ -282,9 +282,17 @@ TEMPORARY_UNUSED static uint64_t sample_write(const struct sample *s, const char
     uint64_t predicted = 0;
     assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_OK, err);
     struct moec_variant *experts = sample_experts(s);
-    assert_status(moec_bundle_plan_bytes(plan, experts, s->copy_bits, s->n_extra, &predicted, &err), MOEC_OK,
-                  err);
-    assert_status(moec_bundle_writer_open(plan, path, experts, s->copy_bits, s->n_extra, &writer, &err),
+    assert_status(moec_bundle_plan_bytes(plan,
+                                         &(struct moec_bundle_assignment){.experts = experts,
+                                                                          .copy_bits = s->copy_bits,
+                                                                          .n_extra = s->n_extra},
+                                         &predicted, &err),
+                  MOEC_OK, err);
+    assert_status(moec_bundle_writer_open(plan, path,
+                                          &(struct moec_bundle_assignment){.experts = experts,
+                                                                           .copy_bits = s->copy_bits,
+                                                                           .n_extra = s->n_extra},
+                                          &writer, &err),
                   MOEC_OK, err);
     free(experts);
     sample_append(s, writer);

@@ -53,7 +53,8 @@ static enum moec_status read_everything(const char *path, struct moec_error *err
         for (uint32_t i = 0; i < n_layer * bundle->config.n_expert && status == MOEC_OK; i++) {
             uint32_t ordinal = i / bundle->config.n_expert, expert = i % bundle->config.n_expert;
             uint8_t *record = malloc(moec_bundle_record(bundle, copy, ordinal, expert)->n_bytes);
-            status = moec_bundle_read_record(bundle, copy, ordinal, expert, record, err);
+            status =
+                moec_bundle_read_record(bundle, (struct moec_record_id){copy, ordinal, expert}, record, err);
             free(record);
         }
     moec_dense_release(&dense);
@@ -204,7 +205,9 @@ static void check_records(const struct sample *s, const struct moec_bundle *bund
             assert_int_equal(entry->offset % bundle->alignment, 0);
             uint8_t *expected = malloc(entry->n_bytes), *got = malloc(entry->n_bytes);
             sample_record(s, &layout, copy, ordinal, expert, expected);
-            assert_status(moec_bundle_read_record(bundle, copy, ordinal, expert, got, &err), MOEC_OK, err);
+            assert_status(
+                moec_bundle_read_record(bundle, (struct moec_record_id){copy, ordinal, expert}, got, &err),
+                MOEC_OK, err);
             assert_memory_equal(got, expected, entry->n_bytes);
             free(expected);
             free(got);
@@ -382,12 +385,16 @@ static void test_bundle__writer_refuses(void **state)
     assert_int_equal(moec_bundle_plan_record_bytes(plan, moec_variant_uniform(3)), 0);
     assert_int_equal(moec_bundle_plan_record_bytes(plan, moec_variant_uniform(99)), 0);
     assert_int_equal(moec_bundle_plan_record_bytes(plan, experts[4]), 0);
-    assert_status(moec_bundle_plan_bytes(plan, experts, NULL, 0, &n_bytes, &err), MOEC_ERR_USAGE, err);
+    assert_status(
+        moec_bundle_plan_bytes(plan, &(struct moec_bundle_assignment){.experts = experts}, &n_bytes, &err),
+        MOEC_ERR_USAGE, err);
     assert_message(err,
                    "layer 2 expert 1 uses codecs 4, 3 and 4 (gate, up, down), but not all of them exist");
     experts[4] = moec_variant_uniform(2);
     err = (struct moec_error){0};
-    assert_status(moec_bundle_writer_open(plan, f->path, experts, NULL, 0, &writer, &err), MOEC_OK, err);
+    assert_status(moec_bundle_writer_open(plan, f->path, &(struct moec_bundle_assignment){.experts = experts},
+                                          &writer, &err),
+                  MOEC_OK, err);
     free(experts);
     assert_true(moec_bundle_writer_next(writer, &next));
     uint8_t *record = calloc(1, next.layout.n_bytes);
@@ -443,8 +450,12 @@ static void test_bundle__disk_full(void **state)
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_OK, err);
     struct moec_variant *experts = sample_experts(s);
-    assert_status(moec_bundle_plan_bytes(plan, experts, s->copy_bits, s->n_extra, &total, &err), MOEC_OK,
-                  err);
+    assert_status(moec_bundle_plan_bytes(plan,
+                                         &(struct moec_bundle_assignment){.experts = experts,
+                                                                          .copy_bits = s->copy_bits,
+                                                                          .n_extra = s->n_extra},
+                                         &total, &err),
+                  MOEC_OK, err);
     for (uint64_t room = 0; room < total; room += 509) {
         struct moec_bundle_writer *writer = NULL;
         struct moec_bundle_next next;
@@ -452,7 +463,10 @@ static void test_bundle__disk_full(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
         err = (struct moec_error){0};
         enum moec_status status =
-            moec_bundle_writer_open(plan, f->path, experts, s->copy_bits, s->n_extra, &writer, &err);
+            moec_bundle_writer_open(plan, f->path,
+                                    &(struct moec_bundle_assignment){
+                                        .experts = experts, .copy_bits = s->copy_bits, .n_extra = s->n_extra},
+                                    &writer, &err);
         while (status == MOEC_OK && moec_bundle_writer_next(writer, &next)) {
             uint8_t *record = malloc(next.layout.n_bytes);
             sample_record(s, &next.layout, next.copy, next.ordinal, next.expert, record);
@@ -555,7 +569,8 @@ static void test_bundle__damaged_record_is_named(void **state)
     const struct moec_record_entry *entry = moec_bundle_record(bundle, 1, 1, 2);
     assert_status(moec_file_read(&bundle->file, entry->offset, buffer, entry->n_bytes, &err), MOEC_OK, err);
     poke(f->path, entry->offset + 3, buffer[3] ^ 64u);
-    assert_status(moec_bundle_read_record(bundle, 1, 1, 2, buffer, &err), MOEC_ERR_CHECKSUM, err);
+    assert_status(moec_bundle_read_record(bundle, (struct moec_record_id){1, 1, 2}, buffer, &err),
+                  MOEC_ERR_CHECKSUM, err);
     assert_message(err, "record of layer 2 expert 2 (copy 1)");
     err = (struct moec_error){0};
     assert_status(moec_bundle_verify(f->path, note_damage, &damage, &err), MOEC_ERR_CHECKSUM, err);
@@ -838,7 +853,8 @@ static void test_bundle__a_stripped_level_leaves_the_others(void **state)
     uint8_t record[4096], expected[4096];
     struct moec_record_layout layout = moec_record_layout_make(&bundle->config, bundle->codecs[8]);
     sample_record(&f->sample, &layout, 2, 1, 1, expected);
-    assert_status(moec_bundle_read_record(bundle, 1, 1, 1, record, &err), MOEC_OK, err);
+    assert_status(moec_bundle_read_record(bundle, (struct moec_record_id){1, 1, 1}, record, &err), MOEC_OK,
+                  err);
     assert_memory_equal(record, expected, layout.n_bytes);
     moec_bundle_close(bundle);
     free(bytes);

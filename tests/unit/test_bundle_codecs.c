@@ -57,7 +57,9 @@ static struct moec_bundle *write_and_open(const struct sample_fixture *f)
             assert_true(moec_codec_equal(got->codecs[p], wanted.codecs[p]));
         uint8_t *expected = malloc(wanted.n_bytes), *read = malloc(wanted.n_bytes);
         sample_record(s, &wanted, 0, ordinal, expert, expected);
-        assert_status(moec_bundle_read_record(bundle, 0, ordinal, expert, read, &err), MOEC_OK, err);
+        assert_status(
+            moec_bundle_read_record(bundle, (struct moec_record_id){0, ordinal, expert}, read, &err), MOEC_OK,
+            err);
         assert_memory_equal(read, expected, wanted.n_bytes);
         free(expected);
         free(read);

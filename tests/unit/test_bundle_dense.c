@@ -90,21 +90,29 @@ static void test_bundle_dense__sizes_are_sums_over_runs(void **state)
         sample_rows(other.entries[i].codec, other.entries[i].rows, other.entries[i].columns, &state_of_rows,
                     other.blob + other.entries[i].offset);
     assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_OK, err);
-    assert_status(moec_bundle_plan_bytes(plan, experts, NULL, 0, &n_bytes, &err), MOEC_OK, err);
+    assert_status(
+        moec_bundle_plan_bytes(plan, &(struct moec_bundle_assignment){.experts = experts}, &n_bytes, &err),
+        MOEC_OK, err);
     assert_int_equal(n_bytes, predicted);
     const uint64_t other_stored = sum_of_runs(&other, &n_run);
     assert_status(moec_bundle_plan_set_dense(plan, &other, other_stored, &err), MOEC_OK, err);
-    assert_status(moec_bundle_plan_bytes(plan, experts, NULL, 0, &n_bytes, &err), MOEC_OK, err);
+    assert_status(
+        moec_bundle_plan_bytes(plan, &(struct moec_bundle_assignment){.experts = experts}, &n_bytes, &err),
+        MOEC_OK, err);
     assert_true(n_bytes < predicted);
     struct moec_dense wrong = other;
     wrong.n_entries--;
     assert_status(moec_bundle_plan_set_dense(plan, &wrong, other_stored, &err), MOEC_ERR_FORMAT, err);
     const uint64_t before = n_bytes;
     err = (struct moec_error){0};
-    assert_status(moec_bundle_plan_bytes(plan, experts, NULL, 0, &n_bytes, &err), MOEC_OK, err);
+    assert_status(
+        moec_bundle_plan_bytes(plan, &(struct moec_bundle_assignment){.experts = experts}, &n_bytes, &err),
+        MOEC_OK, err);
     assert_int_equal(n_bytes, before);
     assert_status(moec_bundle_plan_set_dense(plan, &s->dense, stored, &err), MOEC_OK, err);
-    assert_status(moec_bundle_plan_bytes(plan, experts, NULL, 0, &n_bytes, &err), MOEC_OK, err);
+    assert_status(
+        moec_bundle_plan_bytes(plan, &(struct moec_bundle_assignment){.experts = experts}, &n_bytes, &err),
+        MOEC_OK, err);
     assert_int_equal(n_bytes, predicted);
     moec_bundle_plan_free(plan);
     s->parts.dense = &other;

@@ -64,7 +64,8 @@ static void check_records(const struct sample *s, const struct moec_bundle *bund
             moec_record_layout_make(&bundle->config, bundle->codecs[entry->bits]);
         uint8_t *record = malloc(layout.n_bytes), *expected = malloc(layout.n_bytes);
         sample_record(s, &layout, made_as, 1, e, expected);
-        assert_status(moec_bundle_read_record(bundle, copy, 1, e, record, &err), MOEC_OK, err);
+        assert_status(moec_bundle_read_record(bundle, (struct moec_record_id){copy, 1, e}, record, &err),
+                      MOEC_OK, err);
         assert_memory_equal(record, expected, layout.n_bytes);
         free(record);
         free(expected);

@@ -57,7 +57,8 @@ static void write_plan(struct bench *bench, const struct moec_plan *plan)
     struct moec_bundle_writer *writer = NULL;
     static const struct moec_provenance provenance = {.policy = "none"};
     MUST(moec_compile_bundle_of(&bench->run, plan, &bundle, &dense, &err));
-    MUST(moec_bundle_writer_open(bundle, bench->path, plan->experts, NULL, 0, &writer, &err));
+    MUST(moec_bundle_writer_open(bundle, bench->path,
+                                 &(struct moec_bundle_assignment){.experts = plan->experts}, &writer, &err));
     MUST(moec_pack_records(bench->checkpoint, NULL, writer, moec_plan_count(plan), 2, NULL, NULL, &err));
     MUST(moec_bundle_writer_commit(writer, &provenance, NULL, &err));
 }

@@ -135,8 +135,12 @@ static void test_shares__add_up_to_the_file(void **state)
         alone[i] = dense.entries[i].role == MOEC_ROLE_EMBEDDING ? 7 : 0;
     for (uint32_t n_copy = 0; n_copy <= 2; n_copy++) {
         uint64_t n_bytes = 0, sum = 0, n_weight = 0, n_matrix = 0;
-        assert_status(moec_bundle_plan_bytes(bundle, plan.experts, copies, n_copy, &n_bytes, &err), MOEC_OK,
-                      err);
+        assert_status(moec_bundle_plan_bytes(bundle,
+                                             &(struct moec_bundle_assignment){.experts = plan.experts,
+                                                                              .copy_bits = copies,
+                                                                              .n_extra = n_copy},
+                                             &n_bytes, &err),
+                      MOEC_OK, err);
         const struct moec_bundle_shares_request request = {.bundle = bundle,
                                                            .config = config,
                                                            .codecs = codecs,

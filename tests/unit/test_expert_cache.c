@@ -504,7 +504,8 @@ static void test_storage__checks_records(void **state)
     uint8_t record[1 << 14];
     struct moec_storage_setup setup = {.bundle = f->bundle, .copy = 1};
     assert_status(moec_storage_create(&setup, &storage, &err), MOEC_OK, err);
-    assert_status(moec_bundle_read_record(f->bundle, 1, 1, 3, record, &err), MOEC_OK, err);
+    assert_status(moec_bundle_read_record(f->bundle, (struct moec_record_id){1, 1, 3}, record, &err), MOEC_OK,
+                  err);
     for (int round = 0; round < 2; round++) {
         assert_status(moec_storage_check(storage, 1, 3, record, NULL, &err), MOEC_OK, err);
         record[5] ^= 1;

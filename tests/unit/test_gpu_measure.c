@@ -155,7 +155,7 @@ static void parts_are_measured_by_themselves(void **state)
     const uint64_t n_bytes = made.bundle->records[0].n_bytes;
     uint8_t *record = malloc(n_bytes);
     assert_non_null(record);
-    MUST(moec_bundle_read_record(made.bundle, 0, 0, 0, record, &err));
+    MUST(moec_bundle_read_record(made.bundle, (struct moec_record_id){0, 0, 0}, record, &err));
     moec_record_bind(moec_bundle_layout(made.bundle, 0, 0, 0), record, &mlp);
     MUST(open_stand_in(0, &speed.gpu, &err));
     MUST(speed.gpu->ops->stream_create(speed.gpu, &speed.stream, &err));

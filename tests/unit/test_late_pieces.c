@@ -35,8 +35,8 @@ static void release(struct late *f)
 static enum moec_status load(struct late *f, uint64_t from, uint64_t end, struct moec_error *err)
 {
     memset(f->stored.loaded, 0xee, CONTENT_BYTES);
-    return moec_late_pieces_load(&f->stored.file, &f->stored.section, from, end, f->stored.loaded, &f->late,
-                                 err);
+    return moec_late_pieces_load(&f->stored.file, &f->stored.section, (struct moec_content_range){from, end},
+                                 f->stored.loaded, &f->late, err);
 }
 
 static void check_there(const struct late *f, uint64_t from, uint64_t end)

@@ -58,9 +58,9 @@ static void read_all(const struct fixture *f, uint32_t copy, struct moec_reader 
             reader->ops->submit(reader, &read);
             assert_ptr_equal(reader->ops->wait(reader), &read);
             assert_int_equal(read.error, 0);
-            assert_status(
-                moec_bundle_check_record(f->bundle, copy, ordinal, expert, buffer + place.skip, true, &err),
-                MOEC_OK, err);
+            assert_status(moec_bundle_check_record(f->bundle, (struct moec_record_id){copy, ordinal, expert},
+                                                   buffer + place.skip, true, &err),
+                          MOEC_OK, err);
             const uint64_t slot = moec_record_slot_bytes(f->bundle, copy, ordinal, expert);
             assert_true(slot >= place.n_bytes && slot % f->bundle->alignment == 0);
             assert_int_equal(slot % reader->alignment, 0);
@@ -76,8 +76,8 @@ static void test_record_reader__reads_every_record(void **state)
         struct moec_error err = {0};
         struct moec_reader *reader = NULL;
         const struct moec_record_io io = {.io = ways[i], .emulation = {i * 1000000000u, 1000, 0}};
-        const enum moec_status status =
-            moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err);
+        const enum moec_status status = moec_record_reader_create(
+            f->bundle, 1, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err);
         if (status == MOEC_ERR_UNSUPPORTED && ways[i] == MOEC_IO_DIRECT)
             continue; /* a file system without direct reads */
         assert_status(status, MOEC_OK, err);
@@ -96,7 +96,7 @@ static void test_record_reader__maps_where_records_stand_on_pages(void **state)
     struct moec_reader *reader = NULL;
     struct moec_record_io io = {.io = MOEC_IO_MAPPED};
     const enum moec_status status =
-        moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err);
+        moec_record_reader_create(f->bundle, 1, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err);
     if (f->bundle->alignment < 4096) {
         assert_status(status, MOEC_ERR_UNSUPPORTED, err);
         assert_message(err, "bytes, mapping needs 4096");
@@ -105,20 +105,24 @@ static void test_record_reader__maps_where_records_stand_on_pages(void **state)
         read_all(f, 1, reader, buffer);
         reader->ops->destroy(reader);
         io.io = MOEC_IO_AUTO_MAPPED;
-        assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK,
-                      err);
+        assert_status(moec_record_reader_create(f->bundle, 1, &io, (struct moec_read_buffer){buffer, 65536},
+                                                &reader, &err),
+                      MOEC_OK, err);
         assert_non_null(strstr(reader->description, "mapped (auto: "));
         read_all(f, 0, reader, buffer);
         reader->ops->destroy(reader);
     }
     io = (struct moec_record_io){.io = MOEC_IO_AUTO_MAPPED, .emulation = {1000000000, 1000, 0}};
-    assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
+    assert_status(
+        moec_record_reader_create(f->bundle, 1, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err),
+        MOEC_OK, err);
     assert_non_null(strstr(reader->description, "us a request over cached through"));
     reader->ops->destroy(reader);
     err = (struct moec_error){0};
     io.io = MOEC_IO_MAPPED;
-    assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_ERR_USAGE,
-                  err);
+    assert_status(
+        moec_record_reader_create(f->bundle, 1, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err),
+        MOEC_ERR_USAGE, err);
     assert_message(err, "emulated storage cannot map");
     free(buffer);
 }
@@ -130,7 +134,9 @@ static void test_record_reader__emulation_stands_on_the_page_cache(void **state)
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
     const struct moec_record_io io = {.emulation = {1000000000, 1000, 0}};
-    assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
+    assert_status(
+        moec_record_reader_create(f->bundle, 1, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err),
+        MOEC_OK, err);
     assert_non_null(strstr(reader->description, "us a request over cached through"));
     reader->ops->destroy(reader);
     free(buffer);
@@ -143,13 +149,16 @@ static void test_record_reader__dense_records_come_through_the_page_cache(void *
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
     struct moec_record_io io = {0};
-    assert_status(moec_record_reader_create(f->bundle, 0, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
+    assert_status(
+        moec_record_reader_create(f->bundle, 0, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err),
+        MOEC_OK, err);
     assert_non_null(strstr(reader->description, "cached"));
     read_all(f, 0, reader, buffer);
     reader->ops->destroy(reader);
     io.io = MOEC_IO_DIRECT;
-    assert_status(moec_record_reader_create(f->bundle, 0, &io, buffer, 65536, &reader, &err),
-                  MOEC_ERR_UNSUPPORTED, err);
+    assert_status(
+        moec_record_reader_create(f->bundle, 0, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err),
+        MOEC_ERR_UNSUPPORTED, err);
     assert_message(err, "aligned to 64 bytes");
     free(buffer);
 }
@@ -181,8 +190,8 @@ static void test_record_reader__small_records_are_read_by_the_unit_of_the_device
                 const struct moec_record_io io = {.io = ways[i], .engine = engines[j]};
                 f->bundle->direct_unit = forced ? 4096 : found;
                 assert_int_equal(moec_record_read_unit(f->bundle), f->bundle->direct_unit);
-                const enum moec_status status =
-                    moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err);
+                const enum moec_status status = moec_record_reader_create(
+                    f->bundle, 1, &io, (struct moec_read_buffer){buffer, 65536}, &reader, &err);
                 if (status == MOEC_ERR_UNSUPPORTED && ways[i] == MOEC_IO_DIRECT)
                     continue; /* a file system without direct reads */
                 assert_status(status, MOEC_OK, err);
@@ -209,7 +218,9 @@ static void test_record_reader__another_reader_may_stand_on_top(void **state)
     struct moec_error err = {0};
     struct moec_reader *reader = NULL, *noted = NULL;
     const struct moec_record_io io = {.test_hook = {note_and_return, &noted}};
-    assert_status(moec_record_reader_create(f->bundle, 0, &io, NULL, 0, &reader, &err), MOEC_OK, err);
+    assert_status(
+        moec_record_reader_create(f->bundle, 0, &io, (struct moec_read_buffer){NULL, 0}, &reader, &err),
+        MOEC_OK, err);
     assert_ptr_equal(reader, noted);
     reader->ops->destroy(reader);
 }
@@ -218,18 +229,22 @@ static void test_record_reader__failures_name_the_record(void **state)
 {
     const struct fixture *f = *state;
     struct moec_error err = {0};
-    assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, EIO, NULL, &err), MOEC_ERR_IO);
+    assert_int_equal(moec_record_failed(f->bundle, (struct moec_record_id){1, 1, 5}, EIO, NULL, &err),
+                     MOEC_ERR_IO);
     assert_message(err, "layer 2 expert 5 (copy 1)");
     assert_message(err, strerror(EIO));
     err = (struct moec_error){0};
-    assert_int_equal(moec_record_failed(f->bundle, 0, 0, 5, ENODATA, NULL, &err), MOEC_ERR_IO);
+    assert_int_equal(moec_record_failed(f->bundle, (struct moec_record_id){0, 0, 5}, ENODATA, NULL, &err),
+                     MOEC_ERR_IO);
     assert_message(err, "the file ends before the end of the record");
     const struct moec_error words = {.status = MOEC_ERR_FORMAT, .message = "a scale that is not finite"};
     err = (struct moec_error){0};
-    assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, 0, &words, &err), MOEC_ERR_FORMAT);
+    assert_int_equal(moec_record_failed(f->bundle, (struct moec_record_id){1, 1, 5}, 0, &words, &err),
+                     MOEC_ERR_FORMAT);
     assert_message(err, "a scale that is not finite; the record was read 3 times");
     err = (struct moec_error){0};
-    assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, 0, NULL, &err), MOEC_ERR_CHECKSUM);
+    assert_int_equal(moec_record_failed(f->bundle, (struct moec_record_id){1, 1, 5}, 0, NULL, &err),
+                     MOEC_ERR_CHECKSUM);
     assert_message(err, "layer 2 expert 5");
 }
 
