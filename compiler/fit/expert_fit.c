@@ -316,9 +316,12 @@ static enum moec_status load_weights(struct moec_expert_fit *fit, uint32_t layer
 {
     const uint32_t n_ff = fit->config->n_ff_expert, n_embd = fit->config->n_embd;
     const size_t row_bytes = n_embd * sizeof(float);
-    MOEC_TRY(moec_checkpoint_load_expert(fit->checkpoint, layer, expert, fit->weights[MOEC_PROJECTION_GATE],
-                                         fit->weights[MOEC_PROJECTION_UP], fit->down, err));
-    moec_transpose_to_f32(MOEC_DTYPE_F32, fit->down, n_embd, n_ff, 0, n_ff,
+    MOEC_TRY(
+        moec_checkpoint_load_expert(fit->checkpoint, layer, expert,
+                                    (struct moec_expert_floats){fit->weights[MOEC_PROJECTION_GATE],
+                                                                fit->weights[MOEC_PROJECTION_UP], fit->down},
+                                    err));
+    moec_transpose_to_f32((struct moec_float_matrix){MOEC_DTYPE_F32, fit->down, n_embd, n_ff}, 0, n_ff,
                           fit->weights[MOEC_PROJECTION_DOWN]);
     for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT && fit->order != NULL; p++) {
         const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(fit->config, layer);

@@ -88,11 +88,17 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense_each(const struct
                                                                     struct moec_dense *dense,
                                                                     struct moec_error *err);
 
-/* Reads one expert as F32: gate (untouched in a model of plain MLPs, may be NULL there), up (n_ff, n_embd),
- * down (n_embd, n_ff), row-major. NaN or infinite weights are MOEC_ERR_FORMAT naming the tensor. */
+/* Where an expert's weights go as F32, row-major. */
+struct moec_expert_floats {
+    float *gate, *up; /* (n_ff, n_embd); in a model of plain MLPs the gate is untouched, and may be NULL */
+    float *down;      /* (n_embd, n_ff) */
+};
+
+/* Reads one expert. NaN or infinite weights are MOEC_ERR_FORMAT naming the tensor. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint,
-                                                              uint32_t layer, uint32_t expert, float *gate,
-                                                              float *up, float *down, struct moec_error *err);
+                                                              uint32_t layer, uint32_t expert,
+                                                              struct moec_expert_floats out,
+                                                              struct moec_error *err);
 
 /* Reads one expert and encodes it as a record of this layout (16 bits keep the source's own bits). `scratch`
  * holds moec_checkpoint_expert_scratch_bytes bytes; one per thread. */

@@ -151,23 +151,23 @@ static enum moec_status assume(struct moec_checkpoint *ck, const struct moec_che
     return MOEC_OK;
 }
 
-/* Finds a linear layer (rows = outputs), one of n_stacked in a tensor that is stacked, and fills its view. */
+/* Finds a linear layer (rows = outputs), that of the tensor's expert where it is stacked, and fills its view. */
 static enum moec_status locate_stacked(struct moec_checkpoint *ck,
                                        const struct moec_checkpoint_tensor *tensor,
-                                       struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
-                                       uint32_t n_stacked, struct moec_error *err)
+                                       struct moec_tensor_layout layout, struct moec_tensor_wanted wanted,
+                                       struct moec_error *err)
 {
+    wanted.expert = tensor->expert;
     char name[MOEC_TENSOR_NAME_BYTES], where[MOEC_TENSOR_NAME_BYTES + 4096];
     struct moec_tensor found;
     if (ck->lacks_weights)
-        return assume(ck, tensor, rows, columns, err);
+        return assume(ck, tensor, wanted.rows, wanted.columns, err);
     (void)moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name);
     if (!ck->source->find(ck->source, name, &found))
         return fail_missing(ck, name, err);
     (void)snprintf(where, sizeof where, "tensor '%s' in '%s'", name,
                    ck->source->file(ck->source, found.file)->path);
-    MOEC_TRY(moec_tensor_view_make(&found, layout, rows, columns, tensor->expert, n_stacked, where,
-                                   tensor->view, err));
+    MOEC_TRY(moec_tensor_view_make(&found, layout, wanted, where, tensor->view, err));
     ck->weight_bytes += moec_tensor_view_bytes(tensor->view);
     return MOEC_OK;
 }
@@ -177,7 +177,9 @@ static enum moec_status locate(struct moec_checkpoint *ck, const struct moec_che
                                struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
                                struct moec_error *err)
 {
-    return locate_stacked(ck, tensor, layout, rows, columns, ck->config.n_expert, err);
+    return locate_stacked(
+        ck, tensor, layout,
+        (struct moec_tensor_wanted){.rows = rows, .columns = columns, .n_expert = ck->config.n_expert}, err);
 }
 
 /* Keys and values of a latent in two tensors (heads, latent, keys) and (heads, values, latent): the first
@@ -190,8 +192,16 @@ static enum moec_status locate_split_latents(struct moec_checkpoint *ck, uint32_
                                     values = {.is_stacked = true};
     struct moec_checkpoint_tensor k = moec_checkpoint_dense_tensor(ck, MOEC_ROLE_K, layer),
                                   v = moec_checkpoint_dense_tensor(ck, MOEC_ROLE_V, layer);
-    MOEC_TRY(locate_stacked(ck, &k, keys, moec_layer_plain_dim(kind), kind->latent_dim, kind->n_head, err));
-    MOEC_TRY(locate_stacked(ck, &v, values, moec_layer_value_dim(kind), kind->latent_dim, kind->n_head, err));
+    MOEC_TRY(locate_stacked(ck, &k, keys,
+                            (struct moec_tensor_wanted){.rows = moec_layer_plain_dim(kind),
+                                                        .columns = kind->latent_dim,
+                                                        .n_expert = kind->n_head},
+                            err));
+    MOEC_TRY(locate_stacked(ck, &v, values,
+                            (struct moec_tensor_wanted){.rows = moec_layer_value_dim(kind),
+                                                        .columns = kind->latent_dim,
+                                                        .n_expert = kind->n_head},
+                            err));
     *moec_checkpoint_dense_tensor(ck, MOEC_ROLE_KV_UP, layer).view = *k.view;
     ck->weight_bytes +=
         (kind->n_head - 1) * (moec_tensor_view_bytes(k.view) + moec_tensor_view_bytes(v.view));
@@ -239,13 +249,10 @@ static enum moec_status locate_all_dense(struct moec_checkpoint *ck, struct moec
 }
 
 /* Of the first expert the others must have the dtype. */
-static enum moec_status locate_expert(struct moec_checkpoint *ck, uint32_t layer, uint32_t ordinal,
-                                      uint32_t expert, enum moec_projection projection, bool is_first,
-                                      struct moec_error *err)
+static enum moec_status locate_expert(struct moec_checkpoint *ck, struct moec_checkpoint_tensor tensor,
+                                      enum moec_projection projection, bool is_first, struct moec_error *err)
 {
     static const char *const names[] = {"F32", "F16", "BF16"};
-    const struct moec_checkpoint_tensor tensor =
-        moec_checkpoint_expert_tensor(ck, layer, ordinal, expert, projection);
     struct moec_config *config = &ck->config;
     const bool is_down = projection == MOEC_PROJECTION_DOWN;
     char name[MOEC_TENSOR_NAME_BYTES];
@@ -259,7 +266,7 @@ static enum moec_status locate_expert(struct moec_checkpoint *ck, uint32_t layer
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "tensor '%s' in '%s' at offset %" PRIu64
                          " has dtype %s but earlier experts have %s, expected one dtype for all experts",
-                         moec_checkpoint_tensor_name(ck, tensor.pattern, layer, expert, name),
+                         moec_checkpoint_tensor_name(ck, tensor.pattern, tensor.layer, tensor.expert, name),
                          ck->source->file(ck->source, tensor.view->file)->path, tensor.view->offset,
                          names[dtype], names[config->expert_dtype]);
     return MOEC_OK;
@@ -289,11 +296,11 @@ static enum moec_status locate_all_experts(struct moec_checkpoint *ck, struct mo
             for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
                 if (p == MOEC_PROJECTION_GATE && ck->config.mlp.plain)
                     continue;
-                MOEC_TRY(locate_expert(ck, layer, ordinal, expert, (enum moec_projection)p, is_first, err));
+                const struct moec_checkpoint_tensor tensor =
+                    moec_checkpoint_expert_tensor(ck, layer, ordinal, expert, (enum moec_projection)p);
+                MOEC_TRY(locate_expert(ck, tensor, (enum moec_projection)p, is_first, err));
                 is_first = false;
-                is_mxfp4 = is_mxfp4 && view_is_mxfp4(moec_checkpoint_expert_tensor(ck, layer, ordinal, expert,
-                                                                                   (enum moec_projection)p)
-                                                         .view);
+                is_mxfp4 = is_mxfp4 && view_is_mxfp4(tensor.view);
             }
     }
     if (is_mxfp4 && moec_mxfp4_fits(ck->config.n_ff_expert, ck->config.n_embd))

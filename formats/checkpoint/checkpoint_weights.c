@@ -18,14 +18,14 @@ static void name_tensor(const struct moec_checkpoint *ck, const struct moec_chec
     (void)moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name);
 }
 
-static enum moec_status encode_block(const struct moec_tensor_reader *reader, struct moec_codec codec,
-                                     const float *weights, size_t first, size_t count, uint8_t *rows,
-                                     size_t stride_bytes, struct moec_error *err)
+/* Encodes a block of weights, which are rows first .. first + count - 1 of the reader's view. */
+static enum moec_status encode_block(const struct moec_tensor_reader *reader,
+                                     const struct moec_encoded_rows *out, const float *weights, size_t first,
+                                     size_t count, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
     size_t failed = 0;
-    const enum moec_status status =
-        moec_rows_encode(codec, weights, count, view->columns, rows, stride_bytes, &failed, err);
+    const enum moec_status status = moec_rows_encode(out, weights, count, &failed, err);
     if (status != MOEC_OK)
         (void)moec_error_prefix(err, "tensor '%s' in '%s', offset %" PRIu64 ", row %zu", reader->name,
                                 reader->source->file(reader->source, view->file)->path, view->offset,
@@ -33,27 +33,31 @@ static enum moec_status encode_block(const struct moec_tensor_reader *reader, st
     return status;
 }
 
-/* Encodes rows from .. end - 1 of a view of a tensor one after the other, stride_bytes apart.
- * Scratch: see scratch_bytes. */
+/* Rows of a matrix from .. end - 1. */
+struct row_range {
+    size_t from, end;
+};
+
+/* Encodes rows of a tensor's view one after the other. Scratch: see scratch_bytes. */
 static enum moec_status encode_rows(const struct moec_checkpoint *ck,
-                                    const struct moec_checkpoint_tensor *tensor,
-                                    const struct moec_tensor_view *view, struct moec_codec codec, size_t from,
-                                    size_t end, uint8_t *rows, size_t stride_bytes, void *scratch,
-                                    struct moec_error *err)
+                                    const struct moec_checkpoint_tensor *tensor, struct row_range range,
+                                    struct moec_encoded_rows out, void *scratch, struct moec_error *err)
 {
+    const struct moec_tensor_view *view = tensor->view;
     char name[MOEC_TENSOR_NAME_BYTES];
     float *weights = scratch;
     struct moec_tensor_reader reader = {
         .source = ck->source, .view = *view, .name = name, .scratch = weights + (size_t)ROWS * view->columns};
     name_tensor(ck, tensor, name);
     if (moec_tensor_view_has_rows(view) && !moec_tensor_view_computes(view) &&
-        codec.dtype == view->coding->dtype)
-        return moec_tensor_read_stored(&reader, from, end - from, rows, stride_bytes, err);
-    for (size_t first = from; first < end; first += ROWS) {
-        const size_t count = end - first < ROWS ? end - first : ROWS;
+        out.codec.dtype == view->coding->dtype)
+        return moec_tensor_read_stored(&reader, range.from, range.end - range.from, out.rows,
+                                       out.stride_bytes, err);
+    for (size_t first = range.from; first < range.end; first += ROWS) {
+        const size_t count = range.end - first < ROWS ? range.end - first : ROWS;
         MOEC_TRY(moec_tensor_read_rows(&reader, first, count, weights, err));
-        MOEC_TRY(encode_block(&reader, codec, weights, first, count, rows + (first - from) * stride_bytes,
-                              stride_bytes, err));
+        MOEC_TRY(encode_block(&reader, &out, weights, first, count, err));
+        out.rows += count * out.stride_bytes;
     }
     return MOEC_OK;
 }
@@ -120,13 +124,15 @@ static enum moec_status load_latents(const struct dense_stream *stream, const st
         const uint32_t head = (first_row + done) / n_head_rows, at = (first_row + done) % n_head_rows;
         const bool is_key = at < n_key;
         const uint32_t from = is_key ? at : at - n_key;
-        const struct moec_checkpoint_tensor tensor =
+        struct moec_checkpoint_tensor tensor =
             moec_checkpoint_dense_tensor(stream->ck, is_key ? MOEC_ROLE_K : MOEC_ROLE_V, entry->layer);
         struct moec_tensor_view view = *tensor.view;
+        tensor.view = &view;
         view.first += (uint64_t)head * view.rows * view.columns;
         n = view.rows - from < n_rows - done ? view.rows - from : n_rows - done;
-        MOEC_TRY(encode_rows(stream->ck, &tensor, &view, entry->codec, from, (size_t)from + n,
-                             rows + done * row_bytes, row_bytes, stream->scratch, err));
+        const struct moec_encoded_rows out = {entry->codec, view.columns, rows + done * row_bytes, row_bytes};
+        MOEC_TRY(encode_rows(stream->ck, &tensor, (struct row_range){from, (size_t)from + n}, out,
+                             stream->scratch, err));
     }
     return MOEC_OK;
 }
@@ -139,9 +145,10 @@ static enum moec_status load_rows(struct moec_dense_source *self, const struct m
         moec_checkpoint_dense_tensor(stream->ck, (enum moec_role)entry->role, entry->layer);
     if (is_split(stream->ck, entry->role))
         return load_latents(stream, entry, first_row, n_rows, rows, err);
-    MOEC_TRY(encode_rows(stream->ck, &tensor, tensor.view, entry->codec, first_row,
-                         (size_t)first_row + n_rows, rows, moec_codec_row_bytes(entry->codec, entry->columns),
-                         stream->scratch, err));
+    const struct moec_encoded_rows out = {entry->codec, tensor.view->columns, rows,
+                                          moec_codec_row_bytes(entry->codec, entry->columns)};
+    const struct row_range range = {first_row, (size_t)first_row + n_rows};
+    MOEC_TRY(encode_rows(stream->ck, &tensor, range, out, stream->scratch, err));
     if (entry->role != MOEC_ROLE_ROUTER_TABLE)
         return MOEC_OK;
     return moec_dense_check_routes(entry, first_row, n_rows, rows, stream->ck->config.n_expert, err);
@@ -242,10 +249,10 @@ static enum moec_status find_expert(const struct moec_checkpoint *ck, uint32_t l
 }
 
 enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint, uint32_t layer,
-                                             uint32_t expert, float *gate, float *up, float *down,
+                                             uint32_t expert, struct moec_expert_floats out,
                                              struct moec_error *err)
 {
-    float *const out[MOEC_PROJECTION_COUNT] = {gate, up, down};
+    float *const matrices[MOEC_PROJECTION_COUNT] = {out.gate, out.up, out.down};
     char name[MOEC_TENSOR_NAME_BYTES];
     uint32_t ordinal = 0;
     MOEC_TRY(find_expert(checkpoint, layer, expert, &ordinal, err));
@@ -257,7 +264,7 @@ enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *check
         const struct moec_tensor_reader reader = {
             .source = checkpoint->source, .view = *tensor.view, .name = name};
         name_tensor(checkpoint, &tensor, name);
-        MOEC_TRY(moec_tensor_read_matrix(&reader, out[p], err));
+        MOEC_TRY(moec_tensor_read_matrix(&reader, matrices[p], err));
     }
     return MOEC_OK;
 }
@@ -309,12 +316,14 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
         const enum moec_projection p = order[i];
         if (p == MOEC_PROJECTION_GATE && layout->n_matrix == 2)
             continue;
-        const struct moec_checkpoint_tensor tensor =
+        struct moec_checkpoint_tensor tensor =
             moec_checkpoint_expert_tensor(checkpoint, layer, ordinal, expert, p);
-        const struct moec_tensor_view view = record_view(&tensor, p);
-        MOEC_TRY(encode_rows(checkpoint, &tensor, &view, layout->codecs[p], 0, view.rows, rows[p],
-                             p == MOEC_PROJECTION_UP ? layout->row_bytes[p] : layout->pair_stride_bytes,
-                             scratch, err));
+        struct moec_tensor_view view = record_view(&tensor, p);
+        tensor.view = &view;
+        const struct moec_encoded_rows out = {layout->codecs[p], view.columns, rows[p],
+                                              p == MOEC_PROJECTION_UP ? layout->row_bytes[p]
+                                                                      : layout->pair_stride_bytes};
+        MOEC_TRY(encode_rows(checkpoint, &tensor, (struct row_range){0, view.rows}, out, scratch, err));
     }
     return MOEC_OK;
 }

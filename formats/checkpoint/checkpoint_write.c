@@ -54,6 +54,7 @@ struct writing {
     uint8_t *record; /* the record of (ordinal, expert) when has_record */
     bool has_record;
     uint32_t ordinal, expert;
+    struct moec_safetensors_writer *writer; /* of the shard at work */
 };
 
 /* ---- what there is to write ---- */
@@ -360,17 +361,28 @@ static const float *decode_block(struct writing *w, const struct moec_matrix *ma
     }
     for (uint32_t row = 0; row < matrix->rows; row++)
         moec_matrix_decode_span(matrix, row, first, count, w->decoded + row * count);
-    moec_transpose_to_f32(MOEC_DTYPE_F32, w->decoded, matrix->rows, count, 0, count, w->transposed);
+    moec_transpose_to_f32((struct moec_float_matrix){MOEC_DTYPE_F32, w->decoded, matrix->rows, count}, 0,
+                          count, w->transposed);
     return w->transposed;
 }
 
-/* The same rows of n matrices, which share the file's rows: (count, n x columns). */
-static const float *decode_shared(struct writing *w, const struct moec_matrix *matrices, uint32_t n,
-                                  bool transposed, const struct item *item, size_t first, size_t count)
+/* Matrices whose rows, or columns when they are transposed, stand side by side in rows of a file. */
+struct parts {
+    const struct moec_matrix *matrices; /* (n), of one shape */
+    uint32_t n;
+    bool transposed;
+    bool adds_one; /* to what the file holds */
+};
+
+/* The same rows of several matrices: (count, n x columns). */
+static const float *decode_shared(struct writing *w, const struct parts *parts, const struct item *item,
+                                  size_t first, size_t count)
 {
-    const size_t columns = transposed ? matrices->rows : matrices->columns;
+    const uint32_t n = parts->n;
+    const size_t columns = parts->transposed ? parts->matrices->rows : parts->matrices->columns;
     for (uint32_t i = 0; i < n; i++) {
-        const float *part = decode_block(w, &matrices[i], transposed, item->pairs, first, count);
+        const float *part =
+            decode_block(w, &parts->matrices[i], parts->transposed, item->pairs, first, count);
         float *out = w->shared + (item->takes_turns ? i : i * columns);
         for (size_t row = 0; row < count; row++)
             for (size_t c = 0; c < columns; c++)
@@ -392,22 +404,22 @@ static enum moec_status encode_numbers(struct writing *w, const struct item *ite
     return MOEC_OK;
 }
 
-/* Rows first .. end - 1 of the file's part of a matrix, or of n that share rows. */
-static enum moec_status write_rows(struct writing *w, struct moec_safetensors_writer *writer,
-                                   const struct moec_matrix *matrix, uint32_t n, bool transposed,
-                                   const struct item *item, bool takes_one, size_t first, size_t end,
-                                   struct moec_error *err)
+/* Rows first .. end - 1 of the file's part of a matrix, or of several that share rows. */
+static enum moec_status write_rows(struct writing *w, const struct parts *parts, const struct item *item,
+                                   size_t first, size_t end, struct moec_error *err)
 {
-    size_t columns = (transposed ? matrix->rows : matrix->columns) * n;
+    const struct moec_matrix *matrix = parts->matrices;
+    size_t columns = (parts->transposed ? matrix->rows : matrix->columns) * parts->n;
     for (; first < end; first += ROWS) {
         size_t count = end - first < ROWS ? end - first : ROWS;
-        const float *weights = n > 1 ? decode_shared(w, matrix, n, transposed, item, first, count)
-                                     : decode_block(w, matrix, transposed, item->pairs, first, count);
+        const float *weights = parts->n > 1
+                                   ? decode_shared(w, parts, item, first, count)
+                                   : decode_block(w, matrix, parts->transposed, item->pairs, first, count);
         size_t n_bytes = 0;
-        for (size_t i = 0; takes_one && i < count * columns; i++)
+        for (size_t i = 0; parts->adds_one && i < count * columns; i++)
             w->decoded[i] -= 1.0f;
         MOEC_TRY(encode_numbers(w, item, weights, count * columns, &n_bytes, err));
-        MOEC_TRY(moec_safetensors_writer_append(writer, w->encoded, n_bytes, err));
+        MOEC_TRY(moec_safetensors_writer_append(w->writer, w->encoded, n_bytes, err));
         w->done_bytes += n_bytes;
         if (w->options->progress != NULL)
             MOEC_TRY(w->options->progress(w->options->context, w->done_bytes, w->total_bytes, err));
@@ -415,12 +427,11 @@ static enum moec_status write_rows(struct writing *w, struct moec_safetensors_wr
     return MOEC_OK;
 }
 
-static enum moec_status write_matrix(struct writing *w, struct moec_safetensors_writer *writer,
-                                     const struct moec_matrix *matrix, uint32_t n, bool transposed,
-                                     const struct item *item, struct moec_error *err)
+static enum moec_status write_matrices(struct writing *w, const struct parts *parts, const struct item *item,
+                                       struct moec_error *err)
 {
-    return write_rows(w, writer, matrix, n, transposed, item, item->layouts[0].adds_one, 0,
-                      transposed ? matrix->columns : matrix->rows, err);
+    return write_rows(w, parts, item, 0, parts->transposed ? parts->matrices->columns : parts->matrices->rows,
+                      err);
 }
 
 /* The part of an item that begins at `output` of each of its tensor's periods. */
@@ -433,8 +444,7 @@ static uint32_t part_at(const struct item *item, uint32_t output)
 }
 
 /* A tensor whose parts take turns, block by block. */
-static enum moec_status write_blocks(struct writing *w, struct moec_safetensors_writer *writer,
-                                     const struct item *item, struct moec_error *err)
+static enum moec_status write_blocks(struct writing *w, const struct item *item, struct moec_error *err)
 {
     const uint32_t step = item->layouts[0].block_step;
     for (uint32_t period = 0; period < item->tensor.shape[0] / step; period++)
@@ -448,26 +458,28 @@ static enum moec_status write_blocks(struct writing *w, struct moec_safetensors_
             const struct moec_matrix matrix =
                 moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
             const uint32_t rows = item->layouts[part].block_rows;
-            MOEC_TRY(write_rows(w, writer, &matrix, 1, false, item, false, (size_t)period * rows,
-                                (size_t)(period + 1) * rows, err));
+            const struct parts parts = {.matrices = &matrix, .n = 1};
+            MOEC_TRY(write_rows(w, &parts, item, (size_t)period * rows, (size_t)(period + 1) * rows, err));
             output += rows;
         }
     return MOEC_OK;
 }
 
-static enum moec_status write_parts(struct writing *w, struct moec_safetensors_writer *writer,
-                                    const struct moec_matrix *parts, bool transposed, const struct item *item,
-                                    struct moec_error *err)
+static enum moec_status write_parts(struct writing *w, const struct moec_matrix *matrices, bool transposed,
+                                    const struct item *item, struct moec_error *err)
 {
-    if (item->shares_rows)
-        return write_matrix(w, writer, parts, item->n_part, transposed, item, err);
-    for (uint32_t i = 0; i < item->n_part; i++)
-        MOEC_TRY(write_matrix(w, writer, &parts[i], 1, transposed, item, err));
+    struct parts parts = {matrices, 1, transposed, item->layouts[0].adds_one};
+    if (item->shares_rows) {
+        parts.n = item->n_part;
+        return write_matrices(w, &parts, item, err);
+    }
+    for (uint32_t i = 0; i < item->n_part; i++, parts.matrices++)
+        MOEC_TRY(write_matrices(w, &parts, item, err));
     return MOEC_OK;
 }
 
-static enum moec_status write_expert(struct writing *w, struct moec_safetensors_writer *writer,
-                                     const struct item *item, uint32_t expert, struct moec_error *err)
+static enum moec_status write_expert(struct writing *w, const struct item *item, uint32_t expert,
+                                     struct moec_error *err)
 {
     const struct moec_record_layout *layout =
         moec_bundle_layout(w->bundle, w->options->copy, item->ordinal, expert);
@@ -488,25 +500,24 @@ static enum moec_status write_expert(struct writing *w, struct moec_safetensors_
     for (uint32_t i = 0; i < item->n_part; i++)
         parts[i] = *matrices[item->projections[i]];
     const bool is_down = item->projections[0] == MOEC_PROJECTION_DOWN; /* records have it transposed */
-    return write_parts(w, writer, parts, is_down != item->is_transposed, item, err);
+    return write_parts(w, parts, is_down != item->is_transposed, item, err);
 }
 
-static enum moec_status write_item(struct writing *w, struct moec_safetensors_writer *writer,
-                                   const struct item *item, struct moec_error *err)
+static enum moec_status write_item(struct writing *w, const struct item *item, struct moec_error *err)
 {
     for (uint32_t i = 0; i < item->n_expert; i++)
-        MOEC_TRY(write_expert(w, writer, item, item->expert + i, err));
+        MOEC_TRY(write_expert(w, item, item->expert + i, err));
     if (item->is_expert)
         return MOEC_OK;
     if (item->layouts[0].block_rows > 0)
-        return write_blocks(w, writer, item, err);
+        return write_blocks(w, item, err);
     struct moec_matrix parts[MAX_PARTS];
     for (uint32_t i = 0; i < item->n_part; i++) {
         const struct moec_dense_entry *entry = &w->dense.entries[item->entries[i]];
         parts[i] = moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
     }
     const enum moec_role role = (enum moec_role)w->dense.entries[item->entries[0]].role;
-    return write_parts(w, writer, parts, moec_role_is_transposed(role) != item->is_transposed, item, err);
+    return write_parts(w, parts, moec_role_is_transposed(role) != item->is_transposed, item, err);
 }
 
 /* ---- files ---- */
@@ -535,8 +546,9 @@ static enum moec_status write_shard(struct writing *w, const char *folder, size_
     shard_name(w, shard, name);
     MOEC_TRY_OUT(moec_path_join(&path, folder, name, err));
     MOEC_TRY_OUT(moec_safetensors_writer_open(&writer, path, tensors, n, err));
+    w->writer = &writer;
     for (size_t i = 0; i < n; i++)
-        MOEC_TRY_OUT(write_item(w, &writer, &w->items[*next + i], err));
+        MOEC_TRY_OUT(write_item(w, &w->items[*next + i], err));
     MOEC_TRY_OUT(moec_safetensors_writer_commit(&writer, err));
     *next += n;
 out:

@@ -116,10 +116,10 @@ static struct moec_tensor flatten(const struct moec_tensor *tensor, bool is_vect
 }
 
 enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct moec_tensor_layout layout,
-                                       uint32_t rows, uint32_t columns, uint32_t expert, uint32_t n_expert,
-                                       const char *where, struct moec_tensor_view *view,
-                                       struct moec_error *err)
+                                       struct moec_tensor_wanted wanted, const char *where,
+                                       struct moec_tensor_view *view, struct moec_error *err)
 {
+    const uint32_t rows = wanted.rows, columns = wanted.columns, n_expert = wanted.n_expert;
     char found_text[MOEC_TENSOR_SHAPE_BYTES], wanted_text[MOEC_TENSOR_SHAPE_BYTES];
     uint64_t shape[3];
     const uint32_t n_part = layout.n_part > 0 ? layout.n_part : 1;
@@ -158,7 +158,7 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
                                       .scales = tensor->scales};
     place_weights(layout, n_part, view);
     if (layout.is_stacked)
-        view->first += expert * (uint64_t)rows * n_part * columns;
+        view->first += wanted.expert * (uint64_t)rows * n_part * columns;
     return MOEC_OK;
 }
 
@@ -451,11 +451,15 @@ static void gather_each(const struct moec_tensor_view *view, const uint8_t *base
                         float *weights)
 {
     for (size_t i = 0; i < count; i++)
-        for (size_t c = 0; c < view->columns; c++)
-            moec_gather_to_f32(stored_dtype(view), base, 1, 1,
-                               stored_row(view, first + i) * (size_t)view->row_step +
-                                   stored_column(view, c) * (size_t)view->column_step,
-                               0, 1, weights + i * view->columns + c);
+        for (size_t c = 0; c < view->columns; c++) {
+            const struct moec_float_lines one = {.dtype = stored_dtype(view),
+                                                 .data = base,
+                                                 .first =
+                                                     stored_row(view, first + i) * (size_t)view->row_step +
+                                                     stored_column(view, c) * (size_t)view->column_step,
+                                                 .line = 1};
+            moec_gather_to_f32(&one, 1, 1, weights + i * view->columns + c);
+        }
 }
 
 /* Rows that are gathered from the span of the whole matrix, which the first call reads. */
@@ -465,7 +469,6 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
     const struct moec_tensor_view *view = &reader->view;
     const struct moec_tensor_span span = moec_tensor_view_span(view);
     const size_t n = (size_t)(span.end - span.from), skipped = (size_t)(view->first - span.from);
-    const enum moec_dtype dtype = stored_dtype(view);
     const size_t item = is_float(view) ? view->coding->block_bytes : sizeof(float);
     uint8_t *held = weights_scratch(reader), *stored = held + (is_float(view) ? 0 : n * sizeof(float));
     if (!reader->has_span) {
@@ -476,10 +479,13 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
         reader->has_span = true;
     }
     const uint8_t *base = held + skipped * item;
-    const size_t row_step = (size_t)view->row_step, column_step = (size_t)view->column_step;
+    const struct moec_float_lines lines = {.dtype = stored_dtype(view),
+                                           .data = base,
+                                           .first = first * (size_t)view->row_step,
+                                           .step = (size_t)view->row_step,
+                                           .line = (size_t)view->column_step};
     if (!is_reordered(view) && view->block_rows == 0)
-        moec_gather_to_f32(dtype, base, view->columns, column_step, first * row_step, row_step, count,
-                           weights);
+        moec_gather_to_f32(&lines, view->columns, count, weights);
     else
         gather_each(view, base, first, count, weights);
     return MOEC_OK;

@@ -31,14 +31,19 @@ struct moec_tensor_view {
     struct moec_tensor_scales scales;
 };
 
-/* The matrix (rows, columns) of `expert` among n_expert in a tensor of this layout; expert and n_expert are
- * ignored unless it is stacked. A matrix of one row may be a vector. `where` names the tensor in messages
- * ("tensor 'a' in 'b'"). Errors: MOEC_ERR_UNSUPPORTED for weights that cannot be read, MOEC_ERR_FORMAT for
- * another shape, or for a shape that does not fit the tensor's bytes. */
+/* One matrix among those of a tensor. */
+struct moec_tensor_wanted {
+    uint32_t rows, columns;
+    uint32_t expert, n_expert; /* of n_expert that are stacked; else ignored */
+};
+
+/* The wanted matrix in a tensor of this layout. A matrix of one row may be a vector. `where` names the tensor
+ * in messages ("tensor 'a' in 'b'"). Errors: MOEC_ERR_UNSUPPORTED for weights that cannot be read,
+ * MOEC_ERR_FORMAT for another shape, or for a shape that does not fit the tensor's bytes. */
 MOEC_WARN_UNUSED enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor,
-                                                        struct moec_tensor_layout layout, uint32_t rows,
-                                                        uint32_t columns, uint32_t expert, uint32_t n_expert,
-                                                        const char *where, struct moec_tensor_view *view,
+                                                        struct moec_tensor_layout layout,
+                                                        struct moec_tensor_wanted wanted, const char *where,
+                                                        struct moec_tensor_view *view,
                                                         struct moec_error *err);
 
 /* The transposed matrix: the view's columns as rows. */

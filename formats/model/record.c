@@ -179,14 +179,14 @@ static float load_float(enum moec_dtype dtype, const uint8_t *source, size_t ind
     return dtype == MOEC_DTYPE_F16 ? moec_f16_to_f32(half) : moec_bf16_to_f32(half);
 }
 
-/* One tile: `height` lines of `width` weights become columns. */
-static void gather_tile(enum moec_dtype dtype, const uint8_t *source, size_t line, size_t step, size_t height,
+/* One tile: `height` lines of `width` weights from `source` on become columns, `columns` apart. */
+static void gather_tile(const struct moec_float_lines *from, const uint8_t *source, size_t height,
                         size_t width, float *out, size_t columns)
 {
     float tile[TILE][TILE];
     for (size_t i = 0; i < height; i++)
         for (size_t j = 0; j < width; j++)
-            tile[j][i] = load_float(dtype, source, i * line + j * step);
+            tile[j][i] = load_float(from->dtype, source, i * from->line + j * from->step);
     for (size_t j = 0; j < width; j++)
         memcpy(out + j * columns, tile[j], height * sizeof(float));
 }
@@ -213,13 +213,14 @@ static void gather_bf16_tile(const uint8_t *source, size_t line, float *out, siz
 
 /* Tile by tile, so that a line is complete when it is written; walking whole columns would touch one line for
  * each float, all in the same few cache sets when rows are a power of two long. */
-void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t columns, size_t line, size_t first,
-                        size_t step, size_t count, float *out)
+void moec_gather_to_f32(const struct moec_float_lines *from, size_t columns, size_t count, float *out)
 {
+    const enum moec_dtype dtype = from->dtype;
+    const size_t line = from->line, step = from->step;
     const size_t item = dtype == MOEC_DTYPE_F32 ? 4 : 2;
     for (size_t column = 0; column < columns; column += TILE) {
         const size_t height = columns - column < TILE ? columns - column : TILE;
-        const uint8_t *lines = (const uint8_t *)source + item * (column * line + first);
+        const uint8_t *lines = (const uint8_t *)from->data + item * (column * line + from->first);
         for (size_t i = 0; i < TILE && column + ASKED_LINES + i < columns; i++)
             for (size_t at = 0; at < count * step * item; at += 64)
                 __builtin_prefetch(lines + (ASKED_LINES + i) * line * item + at, 0, 3);
@@ -229,22 +230,26 @@ void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t column
             if (dtype == MOEC_DTYPE_BF16 && step == 1 && height == TILE && width == TILE)
                 gather_bf16_tile(at, line, out + row * columns + column, columns);
             else
-                gather_tile(dtype, at, line, step, height, width, out + row * columns + column, columns);
+                gather_tile(from, at, height, width, out + row * columns + column, columns);
         }
     }
 }
 
-void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
-                           size_t first, size_t count, float *out)
+void moec_transpose_to_f32(struct moec_float_matrix from, size_t first, size_t count, float *out)
 {
-    moec_gather_to_f32(dtype, source, rows, columns, first, 1, count, out);
+    const struct moec_float_lines lines = {
+        .dtype = from.dtype, .data = from.data, .first = first, .step = 1, .line = from.columns};
+    moec_gather_to_f32(&lines, from.rows, count, out);
 }
 
 /* ---- encoding ---- */
 
-enum moec_status moec_rows_encode(struct moec_codec codec, const float *weights, size_t count, size_t columns,
-                                  uint8_t *rows, size_t stride_bytes, size_t *failed, struct moec_error *err)
+enum moec_status moec_rows_encode(const struct moec_encoded_rows *out, const float *weights, size_t count,
+                                  size_t *failed, struct moec_error *err)
 {
+    const struct moec_codec codec = out->codec;
+    const size_t columns = out->columns, stride_bytes = out->stride_bytes;
+    uint8_t *rows = out->rows;
     const size_t step = moec_codec_traits(codec)->rows_together;
     const bool has_blocks = step > 1;
     if (has_blocks && (count % step != 0 || columns % step != 0))
@@ -293,9 +298,11 @@ enum moec_status moec_record_encode(const struct moec_record_layout *layout, con
     for (size_t first = 0; first < n_ff; first += MOEC_TRANSPOSE_NEURONS) {
         size_t count = n_ff - first < MOEC_TRANSPOSE_NEURONS ? n_ff - first : MOEC_TRANSPOSE_NEURONS;
         size_t failed = 0;
-        moec_transpose_to_f32(MOEC_DTYPE_F32, down, n_embd, n_ff, first, count, columns);
-        status = moec_rows_encode(codecs[MOEC_PROJECTION_DOWN], columns, count, n_embd,
-                                  down_rows + first * pair_bytes, pair_bytes, &failed, err);
+        moec_transpose_to_f32((struct moec_float_matrix){MOEC_DTYPE_F32, down, n_embd, n_ff}, first, count,
+                              columns);
+        status = moec_rows_encode(&(struct moec_encoded_rows){codecs[MOEC_PROJECTION_DOWN], n_embd,
+                                                              down_rows + first * pair_bytes, pair_bytes},
+                                  columns, count, &failed, err);
         if (status != MOEC_OK) {
             (void)moec_error_prefix(err, "down projection, neuron %zu", first + failed);
             goto out;
@@ -318,8 +325,9 @@ static enum moec_status recode_rows(const struct moec_matrix *from, struct moec_
         for (size_t i = 0; i < count; i++)
             moec_codec_decode_row(from->codec, from->data + (first + i) * from->stride_bytes, from->columns,
                                   scratch + i * from->columns);
-        MOEC_TRY(moec_rows_encode(codec, scratch, count, from->columns, rows + first * stride_bytes,
-                                  stride_bytes, &failed, err));
+        MOEC_TRY(moec_rows_encode(
+            &(struct moec_encoded_rows){codec, from->columns, rows + first * stride_bytes, stride_bytes},
+            scratch, count, &failed, err));
     }
     return MOEC_OK;
 }

@@ -163,13 +163,19 @@ MOEC_WARN_UNUSED enum moec_status moec_record_part_range(const struct moec_recor
 void moec_record_part_bind(const struct moec_record_layout *layout, const struct moec_record_part *part,
                            const uint8_t *bytes, struct moec_mlp *mlp);
 
-/* Encodes `count` rows of `columns` weights as the codec of a layout wants them: one by one, or blocks of 32
- * rows in MXFP4_DOWN, which the first and the count are whole ones of. On failure *failed is the row, or the
- * first of the block. Errors as moec_codec_encode_row. */
-MOEC_WARN_UNUSED enum moec_status moec_rows_encode(struct moec_codec codec, const float *weights,
-                                                   size_t count, size_t columns, uint8_t *rows,
-                                                   size_t stride_bytes, size_t *failed,
-                                                   struct moec_error *err);
+/* Where rows of weights go when they are encoded. */
+struct moec_encoded_rows {
+    struct moec_codec codec;
+    size_t columns;
+    uint8_t *rows; /* stride_bytes apart */
+    size_t stride_bytes;
+};
+
+/* Encodes `count` rows of weights (count, columns) as the codec of a layout wants them: one by one, or blocks
+ * of 32 rows in MXFP4_DOWN, which the first and the count are whole ones of. On failure *failed is the row, or
+ * the first of the block. Errors as moec_codec_encode_row. */
+MOEC_WARN_UNUSED enum moec_status moec_rows_encode(const struct moec_encoded_rows *out, const float *weights,
+                                                   size_t count, size_t *failed, struct moec_error *err);
 
 /* Encodes one expert. gate (NULL and unread in a plain MLP), up: (n_ff, n_embd) F32 row-major; down: (n_embd,
  * n_ff) row-major as checkpoints store it. `record` has layout->n_bytes. Errors as moec_codec_encode_row,
@@ -186,15 +192,25 @@ MOEC_WARN_UNUSED enum moec_status moec_record_recode(const struct moec_record_la
                                                      const struct moec_record_layout *layout, float *scratch,
                                                      uint8_t *record, struct moec_error *err);
 
-/* Writes columns [first, first + count) of a row-major (rows, columns) matrix of a float dtype as F32 rows:
- * out is (count, rows). `source` holds little-endian F32, F16 or BF16 and must not overlap `out`. */
-void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
-                           size_t first, size_t count, float *out);
+/* A row-major matrix of little-endian F32, F16 or BF16. */
+struct moec_float_matrix {
+    enum moec_dtype dtype;
+    const void *data; /* (rows, columns) */
+    size_t rows, columns;
+};
 
-/* Gathers `count` rows of `columns` floats: out (count, columns) has source[first + i * step + c * line] in
- * row i, column c. */
-void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t columns, size_t line, size_t first,
-                        size_t step, size_t count, float *out);
+/* Writes columns [first, first + count) as F32 rows: out is (count, rows), and does not overlap them. */
+void moec_transpose_to_f32(struct moec_float_matrix from, size_t first, size_t count, float *out);
+
+/* Floats among others: row i, column c is number first + i * step + c * line from `data` on. */
+struct moec_float_lines {
+    enum moec_dtype dtype;
+    const void *data;
+    size_t first, step, line;
+};
+
+/* Gathers `count` rows of `columns` floats: out (count, columns). */
+void moec_gather_to_f32(const struct moec_float_lines *from, size_t columns, size_t count, float *out);
 
 /* Neurons of a down projection that are transposed at a time (the last block may be smaller). */
 #define MOEC_TRANSPOSE_NEURONS 64

@@ -14,6 +14,7 @@
 #define MOEC_FORMATS_H5_H
 
 #include "formats/base/error.h"
+#include "formats/profile/h5_text.h"
 
 #include <stddef.h>
 
@@ -103,9 +104,9 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const ch
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const char *name,
                                                     double value, struct moec_error *err);
 
-/* A list of n texts, at least one; in memory each has text_bytes with its NUL, one after the other. */
+/* A list of texts, at least one (formats/profile/h5_text.h). */
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const char *path, const char *name,
-                                                      const char *texts, size_t text_bytes, uint64_t n,
+                                                      const char *texts, struct moec_h5_text_list list,
                                                       struct moec_error *err);
 
 MOEC_WARN_UNUSED enum moec_status moec_h5_has_attribute(struct moec_h5 *h5, const char *path,
@@ -121,7 +122,7 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_read_f64(struct moec_h5 *h5, const cha
                                                    double *value, struct moec_error *err);
 
 MOEC_WARN_UNUSED enum moec_status moec_h5_read_texts(struct moec_h5 *h5, const char *path, const char *name,
-                                                     char *texts, size_t text_bytes, uint64_t n,
+                                                     char *texts, struct moec_h5_text_list list,
                                                      struct moec_error *err);
 
 /* Bytes of one value. */

@@ -147,19 +147,19 @@ static bool find_in_heap(const struct moec_h5_image *image, uint64_t address, ui
 }
 
 enum moec_status moec_h5_text_read(const struct moec_h5_image *image, uint64_t header, const char *name,
-                                   uint64_t n, char *texts, size_t text_bytes, struct moec_error *err)
+                                   char *texts, struct moec_h5_text_list list, struct moec_error *err)
 {
     struct span value = {0};
     MOEC_TRY(find_attribute(image, header, name, &value, err));
-    if (n > value.n / PLACE_BYTES)
+    if (list.n > value.n / PLACE_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT, "the attribute has %zu texts, expected %" PRIu64,
-                         value.n / PLACE_BYTES, n);
-    memset(texts, 0, n * text_bytes);
-    for (uint64_t i = 0; i < n; i++) {
+                         value.n / PLACE_BYTES, list.n);
+    memset(texts, 0, list.n * list.text_bytes);
+    for (uint64_t i = 0; i < list.n; i++) {
         const uint8_t *place = value.at + i * PLACE_BYTES;
         const uint32_t length = moec_get_u32(place);
         struct span object = {0};
-        char *text = texts + i * text_bytes;
+        char *text = texts + i * list.text_bytes;
         /* An empty text is in no heap. */
         if (length == 0)
             continue;
@@ -171,9 +171,9 @@ enum moec_status moec_h5_text_read(const struct moec_h5_image *image, uint64_t h
                              i, length);
         const uint8_t *end = memchr(object.at, '\0', length);
         const size_t n_text = end != NULL ? (size_t)(end - object.at) : length;
-        if (n_text >= text_bytes)
+        if (n_text >= list.text_bytes)
             return moec_fail(err, MOEC_ERR_FORMAT, "text %" PRIu64 " is longer than %zu bytes", i,
-                             text_bytes - 1);
+                             list.text_bytes - 1);
         memcpy(text, object.at, n_text);
     }
     return MOEC_OK;

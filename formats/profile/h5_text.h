@@ -25,12 +25,18 @@ struct moec_h5_image {
     uint64_t base;
 };
 
-/* Reads the n texts of an attribute, each into text_bytes (at least 1) with its NUL, one after the other.
- * `header` is the address of the object's header. A text that holds a NUL ends there. Errors: MOEC_ERR_FORMAT
- * (no such attribute, another type, damage, a text that does not fit), MOEC_ERR_UNSUPPORTED (headers of
- * version 2, which HDF5 writes when it is asked for its latest format). */
+/* Texts in memory: n of them one after the other, each in text_bytes (at least 1) with its NUL. */
+struct moec_h5_text_list {
+    size_t text_bytes;
+    uint64_t n;
+};
+
+/* Reads the texts of an attribute, which has no fewer. `header` is the address of the object's header. A text
+ * that holds a NUL ends there. Errors: MOEC_ERR_FORMAT (no such attribute, another type, damage, a text that
+ * does not fit), MOEC_ERR_UNSUPPORTED (headers of version 2, which HDF5 writes when it is asked for its latest
+ * format). */
 MOEC_WARN_UNUSED enum moec_status moec_h5_text_read(const struct moec_h5_image *image, uint64_t header,
-                                                    const char *name, uint64_t n, char *texts,
-                                                    size_t text_bytes, struct moec_error *err);
+                                                    const char *name, char *texts,
+                                                    struct moec_h5_text_list list, struct moec_error *err);
 
 #endif

@@ -122,7 +122,8 @@ static enum moec_status write_scale(struct moec_h5 *h5, const char *owner, const
     enum moec_status status = moec_h5_write(h5, &scale, values, err);
     free(values);
     if (status == MOEC_OK && axis->labels != NULL)
-        status = moec_h5_write_texts(h5, path, "labels", axis->labels[0], MOEC_STUDY_LABEL, axis->n, err);
+        status = moec_h5_write_texts(h5, path, "labels", axis->labels[0],
+                                     (struct moec_h5_text_list){MOEC_STUDY_LABEL, axis->n}, err);
     return status;
 }
 
@@ -281,7 +282,8 @@ static enum moec_status read_scale(const struct reader *reader, struct moec_stud
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has %" PRIu64 " labels, expected at most %u",
                          reader->subject, path, axis->n, MOEC_STUDY_MAX_LABELS);
     MOEC_TRY(moec_alloc((void **)&axis->labels, axis->n, MOEC_STUDY_LABEL, "labels of a study", err));
-    return moec_h5_read_texts(reader->h5, path, "labels", axis->labels[0], MOEC_STUDY_LABEL, axis->n, err);
+    return moec_h5_read_texts(reader->h5, path, "labels", axis->labels[0],
+                              (struct moec_h5_text_list){MOEC_STUDY_LABEL, axis->n}, err);
 }
 
 static enum moec_status read_study(struct reader *reader, struct moec_error *err)

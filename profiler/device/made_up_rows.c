@@ -25,8 +25,8 @@ enum moec_status moec_made_up_rows_make(struct moec_codec codec, uint32_t column
             state = state * 1664525u + 1013904223u;
             at[i] = (float)(int32_t)state * 0x1p-31f * size;
         }
-        status =
-            moec_rows_encode(codec, at, MOEC_MADE_UP_ROWS, columns, out->rows, out->row_bytes, &failed, err);
+        status = moec_rows_encode(&(struct moec_encoded_rows){codec, columns, out->rows, out->row_bytes}, at,
+                                  MOEC_MADE_UP_ROWS, &failed, err);
         free(weights);
     }
     if (status != MOEC_OK)

@@ -31,8 +31,9 @@ static void use_expert(const struct moec_checkpoint *checkpoint)
         return;
     float *weights = malloc(3 * n * sizeof *weights);
     require(weights != NULL);
-    if (moec_checkpoint_load_expert(checkpoint, moec_config_moe_layer(config, 0), 0, weights, weights + n,
-                                    weights + 2 * n, &err) != MOEC_OK)
+    if (moec_checkpoint_load_expert(checkpoint, moec_config_moe_layer(config, 0), 0,
+                                    (struct moec_expert_floats){weights, weights + n, weights + 2 * n},
+                                    &err) != MOEC_OK)
         require(err.message[0] != '\0');
     free(weights);
 }

@@ -26,8 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     memcpy(bytes, image_bytes, n_bytes);
     const struct moec_h5_image image = {.bytes = bytes, .n_bytes = n_bytes, .base = H5_IMAGE_BASE};
-    const enum moec_status status =
-        moec_h5_text_read(&image, header, names[data[4] % 3], n, texts, text_bytes, &err);
+    const enum moec_status status = moec_h5_text_read(&image, header, names[data[4] % 3], texts,
+                                                      (struct moec_h5_text_list){text_bytes, n}, &err);
     if (status != MOEC_OK && err.message[0] == '\0')
         abort();
     for (uint64_t i = 0; status == MOEC_OK && i < n; i++)

@@ -292,11 +292,12 @@ enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const c
 }
 
 enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const char *path, const char *name,
-                                     const char *texts, size_t text_bytes, uint64_t n, struct moec_error *err)
+                                     const char *texts, struct moec_h5_text_list list, struct moec_error *err)
 {
     (void)h5;
     (void)err;
-    return add((struct item){.kind = TEXTS, .text_bytes = text_bytes}, path, name, texts, n * text_bytes);
+    return add((struct item){.kind = TEXTS, .text_bytes = list.text_bytes}, path, name, texts,
+               list.n * list.text_bytes);
 }
 
 enum moec_status moec_h5_has_attribute(struct moec_h5 *h5, const char *path, const char *name, bool *has,
@@ -322,16 +323,16 @@ enum moec_status moec_h5_read_text(struct moec_h5 *h5, const char *path, const c
 }
 
 enum moec_status moec_h5_read_texts(struct moec_h5 *h5, const char *path, const char *name, char *texts,
-                                    size_t text_bytes, uint64_t n, struct moec_error *err)
+                                    struct moec_h5_text_list list, struct moec_error *err)
 {
     (void)h5;
     const struct item *item = find(path, name);
-    if (item == NULL || item->kind != TEXTS || item->text_bytes != text_bytes ||
-        n != item->n_bytes / text_bytes)
+    if (item == NULL || item->kind != TEXTS || item->text_bytes != list.text_bytes ||
+        list.n != item->n_bytes / list.text_bytes)
         return refuse(path, name, err);
     memcpy(texts, item->bytes, item->n_bytes);
-    for (uint64_t i = 0; i < n; i++)
-        if (memchr(texts + i * text_bytes, '\0', text_bytes) == NULL)
+    for (uint64_t i = 0; i < list.n; i++)
+        if (memchr(texts + i * list.text_bytes, '\0', list.text_bytes) == NULL)
             return refuse(path, name, err);
     return MOEC_OK;
 }

@@ -135,9 +135,9 @@ static void test_checkpoint__experts_are_the_tensors_of_their_names(void **state
         struct moec_checkpoint *ck = open_good(cases[i].folder);
         struct expert_weights w = expert_weights(moec_checkpoint_config(ck));
         struct moec_error err = {0};
-        assert_status(
-            moec_checkpoint_load_expert(ck, cases[i].layer, cases[i].expert, w.gate, w.up, w.down, &err),
-            MOEC_OK, err);
+        assert_status(moec_checkpoint_load_expert(ck, cases[i].layer, cases[i].expert,
+                                                  (struct moec_expert_floats){w.gate, w.up, w.down}, &err),
+                      MOEC_OK, err);
         const char *const names[3] = {cases[i].gate, cases[i].up, cases[i].down};
         for (size_t p = 0; p < 3; p++) {
             char name[128];
@@ -173,8 +173,12 @@ static void assert_same_model(const char *first, const char *second)
     struct expert_weights w = expert_weights(c), v = expert_weights(c);
     for (uint32_t layer = 0; layer < c->n_layer; layer++)
         for (uint32_t expert = 0; moec_config_is_moe(c, layer) && expert < c->n_expert; expert++) {
-            assert_ok(moec_checkpoint_load_expert(a, layer, expert, w.gate, w.up, w.down, &err), err);
-            assert_ok(moec_checkpoint_load_expert(b, layer, expert, v.gate, v.up, v.down, &err), err);
+            assert_ok(moec_checkpoint_load_expert(a, layer, expert,
+                                                  (struct moec_expert_floats){w.gate, w.up, w.down}, &err),
+                      err);
+            assert_ok(moec_checkpoint_load_expert(b, layer, expert,
+                                                  (struct moec_expert_floats){v.gate, v.up, v.down}, &err),
+                      err);
             assert_memory_equal(w.gate, v.gate, 3 * w.n * sizeof *w.gate);
         }
     assert_int_equal(moec_checkpoint_weight_bytes(a), moec_checkpoint_weight_bytes(b));
@@ -229,7 +233,8 @@ static void test_checkpoint__records_are_those_of_the_weights(void **state)
                 assert_status(
                     moec_checkpoint_encode_expert(ck, layer, expert, &layout, scratch, direct, &err), MOEC_OK,
                     err);
-                assert_status(moec_checkpoint_load_expert(ck, layer, expert, w.gate, w.up, w.down, &err),
+                assert_status(moec_checkpoint_load_expert(
+                                  ck, layer, expert, (struct moec_expert_floats){w.gate, w.up, w.down}, &err),
                               MOEC_OK, err);
                 assert_status(moec_record_encode(&layout, w.gate, w.up, w.down, expected, &err), MOEC_OK,
                               err);
@@ -258,7 +263,9 @@ static void test_checkpoint__sixteen_bits_keep_the_source(void **state)
     assert_non_null(record);
     assert_non_null(scratch);
     assert_status(moec_checkpoint_encode_expert(ck, 1, 2, &layout, scratch, record, &err), MOEC_OK, err);
-    assert_status(moec_checkpoint_load_expert(ck, 1, 2, w.gate, w.up, w.down, &err), MOEC_OK, err);
+    assert_status(
+        moec_checkpoint_load_expert(ck, 1, 2, (struct moec_expert_floats){w.gate, w.up, w.down}, &err),
+        MOEC_OK, err);
     moec_record_bind(&layout, record, &mlp);
     for (uint32_t i = 0; i < c->n_ff_expert; i++)
         for (uint32_t e = 0; e < c->n_embd; e++) {
@@ -278,7 +285,9 @@ static void test_checkpoint__sixteen_bits_keep_the_source(void **state)
     assert_status(moec_checkpoint_encode_expert(ck, 9, 0, &layout, scratch, record, &err), MOEC_ERR_USAGE,
                   err);
     err = (struct moec_error){0};
-    assert_status(moec_checkpoint_load_expert(ck, 0, 6, w.gate, w.up, w.down, &err), MOEC_ERR_USAGE, err);
+    assert_status(
+        moec_checkpoint_load_expert(ck, 0, 6, (struct moec_expert_floats){w.gate, w.up, w.down}, &err),
+        MOEC_ERR_USAGE, err);
     assert_message(err, "no expert 6 in layer 0");
     free(scratch);
     free(record);

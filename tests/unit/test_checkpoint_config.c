@@ -67,7 +67,8 @@ static void test_config__has_no_weights_to_read(void **state)
     uint8_t digest[MOEC_SHA256_BYTES];
     assert_non_null(strstr(moec_checkpoint_note(ck), "has no weights"));
     assert_status(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), MOEC_ERR_NOT_FOUND, err);
-    assert_status(moec_checkpoint_load_expert(ck, 0, 0, expert.gate, expert.up, expert.down, &err),
+    assert_status(moec_checkpoint_load_expert(
+                      ck, 0, 0, (struct moec_expert_floats){expert.gate, expert.up, expert.down}, &err),
                   MOEC_ERR_NOT_FOUND, err);
     assert_status(moec_checkpoint_digest(ck, NULL, NULL, digest, &err), MOEC_ERR_NOT_FOUND, err);
     assert_non_null(strstr(err.message, "has no weights"));

@@ -473,7 +473,9 @@ static void test_checkpoint_damage__weights_that_are_no_numbers(void **state)
     assert_non_null(scratch);
     char place[64];
     (void)snprintf(place, sizeof place, "NaN at [3, 4] (offset %llu)", (unsigned long long)down);
-    assert_status(moec_checkpoint_load_expert(ck, 1, 2, w.gate, w.up, w.down, &err), MOEC_ERR_FORMAT, err);
+    assert_status(
+        moec_checkpoint_load_expert(ck, 1, 2, (struct moec_expert_floats){w.gate, w.up, w.down}, &err),
+        MOEC_ERR_FORMAT, err);
     assert_message(err, "tensor 'model.layers.1.block_sparse_moe.experts.2.w2.weight' in");
     assert_message(err, place);
     for (uint32_t bits = 2; bits <= 16; bits *= 2) {
@@ -547,7 +549,9 @@ static void test_checkpoint_damage__a_file_cut_while_open(void **state)
     struct expert_weights w = expert_weights(moec_checkpoint_config(ck));
     struct moec_error err = {0};
     assert_int_equal(truncate(path, 20000), 0);
-    assert_status(moec_checkpoint_load_expert(ck, 2, 5, w.gate, w.up, w.down, &err), MOEC_ERR_IO, err);
+    assert_status(
+        moec_checkpoint_load_expert(ck, 2, 5, (struct moec_expert_floats){w.gate, w.up, w.down}, &err),
+        MOEC_ERR_IO, err);
     assert_message(err, "tensor 'model.layers.2.block_sparse_moe.experts.5.w1.weight'");
     assert_message(err, "the file is truncated");
     free(w.gate);

@@ -61,8 +61,8 @@ static void check_expert(const struct moec_bundle *bundle, const struct moec_che
         ours[p] = malloc(n * sizeof(float));
     assert_status(moec_bundle_read_record(bundle, (struct moec_record_id){copy, s, e}, record, &err), MOEC_OK,
                   err);
-    assert_status(moec_checkpoint_load_expert(ck, moec_config_moe_layer(&bundle->config, s), e, ours[0],
-                                              ours[1], ours[2], &err),
+    assert_status(moec_checkpoint_load_expert(ck, moec_config_moe_layer(&bundle->config, s), e,
+                                              (struct moec_expert_floats){ours[0], ours[1], ours[2]}, &err),
                   MOEC_OK, err);
     moec_record_bind(&layout, record, &mlp);
     float *gate = moec_mlp_has_gate(&mlp) ? decode_matrix(&mlp.gate) : NULL;

@@ -350,10 +350,11 @@ static void test_expert_fit__moments_are_those_of_the_model(void **state)
     MUST(moec_scorer_run_varied(bench.scorer, &variation, &measure, NULL, &err));
     MUST(moec_gptq_factor(watched.gptq, MOEC_GPTQ_BY_GROUP, &pool, &err));
     assert_true(watched.n_pair > 0);
-    MUST(moec_checkpoint_load_expert(bench.fixture.checkpoint, watched.layer, watched.expert, gate, up, down,
-                                     &err));
-    moec_transpose_to_f32(MOEC_DTYPE_F32, down, config->n_embd, config->n_ff_expert, 0, config->n_ff_expert,
-                          rows);
+    MUST(moec_checkpoint_load_expert(bench.fixture.checkpoint, watched.layer, watched.expert,
+                                     (struct moec_expert_floats){gate, up, down}, &err));
+    moec_transpose_to_f32(
+        (struct moec_float_matrix){MOEC_DTYPE_F32, down, config->n_embd, config->n_ff_expert}, 0,
+        config->n_ff_expert, rows);
     const struct moec_gptq_matrix matrix = {rows, config->n_ff_expert, config->n_embd, true};
     MUST(moec_gptq_error(watched.gptq, &pool, &matrix, NULL, &energy, &err));
     assert_true(energy > 0);

@@ -111,8 +111,12 @@ static void assert_same_experts(const struct moec_checkpoint *a, const struct mo
     assert_true(x != NULL && y != NULL);
     for (uint32_t layer = 0; layer < c->n_layer; layer++)
         for (uint32_t expert = 0; moec_config_is_moe(c, layer) && expert < c->n_expert; expert++) {
-            assert_ok(moec_checkpoint_load_expert(a, layer, expert, x, x + n, x + 2 * n, &err), err);
-            assert_ok(moec_checkpoint_load_expert(b, layer, expert, y, y + n, y + 2 * n, &err), err);
+            assert_ok(moec_checkpoint_load_expert(a, layer, expert,
+                                                  (struct moec_expert_floats){x, x + n, x + 2 * n}, &err),
+                      err);
+            assert_ok(moec_checkpoint_load_expert(b, layer, expert,
+                                                  (struct moec_expert_floats){y, y + n, y + 2 * n}, &err),
+                      err);
             for (size_t k = c->mlp.plain ? n : 0; k < 3 * n; k++) /* ggml has no minus zero in MXFP4 */
                 assert_true(memcmp(&x[k], &y[k], sizeof *x) == 0 || (x[k] == 0 && y[k] == 0));
         }

@@ -10,7 +10,7 @@ static enum moec_status read(const uint8_t *bytes, size_t n_bytes, uint64_t head
                              uint64_t n, char *texts, size_t text_bytes, struct moec_error *err)
 {
     const struct moec_h5_image image = {.bytes = bytes, .n_bytes = n_bytes, .base = H5_IMAGE_BASE};
-    return moec_h5_text_read(&image, header, name, n, texts, text_bytes, err);
+    return moec_h5_text_read(&image, header, name, texts, (struct moec_h5_text_list){text_bytes, n}, err);
 }
 
 static void test_h5_text__reads(void **state)

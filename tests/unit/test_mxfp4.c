@@ -59,7 +59,9 @@ static struct encoded encode(const float *weights, uint32_t rows, uint32_t colum
     size_t failed = 0;
     assert_non_null(made.bytes);
     assert_int_equal(moec_codec_row_bytes(codec, columns), columns / 2 + columns / 32);
-    assert_ok(moec_rows_encode(codec, weights, rows, columns, made.bytes, stride, &failed, &err), err);
+    assert_ok(moec_rows_encode(&(struct moec_encoded_rows){codec, columns, made.bytes, stride}, weights, rows,
+                               &failed, &err),
+              err);
     made.matrix = (struct moec_matrix){
         .codec = codec, .rows = rows, .columns = columns, .stride_bytes = stride, .data = made.bytes};
     return made;
@@ -110,8 +112,9 @@ static void test_mxfp4__other_weights_are_refused(void **state)
             for (size_t w = 0; w < 32 * 32; w++)
                 weights[w] = (w + w / 32) % 2 == 0 ? 6 : -0.5f;
             weights[5 * 32 + 7] = others[i];
-            assert_status(moec_rows_encode(codec, weights, 32, 32, bytes, 17, &failed, &err), MOEC_ERR_FORMAT,
-                          err);
+            assert_status(moec_rows_encode(&(struct moec_encoded_rows){codec, 32, bytes, 17}, weights, 32,
+                                           &failed, &err),
+                          MOEC_ERR_FORMAT, err);
             assert_message(err, "MXFP4 cannot store");
             assert_int_equal(failed, down ? 0 : 5);
         }
@@ -119,9 +122,11 @@ static void test_mxfp4__other_weights_are_refused(void **state)
     float weights[33 * 32] = {0};
     uint8_t bytes[33 * 17];
     size_t failed = 0;
-    assert_status(moec_rows_encode((struct moec_codec){.dtype = MOEC_DTYPE_MXFP4_DOWN}, weights, 33, 32,
-                                   bytes, 17, &failed, &err),
-                  MOEC_ERR_USAGE, err);
+    assert_status(
+        moec_rows_encode(
+            &(struct moec_encoded_rows){(struct moec_codec){.dtype = MOEC_DTYPE_MXFP4_DOWN}, 32, bytes, 17},
+            weights, 33, &failed, &err),
+        MOEC_ERR_USAGE, err);
     assert_status(moec_codec_check((struct moec_codec){.dtype = MOEC_DTYPE_MXFP4_DOWN}, "it", &err),
                   MOEC_ERR_FORMAT, err);
     assert_status(moec_codec_check((struct moec_codec){.dtype = MOEC_DTYPE_MXFP4, .group = 32}, "it", &err),

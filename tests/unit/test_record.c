@@ -232,9 +232,11 @@ static void test_record__transposing_any_dtype(void **state)
         for (size_t i = 0; i < ROWS * COLUMNS; i++)
             halves[i] = dtype == MOEC_DTYPE_F16 ? moec_f32_to_f16(source[i]) : moec_f32_to_bf16(source[i]);
         out[COUNT * ROWS] = 1234.5f;
-        moec_transpose_to_f32((enum moec_dtype)dtype,
-                              dtype == MOEC_DTYPE_F32 ? (void *)source : (void *)halves, ROWS, COLUMNS, FIRST,
-                              COUNT, out);
+        moec_transpose_to_f32(
+            (struct moec_float_matrix){(enum moec_dtype)dtype,
+                                       dtype == MOEC_DTYPE_F32 ? (void *)source : (void *)halves, ROWS,
+                                       COLUMNS},
+            FIRST, COUNT, out);
         assert_true(out[COUNT * ROWS] == 1234.5f);
         for (size_t i = 0; i < COUNT; i++)
             for (size_t j = 0; j < ROWS; j++)

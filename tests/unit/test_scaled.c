@@ -90,8 +90,10 @@ static void test_scaled__weights_are_those_of_the_references(void **state)
             struct moec_tensor tensor;
             struct moec_tensor_view view;
             assert_true(source->find(source, cases[i].name, &tensor));
-            assert_ok(moec_tensor_view_make(&tensor, cases[i].layout, cases[i].rows, cases[i].columns, expert,
-                                            cases[i].n_expert, cases[i].name, &view, &err),
+            assert_ok(moec_tensor_view_make(&tensor, cases[i].layout,
+                                            (struct moec_tensor_wanted){cases[i].rows, cases[i].columns,
+                                                                        expert, cases[i].n_expert},
+                                            cases[i].name, &view, &err),
                       err);
             assert_int_equal(moec_tensor_view_dtype(&view), MOEC_DTYPE_F32);
             check_view(source, &view, first, row_step, 1);
@@ -204,8 +206,10 @@ static void test_scaled__what_cannot_be_decoded_is_refused(void **state)
     assert_ok(moec_checkpoint_open(folder, &checkpoint, &err), err);
     float *weights = malloc(3 * sizeof *weights * 130 * 132);
     assert_non_null(weights);
-    assert_status(moec_checkpoint_load_expert(checkpoint, 0, 1, weights, weights + 130 * 132,
-                                              weights + 2 * 130 * 132, &err),
+    assert_status(moec_checkpoint_load_expert(
+                      checkpoint, 0, 1,
+                      (struct moec_expert_floats){weights, weights + 130 * 132, weights + 2 * 130 * 132},
+                      &err),
                   MOEC_ERR_FORMAT, err);
     assert_message(err, "experts.1.up_proj.weight");
     assert_message(err, "has NaN at [0, 0]");

@@ -158,8 +158,10 @@ static struct moec_tensor_view view_of(const struct moec_tensor_source *source, 
     else
         (void)snprintf(name, sizeof name, "%s", pattern);
     assert_true(source->find(source, name, &tensor));
-    MUST(moec_tensor_view_make(&tensor, way->layouts[p], p == DOWN ? EMBD : FF, p == DOWN ? FF : EMBD, expert,
-                               E, "the tensor", &view, &err));
+    MUST(moec_tensor_view_make(
+        &tensor, way->layouts[p],
+        (struct moec_tensor_wanted){p == DOWN ? EMBD : FF, p == DOWN ? FF : EMBD, expert, E}, "the tensor",
+        &view, &err));
     return view;
 }
 
@@ -236,8 +238,8 @@ static void test_tensor_view__stacked_vectors(void **state)
     for (uint32_t expert = 0; expert < E; expert++) {
         struct moec_tensor_reader reader = {.source = source, .name = "bias"};
         float values[FF];
-        MUST(moec_tensor_view_make(&bias, (struct moec_tensor_layout){.is_stacked = true}, 1, FF, expert, E,
-                                   "b", &reader.view, &err));
+        MUST(moec_tensor_view_make(&bias, (struct moec_tensor_layout){.is_stacked = true},
+                                   (struct moec_tensor_wanted){1, FF, expert, E}, "b", &reader.view, &err));
         MUST(moec_tensor_read_matrix(&reader, values, &err));
         for (uint32_t i = 0; i < FF; i++)
             assert_true(values[i] == weight(GATE, expert, i, 0));
@@ -281,8 +283,8 @@ static void test_tensor_view__pairs_are_split(void **state)
     struct moec_tensor_reader reader = {.source = source, .name = "bias"};
     float values[FF];
     assert_true(source->find(source, "bias", &bias));
-    MUST(moec_tensor_view_make(&bias, (struct moec_tensor_layout){.is_stacked = true}, 1, FF, 2, E, "b",
-                               &reader.view, &err));
+    MUST(moec_tensor_view_make(&bias, (struct moec_tensor_layout){.is_stacked = true},
+                               (struct moec_tensor_wanted){1, FF, 2, E}, "b", &reader.view, &err));
     reader.view = moec_tensor_view_split_pairs(&reader.view, 10, 2, 6);
     assert_false(moec_tensor_view_has_rows(&reader.view));
     MUST(moec_tensor_read_matrix(&reader, values, &err));
@@ -348,15 +350,16 @@ static void test_tensor_view__further_dimensions(void **state)
     MUST(moec_safetensors_source_open(folder, &source, &err));
     reader.source = source;
     assert_true(source->find(source, "down", &tensor));
-    MUST(moec_tensor_view_make(&tensor, (struct moec_tensor_layout){.is_flat = true}, E * EMBD, FF, 0, 1, "x",
-                               &reader.view, &err));
+    MUST(moec_tensor_view_make(&tensor, (struct moec_tensor_layout){.is_flat = true},
+                               (struct moec_tensor_wanted){E * EMBD, FF, 0, 1}, "x", &reader.view, &err));
     MUST(moec_tensor_read_matrix(&reader, matrix, &err));
     for (uint32_t r = 0; r < E * EMBD; r++)
         for (uint32_t c = 0; c < FF; c++)
             assert_true(matrix[r * FF + c] == weight(DOWN, r / EMBD, r % EMBD, c));
     struct moec_error err = {0};
-    assert_status(moec_tensor_view_make(&tensor, (struct moec_tensor_layout){.is_flat = true}, EMBD, E * FF,
-                                        0, 1, "x", &reader.view, &err),
+    assert_status(moec_tensor_view_make(&tensor, (struct moec_tensor_layout){.is_flat = true},
+                                        (struct moec_tensor_wanted){EMBD, E * FF, 0, 1}, "x", &reader.view,
+                                        &err),
                   MOEC_ERR_FORMAT, err);
     assert_message(err, "has shape [108, 70], expected [36, 210]");
     source->free(source);
@@ -448,8 +451,9 @@ static void test_tensor_view__blocks_are_decoded(void **state)
             struct moec_tensor_reader reader = {.source = &blocks->source, .name = "x"};
             const uint32_t rows = p == UP ? FF : EMBD, columns = p == UP ? EMBD : FF;
             assert_true(find_blocks(&blocks->source, p == UP ? "up" : "down_T", &tensor));
-            MUST(moec_tensor_view_make(&tensor, p == UP ? up_layout : down_layout, rows, columns, expert, E,
-                                       "x", &reader.view, &err));
+            MUST(moec_tensor_view_make(&tensor, p == UP ? up_layout : down_layout,
+                                       (struct moec_tensor_wanted){rows, columns, expert, E}, "x",
+                                       &reader.view, &err));
             assert_int_equal(moec_tensor_view_dtype(&reader.view), MOEC_DTYPE_F32);
             assert_int_equal(moec_tensor_view_bytes(&reader.view), FF * EMBD / BLOCK * BLOCK_BYTES);
             assert_int_equal(moec_tensor_view_has_rows(&reader.view), p == UP);
@@ -467,7 +471,8 @@ static void test_tensor_view__blocks_are_decoded(void **state)
     /* Inputs that take turns, which cut through blocks. */
     struct moec_tensor_reader reader = {.source = &blocks->source, .name = "down_T"};
     assert_true(find_blocks(&blocks->source, "up", &tensor));
-    MUST(moec_tensor_view_make(&tensor, up_layout, FF, EMBD, 1, E, "x", &reader.view, &err));
+    MUST(moec_tensor_view_make(&tensor, up_layout, (struct moec_tensor_wanted){FF, EMBD, 1, E}, "x",
+                               &reader.view, &err));
     reader.view.tiles = tiles;
     reader.view.tiles.are_inputs = true;
     MUST(moec_tensor_read_matrix(&reader, matrix, &err));
@@ -481,7 +486,9 @@ static void test_tensor_view__blocks_are_decoded(void **state)
     uint8_t *last = blocks->bytes + sizeof blocks->bytes - BLOCK_BYTES;
     last[0] = 127;
     last[1] = 64;
-    assert_ok(moec_tensor_view_make(&tensor, down_layout, EMBD, FF, E - 1, E, "x", &reader.view, &err), err);
+    assert_ok(moec_tensor_view_make(&tensor, down_layout, (struct moec_tensor_wanted){EMBD, FF, E - 1, E},
+                                    "x", &reader.view, &err),
+              err);
     assert_status(moec_tensor_read_matrix(&reader, matrix, &err), MOEC_ERR_FORMAT, err);
     assert_message(err, "tensor 'down_T' in 'blocks' has infinity at [209, 32]");
     free(blocks);
@@ -569,8 +576,10 @@ static void test_tensor_view__wrong_tensors_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct moec_tensor_view view;
         struct moec_error err = {0};
-        assert_status(moec_tensor_view_make(&cases[i].tensor, cases[i].layout, cases[i].rows,
-                                            cases[i].columns, 0, cases[i].n_expert, "x", &view, &err),
+        assert_status(moec_tensor_view_make(
+                          &cases[i].tensor, cases[i].layout,
+                          (struct moec_tensor_wanted){cases[i].rows, cases[i].columns, 0, cases[i].n_expert},
+                          "x", &view, &err),
                       cases[i].status, err);
         assert_message(err, cases[i].part);
     }

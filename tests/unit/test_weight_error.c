@@ -70,8 +70,8 @@ static void test_weight_error__is_that_of_encoded_rows(void **state)
         struct moec_codec codecs[N_BITS];
         codecs_make(config, codecs);
         double *errors = measure(checkpoint, 2);
-        MUST(moec_checkpoint_load_expert(checkpoint, moec_config_moe_layer(config, last), expert, gate, up,
-                                         down, &err));
+        MUST(moec_checkpoint_load_expert(checkpoint, moec_config_moe_layer(config, last), expert,
+                                         (struct moec_expert_floats){gate, up, down}, &err));
         for (uint32_t i = 0; i < n_embd; i++)
             for (uint32_t j = 0; j < n_ff; j++)
                 turned[(size_t)j * n_embd + i] = down[(size_t)i * n_ff + j];
