@@ -272,8 +272,10 @@ enum moec_status moec_foretell_slots_bytes(const struct moec_foretell *foretell,
     const struct moec_simulated_model *model = &foretell->model;
     const uint32_t n_slots[2] = {settings->n_slots, settings->n_low_slots};
     struct moec_logical_cache *logical = NULL;
-    MOEC_TRY(
-        moec_logical_cache_create(model->n_layer, model->n_form, model->n_expert, n_slots, 1, &logical, err));
+    MOEC_TRY(moec_logical_cache_create(
+        &(struct moec_logical_shape){
+            model->n_layer, model->n_form, model->n_expert, {n_slots[0], n_slots[1]}},
+        1, &logical, err));
     *out = moec_logical_cache_room(logical, model->slot_bytes).held_bytes;
     moec_logical_cache_free(logical);
     return MOEC_OK;

@@ -713,14 +713,14 @@ static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const 
 
 static enum moec_status write_folder(struct writing *w, const char *folder, struct moec_error *err)
 {
-    char *config = NULL, *generation = NULL;
+    struct moec_family_texts texts = {0};
     struct moec_chat_source chat = {0};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_bundle_load_chat(w->bundle, &chat, err));
     MOEC_TRY_OUT(moec_family_write_config(&w->bundle->config, &w->bundle->generation, "float32",
-                                          w->bundle->file.path, &config, &generation, err));
-    MOEC_TRY_OUT(write_text(folder, "config.json", config, err));
-    MOEC_TRY_OUT(write_text(folder, "generation_config.json", generation, err));
+                                          w->bundle->file.path, &texts, err));
+    MOEC_TRY_OUT(write_text(folder, "config.json", texts.config, err));
+    MOEC_TRY_OUT(write_text(folder, "generation_config.json", texts.generation, err));
     MOEC_TRY_OUT(write_tokenizer(w->bundle, folder, &chat, err));
     const struct moec_chat_text *template = moec_chat_source_find(&chat, MOEC_CHAT_TEMPLATE);
     if (template != NULL && moec_chat_source_find(&chat, MOEC_CHAT_TEMPLATE_TOOLS) == NULL)
@@ -732,8 +732,8 @@ static enum moec_status write_folder(struct writing *w, const char *folder, stru
         MOEC_TRY_OUT(write_shard(w, folder, &next, shard, err));
 out:
     moec_chat_source_release(&chat);
-    free(config);
-    free(generation);
+    free(texts.config);
+    free(texts.generation);
     return status;
 }
 

@@ -351,7 +351,7 @@ out:
 
 enum moec_status moec_family_write_config(const struct moec_config *config,
                                           const struct moec_generation *generation, const char *torch_dtype,
-                                          const char *subject, char **config_json, char **generation_json,
+                                          const char *subject, struct moec_family_texts *out,
                                           struct moec_error *err)
 {
     char where[300], *first = NULL, *second = NULL;
@@ -375,8 +375,7 @@ enum moec_status moec_family_write_config(const struct moec_config *config,
     MOEC_TRY_OUT(moec_json_out_text(root, &first, err));
     MOEC_TRY_OUT(moec_json_out_text(settings, &second, err));
     MOEC_TRY_OUT(check_config_written(config, first, subject, err));
-    *config_json = first;
-    *generation_json = second;
+    *out = (struct moec_family_texts){first, second};
     first = second = NULL;
 out:
     moec_json_out_free(root);

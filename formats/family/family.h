@@ -87,16 +87,20 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_config(const struct moec_json
 MOEC_WARN_UNUSED enum moec_status moec_family_read_eos(const struct moec_json *root, const char *where,
                                                        struct moec_config *config, struct moec_error *err);
 
-/* Texts of config.json and generation_config.json, NUL-terminated and the caller's, that read back as exactly
- * this config and generation (the config is checked before they are handed out) but for expert_dtype, which
- * tensors decide, and rope_context, which who opens a model does.
+/* Texts of config.json and generation_config.json, NUL-terminated. */
+struct moec_family_texts {
+    char *config, *generation; /* the caller's (free) */
+};
+
+/* Texts that read back as exactly this config and generation (the config is checked before they are handed
+ * out) but for expert_dtype, which tensors decide, and rope_context, which who opens a model does.
  * `torch_dtype` is the type that transformers is to compute in ("float32"); `subject` names the source in
- * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family,
- * or a config that its config.json cannot express. */
+ * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family, or a config that its config.json cannot
+ * express. */
 MOEC_WARN_UNUSED enum moec_status moec_family_write_config(const struct moec_config *config,
                                                            const struct moec_generation *generation,
                                                            const char *torch_dtype, const char *subject,
-                                                           char **config_json, char **generation_json,
+                                                           struct moec_family_texts *out,
                                                            struct moec_error *err);
 
 /* Pattern of a tensor's name; NULL where the family has none. */

@@ -108,8 +108,12 @@ static enum moec_status read_growth(const struct moec_json *root, const char *wh
     return MOEC_OK;
 }
 
-static enum moec_status place_layers(struct moec_config *config, const uint8_t *rotates,
-                                     const uint8_t *is_chunked, const uint8_t *is_moe, uint32_t chunk,
+/* What layers differ in, one byte each. */
+struct marks {
+    uint8_t rotates[MOEC_MAX_LAYERS], is_chunked[MOEC_MAX_LAYERS], is_moe[MOEC_MAX_LAYERS];
+};
+
+static enum moec_status place_layers(struct moec_config *config, const struct marks *marks, uint32_t chunk,
                                      const char *where, struct moec_error *err)
 {
     const struct moec_layer_kind like = config->kinds[0];
@@ -117,10 +121,10 @@ static enum moec_status place_layers(struct moec_config *config, const uint8_t *
     config->n_kind = config->n_layer = 0;
     for (uint32_t layer = 0; layer < n_layer; layer++) {
         struct moec_layer_kind kind = like;
-        kind.is_moe = is_moe[layer] != 0;
+        kind.is_moe = marks->is_moe[layer] != 0;
         kind.n_ff_dense = kind.is_moe ? 0 : like.n_ff_dense;
-        kind.chunk = is_chunked[layer] ? chunk : 0;
-        if (!rotates[layer]) {
+        kind.chunk = marks->is_chunked[layer] ? chunk : 0;
+        if (!marks->rotates[layer]) {
             kind.rope_theta = 0;
             kind.rope_scaling = (struct moec_rope_scaling){0};
             kind.qk_norm = MOEC_QK_NORM_NONE;
@@ -135,7 +139,7 @@ static enum moec_status read_llama4(const struct moec_json *root, const char *wh
                                     struct moec_config *config, struct moec_error *err)
 {
     struct moec_layer_kind *kind = &config->kinds[0];
-    uint8_t rotates[MOEC_MAX_LAYERS] = {0}, is_chunked[MOEC_MAX_LAYERS], is_moe[MOEC_MAX_LAYERS] = {0};
+    struct marks marks = {0};
     uint32_t chunk = 8192;
     bool norms = true;
     if (config->top_k != 1)
@@ -160,11 +164,11 @@ static enum moec_status read_llama4(const struct moec_json *root, const char *wh
         chunk = 0;
     MOEC_TRY(moec_json_update_u32(root, where, "attention_chunk_size", MOEC_MAX_POSITIONS, &chunk, err));
     MOEC_TRY(read_growth(root, where, config, err));
-    MOEC_TRY(read_rotating(root, where, config, rotates, err));
-    memcpy(is_chunked, rotates, sizeof is_chunked);
-    MOEC_TRY(read_chunked(root, where, config, is_chunked, err));
-    MOEC_TRY(read_sparse(root, where, config, is_moe, err));
-    return place_layers(config, rotates, is_chunked, is_moe, chunk, where, err);
+    MOEC_TRY(read_rotating(root, where, config, marks.rotates, err));
+    memcpy(marks.is_chunked, marks.rotates, sizeof marks.is_chunked);
+    MOEC_TRY(read_chunked(root, where, config, marks.is_chunked, err));
+    MOEC_TRY(read_sparse(root, where, config, marks.is_moe, err));
+    return place_layers(config, &marks, chunk, where, err);
 }
 
 static void write_llama4(const struct moec_config *config, struct moec_json_out *root)

@@ -164,18 +164,16 @@ out:
     return status;
 }
 
-static enum moec_status add_record(struct moec_journal *journal, uint16_t kind, const char *key, size_t n_key,
-                                   uint64_t payload_offset, uint64_t payload_bytes, struct moec_error *err)
+static enum moec_status add_record(struct moec_journal *journal, const char *key, size_t n_key,
+                                   struct moec_journal_record record, struct moec_error *err)
 {
     const char *what = "the records of a journal";
     MOEC_TRY(moec_grow((void **)&journal->records, &journal->record_capacity, journal->n_record + 1,
                        sizeof *journal->records, what, err));
     MOEC_TRY(moec_grow((void **)&journal->keys, &journal->keys_capacity, journal->keys_bytes + n_key + 1, 1,
                        what, err));
-    journal->records[journal->n_record++] = (struct moec_journal_record){.payload_offset = payload_offset,
-                                                                         .payload_bytes = payload_bytes,
-                                                                         .key_offset = journal->keys_bytes,
-                                                                         .kind = kind};
+    record.key_offset = journal->keys_bytes;
+    journal->records[journal->n_record++] = record;
     memcpy(journal->keys + journal->keys_bytes, key, n_key);
     journal->keys_bytes += n_key;
     journal->keys[journal->keys_bytes++] = '\0';
@@ -213,7 +211,10 @@ enum moec_status moec_journal_append(struct moec_journal *journal, uint16_t kind
     MOEC_TRY_OUT(moec_file_write(&journal->file, start, head, n_head, err));
     for (size_t i = 0; i < n_piece; at += pieces[i].n_bytes, i++)
         MOEC_TRY_OUT(moec_file_write(&journal->file, at, pieces[i].bytes, pieces[i].n_bytes, err));
-    MOEC_TRY_OUT(add_record(journal, kind, key, n_key, start + n_head, n_payload, err));
+    MOEC_TRY_OUT(add_record(journal, key, n_key,
+                            (struct moec_journal_record){
+                                .kind = kind, .payload_offset = start + n_head, .payload_bytes = n_payload},
+                            err));
     journal->crc = crc;
     journal->n_bytes = at;
     journal->is_dirty = true;
@@ -328,7 +329,11 @@ static enum moec_status read_record(struct moec_journal *journal, uint8_t *piece
     if (journal->n_record >= MOEC_JOURNAL_MAX_RECORDS)
         return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %u records; delete the file to start over",
                          journal->file.path, MOEC_JOURNAL_MAX_RECORDS);
-    MOEC_TRY(add_record(journal, moec_get_u16(head + 4), key, n_key, key_offset + n_key, n_payload, err));
+    MOEC_TRY(add_record(journal, key, n_key,
+                        (struct moec_journal_record){.kind = moec_get_u16(head + 4),
+                                                     .payload_offset = key_offset + n_key,
+                                                     .payload_bytes = n_payload},
+                        err));
     journal->crc = crc;
     journal->n_bytes = key_offset + n_key + n_payload;
     *whole = true;

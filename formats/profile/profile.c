@@ -354,21 +354,25 @@ static enum moec_status check_windows(const struct moec_profile *p, const char *
  * a KL may fall below 0 by rounding. */
 #define SUM_LIMIT 1e15
 
-static enum moec_status check_doubles(const double *values, uint64_t n, double lowest, double highest,
+struct limits {
+    double lowest, highest;
+};
+
+static enum moec_status check_doubles(const double *values, uint64_t n, struct limits limits,
                                       const char *what, const char *subject, struct moec_error *err)
 {
     for (uint64_t i = 0; i < n; i++)
-        if (!(values[i] >= lowest && values[i] <= highest))
+        if (!(values[i] >= limits.lowest && values[i] <= limits.highest))
             return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s, value %" PRIu64 ": %g, expected %g to %g",
-                             subject, what, i, values[i], lowest, highest);
+                             subject, what, i, values[i], limits.lowest, limits.highest);
     return MOEC_OK;
 }
 
 static enum moec_status check_measure(const struct moec_measure *measure, uint32_t n_window, const char *what,
                                       const char *subject, struct moec_error *err)
 {
-    MOEC_TRY(check_doubles(measure->nll, n_window, 0, SUM_LIMIT, what, subject, err));
-    return check_doubles(measure->kl, n_window, -SUM_LIMIT, SUM_LIMIT, what, subject, err);
+    MOEC_TRY(check_doubles(measure->nll, n_window, (struct limits){0, SUM_LIMIT}, what, subject, err));
+    return check_doubles(measure->kl, n_window, (struct limits){-SUM_LIMIT, SUM_LIMIT}, what, subject, err);
 }
 
 static enum moec_status check_losses(const struct moec_profile *p, const char *subject,
@@ -379,8 +383,10 @@ static enum moec_status check_losses(const struct moec_profile *p, const char *s
     MOEC_TRY(check_measure(&p->baseline, p->n_window, "measurement of the baseline", subject, err));
     for (uint32_t u = 0; u < p->n_uniform; u++)
         MOEC_TRY(check_measure(&p->uniform[u], p->n_window, "whole-model measurement", subject, err));
-    MOEC_TRY(check_doubles(p->expert_nll, n, 0, SUM_LIMIT, "NLL of the experts", subject, err));
-    return check_doubles(p->expert_kl, n, -SUM_LIMIT, SUM_LIMIT, "KL of the experts", subject, err);
+    MOEC_TRY(
+        check_doubles(p->expert_nll, n, (struct limits){0, SUM_LIMIT}, "NLL of the experts", subject, err));
+    return check_doubles(p->expert_kl, n, (struct limits){-SUM_LIMIT, SUM_LIMIT}, "KL of the experts",
+                         subject, err);
 }
 
 static enum moec_status check_routing(const struct moec_profile *p, const char *subject,
@@ -420,9 +426,12 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
                 subject, i, (unsigned)p->trace_weights[i]);
     }
     uint64_t n_recall = (uint64_t)p->n_moe_layer * 3;
-    MOEC_TRY(check_doubles(p->mean_gate_weight, n_expert, 0, SUM_LIMIT, "mean gate weight", subject, err));
-    MOEC_TRY(check_doubles(p->path_recall, n_recall, 0, 1, "recall of the path table", subject, err));
-    return check_doubles(p->frequency_recall, n_recall, 0, 1, "recall by frequency", subject, err);
+    MOEC_TRY(check_doubles(p->mean_gate_weight, n_expert, (struct limits){0, SUM_LIMIT}, "mean gate weight",
+                           subject, err));
+    MOEC_TRY(check_doubles(p->path_recall, n_recall, (struct limits){0, 1}, "recall of the path table",
+                           subject, err));
+    return check_doubles(p->frequency_recall, n_recall, (struct limits){0, 1}, "recall by frequency", subject,
+                         err);
 }
 
 static enum moec_status check_paths(const struct moec_profile *p, const char *subject, struct moec_error *err)

@@ -110,22 +110,23 @@ static float weight_sum(const float *weights, uint32_t n)
     return sum;
 }
 
-void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer, const uint16_t *before,
-                             const float *before_weights, const uint16_t *last, const float *last_weights,
-                             float *out)
+void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer,
+                             struct moec_path_choices before, struct moec_path_choices last, float *out)
 {
-    uint32_t k = table->top_k, n_before = before != NULL ? k : 1;
+    uint32_t k = table->top_k, n_before = before.experts != NULL ? k : 1;
     memset(out, 0, table->n_expert * sizeof *out);
-    float total = weight_sum(last_weights, k) * (before != NULL ? weight_sum(before_weights, k) : 1.0f);
+    float total =
+        weight_sum(last.weights, k) * (before.experts != NULL ? weight_sum(before.weights, k) : 1.0f);
     /* Gate weights that underflowed to 0 say nothing about the order: all pairs count alike then. */
     bool even = !(total > 0);
     const struct row singles = row_of(table, layer, MOEC_PATH_NONE);
     for (uint32_t i = 0; i < n_before; i++) {
-        const struct row pairs = before != NULL ? row_of(table, layer, before[i]) : singles;
+        const struct row pairs = before.experts != NULL ? row_of(table, layer, before.experts[i]) : singles;
         for (uint32_t j = 0; j < k; j++) {
-            float product = (before != NULL ? before_weights[i] : 1.0f) * last_weights[j];
+            float product = (before.experts != NULL ? before.weights[i] : 1.0f) * last.weights[j];
             float weight = even ? 1.0f / (float)(n_before * k) : product / total;
-            add_prediction(table, before != NULL ? &pairs : NULL, &singles, last[j], weight, out);
+            add_prediction(table, before.experts != NULL ? &pairs : NULL, &singles, last.experts[j], weight,
+                           out);
         }
     }
 }
@@ -148,10 +149,17 @@ static enum moec_status check_dimensions(const struct moec_path_table *t, struct
 
 /* Checks one list of values: falling probabilities, experts in range and each once, unused slots last. `seen`
  * has n_expert stamps. */
-static enum moec_status check_values(const struct moec_path_value *values, uint32_t n, uint32_t n_expert,
-                                     uint32_t *seen, uint32_t stamp, const char *what, uint32_t index,
-                                     struct moec_error *err)
+/* Experts that lists have named: those of the list at work have its stamp. */
+struct named {
+    uint32_t n_expert;
+    uint32_t *seen; /* (n_expert) */
+    uint32_t stamp;
+};
+
+static enum moec_status check_values(struct named *named, const struct moec_path_value *values, uint32_t n,
+                                     const char *what, uint32_t index, struct moec_error *err)
 {
+    const uint32_t stamp = ++named->stamp;
     bool ended = false;
     for (uint32_t i = 0; i < n; i++) {
         if (values[i].expert == MOEC_PATH_NONE && values[i].probability == 0) {
@@ -161,12 +169,13 @@ static enum moec_status check_values(const struct moec_path_value *values, uint3
         bool falling =
             i == 0 || values[i - 1].probability > values[i].probability ||
             (values[i - 1].probability == values[i].probability && values[i - 1].expert < values[i].expert);
-        if (ended || values[i].expert >= n_expert || !falling || seen[values[i].expert] == stamp)
+        if (ended || values[i].expert >= named->n_expert || !falling ||
+            named->seen[values[i].expert] == stamp)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "path table is invalid: value %u of %s %u is expert %u with probability %u, "
                              "expected known experts, each at most once, by falling probability",
                              i, what, index, values[i].expert, values[i].probability);
-        seen[values[i].expert] = stamp;
+        named->seen[values[i].expert] = stamp;
     }
     return MOEC_OK;
 }
@@ -192,16 +201,15 @@ static enum moec_status check_table(const struct moec_path_table *table, struct 
     void *memory = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_alloc(&memory, table->n_expert, sizeof(uint32_t), "path table", err));
-    uint32_t *seen = memory, stamp = 0;
+    struct named named = {.n_expert = table->n_expert, .seen = memory};
     for (uint32_t layer = 0; layer < table->n_layer; layer++) {
         const struct moec_path_value *row = &table->frequency[(size_t)layer * table->n_expert];
-        MOEC_TRY_OUT(
-            check_values(row, table->n_expert, table->n_expert, seen, ++stamp, "frequency row", layer, err));
+        MOEC_TRY_OUT(check_values(&named, row, table->n_expert, "frequency row", layer, err));
     }
     for (uint32_t i = 0; i < table->n_key; i++) {
         const struct moec_path_value *values = &table->values[(size_t)i * table->n_value];
         MOEC_TRY_OUT(check_key(table, i, err));
-        MOEC_TRY_OUT(check_values(values, table->n_value, table->n_expert, seen, ++stamp, "key", i, err));
+        MOEC_TRY_OUT(check_values(&named, values, table->n_value, "key", i, err));
     }
 out:
     free(memory);

@@ -64,13 +64,17 @@ void moec_path_table_release(struct moec_path_table *table);
 MOEC_WARN_UNUSED enum moec_status moec_path_table_check(const struct moec_path_table *table,
                                                         struct moec_error *err);
 
+/* Experts that a layer's router chose for a token, and their gate weights. */
+struct moec_path_choices {
+    const uint16_t *experts; /* (top_k) */
+    const float *weights;    /* (top_k) */
+};
+
 /* Probability of each expert of MoE layer `layer` (1..n_layer-1), predicted from a token's choices in the
- * layer before
- * (`last`, top_k experts with gate weights) and two before (`before`, NULL for layer 1): mean over the
- * token's pairs weighted by the products of their gate weights. out: (n_expert). */
-void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer, const uint16_t *before,
-                             const float *before_weights, const uint16_t *last, const float *last_weights,
-                             float *out);
+ * layer before (`last`) and two before (`before`, nothing for layer 1): mean over the token's pairs weighted
+ * by the products of their gate weights. out: (n_expert). */
+void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer,
+                             struct moec_path_choices before, struct moec_path_choices last, float *out);
 
 /* Binary section of a bundle (FORMAT.md, "paths"). Owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_path_table_encode(const struct moec_path_table *table, uint8_t **bytes,

@@ -31,36 +31,46 @@ static const char *const spiece_files[] = {"spiece.model", "tokenizer_config.jso
 
 /* Loads a file of the folder; `*bytes` stays NULL when it is not there.
  * `*path` is the caller's in every case. */
-static enum moec_status load(const char *folder, const char *name, uint64_t limit_bytes, char **path,
-                             char **bytes, size_t *n_bytes, struct moec_error *err)
+/* A file that was loaded; no bytes where there is none. */
+struct text_file {
+    char *path, *bytes; /* owned */
+    size_t n_bytes;
+};
+
+static void free_file(struct text_file *file)
+{
+    free(file->bytes);
+    free(file->path);
+}
+
+static enum moec_status load(const char *folder, const char *name, uint64_t limit_bytes,
+                             struct text_file *out, struct moec_error *err)
 {
     bool found = false;
-    MOEC_TRY(moec_path_join(path, folder, name, err));
-    MOEC_TRY(moec_path_find(*path, &found, err));
-    return found ? moec_file_load(*path, limit_bytes, bytes, n_bytes, err) : MOEC_OK;
+    MOEC_TRY(moec_path_join(&out->path, folder, name, err));
+    MOEC_TRY(moec_path_find(out->path, &found, err));
+    return found ? moec_file_load(out->path, limit_bytes, &out->bytes, &out->n_bytes, err) : MOEC_OK;
 }
 
 static enum moec_status read_affixes(const char *folder, struct moec_sentencepiece_affixes *affixes,
                                      struct moec_error *err)
 {
-    char *path = NULL, *bytes = NULL;
-    size_t n_bytes = 0;
+    struct text_file file = {0};
     struct moec_json *root = NULL;
     const char *class = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(load(folder, "tokenizer_config.json", CONFIG_MAX_BYTES, &path, &bytes, &n_bytes, err));
-    if (bytes == NULL)
+    MOEC_TRY_OUT(load(folder, "tokenizer_config.json", CONFIG_MAX_BYTES, &file, err));
+    if (file.bytes == NULL)
         goto out;
-    MOEC_TRY_OUT(moec_json_parse(bytes, n_bytes, CONFIG_MAX_BYTES, path, &root, err));
-    MOEC_TRY_OUT(moec_json_get_string_or(root, path, "tokenizer_class", "", &class, err));
+    MOEC_TRY_OUT(moec_json_parse(file.bytes, file.n_bytes, CONFIG_MAX_BYTES, file.path, &root, err));
+    MOEC_TRY_OUT(moec_json_get_string_or(root, file.path, "tokenizer_class", "", &class, err));
     const bool is_llama = strncmp(class, "LlamaTokenizer", 14) == 0,
                is_t5 = strncmp(class, "T5Tokenizer", 11) == 0;
-    MOEC_TRY_OUT(moec_json_get_bool_or(root, path, "add_bos_token", is_llama, &affixes->bos, err));
-    MOEC_TRY_OUT(moec_json_get_bool_or(root, path, "add_eos_token", is_t5, &affixes->eos, err));
+    MOEC_TRY_OUT(moec_json_get_bool_or(root, file.path, "add_bos_token", is_llama, &affixes->bos, err));
+    MOEC_TRY_OUT(moec_json_get_bool_or(root, file.path, "add_eos_token", is_t5, &affixes->eos, err));
 out:
     moec_json_free(root);
-    free(bytes);
-    free(path);
+    free_file(&file);
     return status;
 }
 
@@ -68,19 +78,18 @@ static enum moec_status try_model(const char *folder, const char *const *names,
                                   struct moec_tokenizer_model *model, const char *const **files,
                                   struct moec_error *err)
 {
-    char *path = NULL, *bytes = NULL;
-    size_t n_bytes = 0;
+    struct text_file file = {0};
     struct moec_sentencepiece_affixes affixes = {0};
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(load(folder, names[0], MOEC_SENTENCEPIECE_MAX_BYTES, &path, &bytes, &n_bytes, err));
-    if (bytes == NULL)
+    MOEC_TRY_OUT(load(folder, names[0], MOEC_SENTENCEPIECE_MAX_BYTES, &file, err));
+    if (file.bytes == NULL)
         goto out;
     MOEC_TRY_OUT(read_affixes(folder, &affixes, err));
-    MOEC_TRY_OUT(moec_sentencepiece_read((const uint8_t *)bytes, n_bytes, path, affixes, model, err));
+    MOEC_TRY_OUT(
+        moec_sentencepiece_read((const uint8_t *)file.bytes, file.n_bytes, file.path, affixes, model, err));
     *files = names;
 out:
-    free(bytes);
-    free(path);
+    free_file(&file);
     return status;
 }
 
@@ -88,21 +97,19 @@ out:
 static enum moec_status read_member(const char *folder, const char *name, const char *key, size_t n,
                                     char *text, struct moec_error *err)
 {
-    char *path = NULL, *bytes = NULL;
-    size_t n_bytes = 0;
+    struct text_file file = {0};
     struct moec_json *root = NULL;
     const char *value = "";
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(load(folder, name, CONFIG_MAX_BYTES, &path, &bytes, &n_bytes, err));
-    if (bytes != NULL) {
-        MOEC_TRY_OUT(moec_json_parse(bytes, n_bytes, CONFIG_MAX_BYTES, path, &root, err));
-        MOEC_TRY_OUT(moec_json_get_string_or(root, path, key, "", &value, err));
+    MOEC_TRY_OUT(load(folder, name, CONFIG_MAX_BYTES, &file, err));
+    if (file.bytes != NULL) {
+        MOEC_TRY_OUT(moec_json_parse(file.bytes, file.n_bytes, CONFIG_MAX_BYTES, file.path, &root, err));
+        MOEC_TRY_OUT(moec_json_get_string_or(root, file.path, key, "", &value, err));
     }
     (void)snprintf(text, n, "%s", value);
 out:
     moec_json_free(root);
-    free(bytes);
-    free(path);
+    free_file(&file);
     return status;
 }
 
@@ -120,17 +127,16 @@ static enum moec_status read_prefix_space(const char *folder, struct moec_declar
     return moec_json_get_bool_or(config, folder, "add_prefix_space", false, &declared->prefix_space, err);
 }
 
-static enum moec_status read_json(const char *folder, const char *bytes, size_t n_bytes, const char *path,
-                                  uint64_t vocab_size, struct moec_tokenizer_model *model,
-                                  const char *const **files, struct moec_error *err)
+static enum moec_status read_json(const char *folder, struct moec_tokenizer_json json, uint64_t vocab_size,
+                                  struct moec_tokenizer_model *model, const char *const **files,
+                                  struct moec_error *err)
 {
     struct moec_declared_tokens declared;
     bool is_changed = false;
     MOEC_TRY(moec_declared_tokens_read(folder, NULL, &declared, err));
     enum moec_status status = read_prefix_space(folder, &declared, err);
     if (status == MOEC_OK)
-        status = moec_tokenizer_json_read_with(bytes, n_bytes, path, &declared, vocab_size, &is_changed,
-                                               model, err);
+        status = moec_tokenizer_json_read_with(json, &declared, vocab_size, &is_changed, model, err);
     moec_declared_tokens_release(&declared);
     *files = is_changed ? declaring_files : json_files;
     return status;
@@ -194,8 +200,9 @@ static enum moec_status read_vocab(const char *folder, struct moec_vocab_merges 
                                            &files->add_prefix_space, err));
     for (int pass = 0; pass < 2; pass++) {
         MOEC_TRY_OUT(moec_vocab_merges_json(class, files, &json, err));
-        MOEC_TRY_OUT(moec_tokenizer_json_read_with(json, strlen(json), files->vocab_path, &declared,
-                                                   vocab_size, &is_changed, model, err));
+        MOEC_TRY_OUT(
+            moec_tokenizer_json_read_with((struct moec_tokenizer_json){json, strlen(json), files->vocab_path},
+                                          &declared, vocab_size, &is_changed, model, err));
         free(json);
         json = NULL;
         if (pass == 0)
@@ -216,30 +223,25 @@ out:
 static enum moec_status try_vocab(const char *folder, uint64_t vocab_size, struct moec_tokenizer_model *model,
                                   const char *const **files, struct moec_error *err)
 {
-    char *vocab_path = NULL, *merges_path = NULL, *vocab = NULL, *merges = NULL;
-    size_t n_vocab = 0, n_merges = 0;
+    struct text_file vocab = {0}, merges = {0};
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(
-        load(folder, vocab_files[0], MOEC_TOKENIZER_JSON_MAX_BYTES, &vocab_path, &vocab, &n_vocab, err));
-    MOEC_TRY_OUT(
-        load(folder, vocab_files[1], MOEC_TOKENIZER_JSON_MAX_BYTES, &merges_path, &merges, &n_merges, err));
-    if (vocab != NULL && merges != NULL) {
-        struct moec_vocab_merges read = {.vocab = vocab,
-                                         .n_vocab = n_vocab,
-                                         .vocab_path = vocab_path,
-                                         .merges = merges,
-                                         .n_merges = n_merges,
-                                         .merges_path = merges_path,
+    MOEC_TRY_OUT(load(folder, vocab_files[0], MOEC_TOKENIZER_JSON_MAX_BYTES, &vocab, err));
+    MOEC_TRY_OUT(load(folder, vocab_files[1], MOEC_TOKENIZER_JSON_MAX_BYTES, &merges, err));
+    if (vocab.bytes != NULL && merges.bytes != NULL) {
+        struct moec_vocab_merges read = {.vocab = vocab.bytes,
+                                         .n_vocab = vocab.n_bytes,
+                                         .vocab_path = vocab.path,
+                                         .merges = merges.bytes,
+                                         .n_merges = merges.n_bytes,
+                                         .merges_path = merges.path,
                                          .bos_id = MOEC_TOKENIZER_NO_ID,
                                          .eos_id = MOEC_TOKENIZER_NO_ID};
         MOEC_TRY_OUT(read_vocab(folder, &read, vocab_size, model, err));
         *files = vocab_files;
     }
 out:
-    free(vocab);
-    free(merges);
-    free(vocab_path);
-    free(merges_path);
+    free_file(&vocab);
+    free_file(&merges);
     return status;
 }
 
@@ -269,28 +271,23 @@ static enum moec_status read_japanese(const char *folder, struct moec_japanese_f
 static enum moec_status try_japanese(const char *folder, struct moec_tokenizer_model *model,
                                      const char *const **used, struct moec_error *err)
 {
-    char *vocab_path = NULL, *emoji_path = NULL, *vocab = NULL, *emoji = NULL;
-    size_t n_vocab = 0, n_emoji = 0;
+    struct text_file vocab = {0}, emoji = {0};
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(
-        load(folder, japanese_files[0], MOEC_TOKENIZER_MAX_TEXT_BYTES, &vocab_path, &vocab, &n_vocab, err));
-    MOEC_TRY_OUT(
-        load(folder, japanese_files[1], MOEC_TOKENIZER_MAX_TEXT_BYTES, &emoji_path, &emoji, &n_emoji, err));
-    if (vocab != NULL && emoji != NULL) {
-        struct moec_japanese_files files = {.vocab = vocab,
-                                            .emoji = emoji,
-                                            .n_vocab = n_vocab,
-                                            .n_emoji = n_emoji,
-                                            .vocab_path = vocab_path,
-                                            .emoji_path = emoji_path};
+    MOEC_TRY_OUT(load(folder, japanese_files[0], MOEC_TOKENIZER_MAX_TEXT_BYTES, &vocab, err));
+    MOEC_TRY_OUT(load(folder, japanese_files[1], MOEC_TOKENIZER_MAX_TEXT_BYTES, &emoji, err));
+    if (vocab.bytes != NULL && emoji.bytes != NULL) {
+        struct moec_japanese_files files = {.vocab = vocab.bytes,
+                                            .emoji = emoji.bytes,
+                                            .n_vocab = vocab.n_bytes,
+                                            .n_emoji = emoji.n_bytes,
+                                            .vocab_path = vocab.path,
+                                            .emoji_path = emoji.path};
         MOEC_TRY_OUT(read_japanese(folder, &files, model, err));
         *used = japanese_files;
     }
 out:
-    free(vocab);
-    free(emoji);
-    free(vocab_path);
-    free(emoji_path);
+    free_file(&vocab);
+    free_file(&emoji);
     return status;
 }
 
@@ -298,14 +295,14 @@ enum moec_status moec_folder_tokenizer_load(const char *folder, uint64_t vocab_s
                                             struct moec_tokenizer_model *model, const char *const **files,
                                             struct moec_error *err)
 {
-    char *path = NULL, *bytes = NULL;
-    size_t n_bytes = 0;
+    struct text_file file = {0};
     enum moec_status status = MOEC_OK;
     *model = (struct moec_tokenizer_model){0};
     *files = no_files;
-    MOEC_TRY_OUT(load(folder, json_files[0], MOEC_TOKENIZER_JSON_MAX_BYTES, &path, &bytes, &n_bytes, err));
-    if (bytes != NULL) {
-        MOEC_TRY_OUT(read_json(folder, bytes, n_bytes, path, vocab_size, model, files, err));
+    MOEC_TRY_OUT(load(folder, json_files[0], MOEC_TOKENIZER_JSON_MAX_BYTES, &file, err));
+    if (file.bytes != NULL) {
+        MOEC_TRY_OUT(read_json(folder, (struct moec_tokenizer_json){file.bytes, file.n_bytes, file.path},
+                               vocab_size, model, files, err));
         goto out;
     }
     MOEC_TRY_OUT(try_model(folder, model_files, model, files, err));
@@ -316,7 +313,6 @@ enum moec_status moec_folder_tokenizer_load(const char *folder, uint64_t vocab_s
     if (*files == no_files)
         MOEC_TRY_OUT(try_japanese(folder, model, files, err));
 out:
-    free(bytes);
-    free(path);
+    free_file(&file);
     return status;
 }

@@ -429,24 +429,30 @@ static enum moec_status merge_member(const struct moec_tokenizer_reader *r, cons
     return MOEC_OK;
 }
 
+/* One of the two tokens that a merge joins. */
+struct part {
+    const char *bytes;
+    size_t n;
+};
+
 /* Looks up left, right and left + right. */
 static enum moec_status add_merge(struct moec_tokenizer_reader *r, size_t index, uint32_t rank,
-                                  const char *left, size_t n_left, const char *right, size_t n_right)
+                                  struct part left, struct part right)
 {
     struct moec_tokenizer_merge_item item = {.rank = rank};
     char joined[2 * MOEC_TOKENIZER_MAX_STRING + 1];
-    if (n_left > MOEC_TOKENIZER_MAX_STRING || n_right > MOEC_TOKENIZER_MAX_STRING)
+    if (left.n > MOEC_TOKENIZER_MAX_STRING || right.n > MOEC_TOKENIZER_MAX_STRING)
         return moec_fail(
             r->err, MOEC_ERR_LIMIT,
             "model.merges[%zu] in '%s' joins tokens of %zu and %zu bytes, expected at most %u bytes each",
-            index, r->subject, n_left, n_right, MOEC_TOKENIZER_MAX_STRING);
-    memcpy(joined, left, n_left);
-    joined[n_left] = '\0';
-    MOEC_TRY(merge_member(r, joined, n_left, index, &item.left));
-    MOEC_TRY(merge_member(r, right, n_right, index, &item.right));
-    memcpy(joined + n_left, right, n_right);
-    joined[n_left + n_right] = '\0';
-    MOEC_TRY(merge_member(r, joined, n_left + n_right, index, &item.merged));
+            index, r->subject, left.n, right.n, MOEC_TOKENIZER_MAX_STRING);
+    memcpy(joined, left.bytes, left.n);
+    joined[left.n] = '\0';
+    MOEC_TRY(merge_member(r, joined, left.n, index, &item.left));
+    MOEC_TRY(merge_member(r, right.bytes, right.n, index, &item.right));
+    memcpy(joined + left.n, right.bytes, right.n);
+    joined[left.n + right.n] = '\0';
+    MOEC_TRY(merge_member(r, joined, left.n + right.n, index, &item.merged));
     MOEC_TRY(moec_grow((void **)&r->merges, &r->merges_capacity, r->n_merges + 1, sizeof *r->merges, "merges",
                        r->err));
     r->merges[r->n_merges++] = item;
@@ -469,7 +475,8 @@ static enum moec_status read_merge_line(struct moec_tokenizer_reader *r, const s
         return moec_fail(r->err, MOEC_ERR_FORMAT, "%s is '%.*s', expected two tokens with one space between",
                          what, shown(n_bytes), line);
     size_t n_left = (size_t)(space - line);
-    return add_merge(r, index, (*rank)++, line, n_left, space + 1, n_bytes - n_left - 1);
+    return add_merge(r, index, (*rank)++, (struct part){line, n_left},
+                     (struct part){space + 1, n_bytes - n_left - 1});
 }
 
 /* ["a", "b"] */
@@ -487,7 +494,7 @@ static enum moec_status read_merge_pair(struct moec_tokenizer_reader *r, const s
     size_t n_right = 0;
     MOEC_TRY(moec_json_as_string(moec_json_at(node, 0), what, &left, &n_left, r->err));
     MOEC_TRY(moec_json_as_string(moec_json_at(node, 1), what, &right, &n_right, r->err));
-    return add_merge(r, index, (*rank)++, left, n_left, right, n_right);
+    return add_merge(r, index, (*rank)++, (struct part){left, n_left}, (struct part){right, n_right});
 }
 
 /* A pair listed twice counts with its later rank, as in the library's map. */
@@ -825,10 +832,11 @@ enum moec_status moec_tokenizer_json_read(const char *json, size_t n_bytes, cons
 {
     const struct moec_declared_tokens none = {0};
     bool is_changed = false;
-    return moec_tokenizer_json_read_with(json, n_bytes, subject, &none, 0, &is_changed, model, err);
+    return moec_tokenizer_json_read_with((struct moec_tokenizer_json){json, n_bytes, subject}, &none, 0,
+                                         &is_changed, model, err);
 }
 
-enum moec_status moec_tokenizer_json_read_with(const char *json, size_t n_bytes, const char *subject,
+enum moec_status moec_tokenizer_json_read_with(struct moec_tokenizer_json json,
                                                const struct moec_declared_tokens *declared,
                                                uint64_t vocab_size, bool *is_changed,
                                                struct moec_tokenizer_model *model, struct moec_error *err)
@@ -836,9 +844,10 @@ enum moec_status moec_tokenizer_json_read_with(const char *json, size_t n_bytes,
     *is_changed = false;
     *model = (struct moec_tokenizer_model){0};
     struct moec_json *root = NULL;
-    MOEC_TRY(moec_json_parse(json, n_bytes, MOEC_TOKENIZER_JSON_MAX_BYTES, subject, &root, err));
+    MOEC_TRY(
+        moec_json_parse(json.bytes, json.n_bytes, MOEC_TOKENIZER_JSON_MAX_BYTES, json.subject, &root, err));
     struct moec_tokenizer_reader r = {
-        .subject = subject,
+        .subject = json.subject,
         .root = root,
         .err = err,
         .declared = declared,

@@ -31,12 +31,20 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_json_read(const char *json, siz
                                                            struct moec_tokenizer_model *model,
                                                            struct moec_error *err);
 
+/* The text of a tokenizer.json, or of what stands for it; `subject` names it in messages. */
+struct moec_tokenizer_json {
+    const char *bytes;
+    size_t n_bytes;
+    const char *subject;
+};
+
 /* The same with tokens that the folder declares beside the file, as far as their ids are below vocab_size.
  * `*is_changed` tells whether they made any difference. */
-MOEC_WARN_UNUSED enum moec_status
-moec_tokenizer_json_read_with(const char *json, size_t n_bytes, const char *subject,
-                              const struct moec_declared_tokens *declared, uint64_t vocab_size,
-                              bool *is_changed, struct moec_tokenizer_model *model, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_json_read_with(struct moec_tokenizer_json json,
+                                                                const struct moec_declared_tokens *declared,
+                                                                uint64_t vocab_size, bool *is_changed,
+                                                                struct moec_tokenizer_model *model,
+                                                                struct moec_error *err);
 
 /* Writes a tokenizer.json that reads back as exactly this model, binary section and all (which is checked
  * before the text is handed out), and that the `tokenizers` library 0.20 and later loads. What the model does

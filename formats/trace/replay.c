@@ -65,36 +65,48 @@ static enum moec_status allocate(const struct moec_profile *profile, struct moec
     return MOEC_OK;
 }
 
-/* Appends the answer of one layer to a step of n_tok tokens; `seen` (n_expert) is clear before and after. */
-static void add_answer(const struct moec_profile *profile, struct moec_replay *replay, uint64_t first_token,
-                       uint32_t n_tok, uint32_t ordinal, uint64_t *n_choice, uint64_t *n_active,
-                       struct moec_replay_answer *answer, bool *seen)
+/* What has been appended so far. */
+struct filled {
+    uint64_t n_choice, n_active;
+    bool *seen; /* (n_expert) clear between answers */
+};
+
+/* Tokens of a profile that pass the layers in one step. */
+struct step_tokens {
+    uint64_t first;
+    uint32_t n;
+};
+
+/* Appends the answer of one layer to a step. */
+static void add_answer(const struct moec_profile *profile, struct moec_replay *replay, struct filled *filled,
+                       struct step_tokens tokens, uint32_t ordinal, struct moec_replay_answer *answer)
 {
     const uint32_t k = replay->top_k;
-    *answer = (struct moec_replay_answer){.active = *n_active, .choices = *n_choice};
-    for (uint32_t t = 0; t < n_tok; t++) {
-        const uint64_t from = ((first_token + t) * replay->n_layer + ordinal) * k;
-        for (uint32_t rank = 0; rank < k; rank++, ++*n_choice) {
+    *answer = (struct moec_replay_answer){.active = filled->n_active, .choices = filled->n_choice};
+    for (uint32_t t = 0; t < tokens.n; t++) {
+        const uint64_t from = ((tokens.first + t) * replay->n_layer + ordinal) * k;
+        for (uint32_t rank = 0; rank < k; rank++, filled->n_choice++) {
             const uint16_t expert = profile->trace_experts[from + rank];
             if (expert == MOEC_PROFILE_NO_EXPERT) /* a choice of weight 0 */
                 continue;
-            replay->experts[*n_choice] = expert;
-            replay->weights[*n_choice] = moec_f16_to_f32(profile->trace_weights[from + rank]);
-            seen[expert] = true;
+            replay->experts[filled->n_choice] = expert;
+            replay->weights[filled->n_choice] = moec_f16_to_f32(profile->trace_weights[from + rank]);
+            filled->seen[expert] = true;
         }
     }
     for (uint32_t e = 0; e < replay->n_expert; e++) {
-        if (seen[e])
-            replay->active[(*n_active)++] = e;
-        seen[e] = false;
+        if (filled->seen[e])
+            replay->active[filled->n_active++] = e;
+        filled->seen[e] = false;
     }
-    answer->n_active = (uint32_t)(*n_active - answer->active);
+    answer->n_active = (uint32_t)(filled->n_active - answer->active);
 }
 
 static void add_steps(const struct moec_profile *profile, uint32_t prompt_tokens, struct moec_replay *replay,
                       bool *seen)
 {
-    uint64_t step = 0, token = 0, n_choice = 0, n_active = 0;
+    uint64_t step = 0, token = 0;
+    struct filled filled = {.seen = seen};
     for (uint32_t window = 0; window < profile->n_window; window++) {
         const uint64_t begin = token, end = token + moec_profile_traced(profile, window);
         for (uint32_t n_tok = first_step(profile, window, prompt_tokens); token < end; n_tok = 1) {
@@ -105,8 +117,8 @@ static void add_steps(const struct moec_profile *profile, uint32_t prompt_tokens
                                           : (struct moec_replay_span){replay->n_encoder, replay->n_layer};
             const struct moec_replay_span span = moec_replay_passed(replay, step);
             for (uint32_t ordinal = span.first; ordinal < span.end; ordinal++)
-                add_answer(profile, replay, token, n_tok, ordinal, &n_choice, &n_active,
-                           &replay->answers[step * replay->n_layer + ordinal], seen);
+                add_answer(profile, replay, &filled, (struct step_tokens){token, n_tok}, ordinal,
+                           &replay->answers[step * replay->n_layer + ordinal]);
             token += n_tok;
             step++;
         }

@@ -276,10 +276,19 @@ out:
 
 /* The active experts increase and are exactly those chosen, where a choice of weight 0 may have asked for
  * none: its expert was full, or it was one that gives its input. */
+/* Experts that a layer's tokens chose, top_k each. */
+struct choices {
+    uint64_t n_tok;
+    const uint32_t *experts;
+    const float *weights;
+    const bool *is_low; /* NULL: none is of form 1 */
+};
+
 static enum moec_status check_choices(struct loader *loader, const uint32_t *active, uint32_t n_active,
-                                      const uint32_t *experts, const float *weights, const bool *is_low,
-                                      uint64_t n_tok)
+                                      struct choices choices)
 {
+    const uint32_t *experts = choices.experts;
+    const float *weights = choices.weights;
     const uint32_t k = loader->replay->top_k;
     const uint32_t is_active = ++loader->stamp, is_chosen = ++loader->stamp;
     uint32_t n_chosen = 0;
@@ -288,8 +297,8 @@ static enum moec_status check_choices(struct loader *loader, const uint32_t *act
             return refuse(loader, "does not list its active experts in increasing order");
         loader->stamps[active[i]] = is_active;
     }
-    for (uint64_t i = 0; i < n_tok * k; i++) {
-        const bool low = is_low != NULL && is_low[i];
+    for (uint64_t i = 0; i < choices.n_tok * k; i++) {
+        const bool low = choices.is_low != NULL && choices.is_low[i];
         uint32_t *stamp = &loader->stamps[experts[i] + (low ? loader->replay->n_expert : 0)];
         if (!isfinite(weights[i]))
             return refuse(loader, "has a router weight that is not a finite number");
@@ -366,7 +375,7 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     MOEC_TRY(read_floats(loader, args, "weights", (size_t)n, floats, sizeof(float)));
     if (loader->replay->n_form > 1)
         MOEC_TRY(read_low(loader, args, n, &is_low));
-    return check_choices(loader, active, answer->n_active, experts, floats, is_low, n_tok);
+    return check_choices(loader, active, answer->n_active, (struct choices){n_tok, experts, floats, is_low});
 }
 
 /* A number's eight digits. */
@@ -402,11 +411,22 @@ static enum moec_status read_logits(struct loader *loader, const struct moec_jso
     return MOEC_OK;
 }
 
+/* The two members that list experts, the best first, and their scores. */
+struct scored_names {
+    const char *experts, *scores;
+    bool is_marked; /* a score's sign says something else */
+};
+
+/* Of what routers after the next one say, the second from here first. */
+static const struct scored_names later_gates[MOEC_REPLAY_LATER] = {
+    {"gate_2", "gate_2_scores", true}, {"gate_3", "gate_3_scores", true}, {"gate_4", "gate_4_scores", true}};
+
 /* A list of predicted experts under `name`, with its scores, of which a sign may be a mark; *n stays 0 where
  * there is none. */
-static enum moec_status read_scored(struct loader *loader, const struct moec_json *args, const char *name,
-                                    const char *scores, bool is_marked, uint64_t *first, uint32_t *n_out)
+static enum moec_status read_scored(struct loader *loader, const struct moec_json *args,
+                                    struct scored_names names, uint64_t *first, uint32_t *n_out)
 {
+    const char *name = names.experts;
     const struct moec_json *array = moec_json_find(args, name), *node = NULL;
     const size_t n = moec_json_length(array);
     if (array == NULL)
@@ -418,7 +438,7 @@ static enum moec_status read_scored(struct loader *loader, const struct moec_jso
     MOEC_TRY(pool_add(&loader->scored, n, sizeof(struct moec_scored_expert), first, loader->err));
     *n_out = (uint32_t)n;
     struct moec_scored_expert *list = (struct moec_scored_expert *)loader->scored.items + *first;
-    MOEC_TRY(read_floats(loader, args, scores, n, &list->score, sizeof *list));
+    MOEC_TRY(read_floats(loader, args, names.scores, n, &list->score, sizeof *list));
     const uint32_t stamp = ++loader->stamp;
     for (size_t i = 0; i < n; i++) {
         uint64_t expert = 0;
@@ -426,7 +446,7 @@ static enum moec_status read_scored(struct loader *loader, const struct moec_jso
                                   loader->err));
         list[i].expert = (uint32_t)expert;
         const float own = list[i].score, last = list[i > 0 ? i - 1 : 0].score;
-        const float score = is_marked ? fabsf(own) : own, before = is_marked ? fabsf(last) : last;
+        const float score = names.is_marked ? fabsf(own) : own, before = names.is_marked ? fabsf(last) : last;
         const bool is_falling =
             i == 0 || score < before || (!(score > before) && list[i].expert > list[i - 1].expert);
         if (!is_falling || loader->stamps[expert] == stamp)
@@ -489,12 +509,6 @@ static void end_chunk(struct loader *loader, uint32_t layer)
     ((struct moec_replay_span *)loader->spans.items)[loader->spans.n - 1].end = 1;
 }
 
-/* Names of what routers behind the next one say, the second from here first. */
-static const struct {
-    const char *experts, *scores;
-} later_gates[MOEC_REPLAY_LATER] = {
-    {"gate_2", "gate_2_scores"}, {"gate_3", "gate_3_scores"}, {"gate_4", "gate_4_scores"}};
-
 static enum moec_status read_answer(struct loader *loader, const struct moec_json *event,
                                     const struct moec_json *args)
 {
@@ -518,13 +532,12 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
     MOEC_TRY(read_logits(loader, args, n_tok, &answer));
-    MOEC_TRY(
-        read_scored(loader, args, "next_gate", "next_scores", true, &answer.next_gate, &answer.n_next_gate));
+    MOEC_TRY(read_scored(loader, args, (struct scored_names){"next_gate", "next_scores", true},
+                         &answer.next_gate, &answer.n_next_gate));
     for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
-        MOEC_TRY(read_scored(loader, args, later_gates[i].experts, later_gates[i].scores, true,
-                             &answer.later_gates[i], &answer.n_later_gates[i]));
-    MOEC_TRY(read_scored(loader, args, "next_learned", "next_learned_scores", false, &answer.next_learned,
-                         &answer.n_next_learned));
+        MOEC_TRY(read_scored(loader, args, later_gates[i], &answer.later_gates[i], &answer.n_later_gates[i]));
+    MOEC_TRY(read_scored(loader, args, (struct scored_names){"next_learned", "next_learned_scores", false},
+                         &answer.next_learned, &answer.n_next_learned));
     MOEC_TRY(get_time(loader, event, "ts", &answer.answered_ns));
     answer.done_ns = answer.answered_ns;
     if (answer.n_next_gate == 0 && loader->next + 1 < loader->end)

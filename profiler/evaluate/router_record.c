@@ -73,7 +73,8 @@ static enum moec_status keep_gate(struct moec_router_record *record, const struc
     if (ordinal + 1 == replay->n_layer)
         return MOEC_OK;
     MOEC_TRY(moec_router_preview(forward, moec_config_moe_layer(config, ordinal + 1), n_tok,
-                                 inputs + row * moec_forward_stride(config), record->sums, logits, err));
+                                 inputs + row * moec_forward_stride(config),
+                                 (struct moec_router_preview){.sums = record->sums, .logits = logits}, err));
     for (uint32_t e = 0; e < n_expert; e++)
         record->list[e] = (struct moec_scored_expert){e, record->sums[e]};
     moec_scored_order(record->list, n_expert, n);

@@ -21,7 +21,8 @@ enum moec_status moec_path_gate_keep(const struct moec_forward *forward, uint32_
     const size_t at = (size_t)ordinal * N_TOKEN + place;
     struct moec_forward here = *forward;
     here.backend = NULL; /* which would ask its router about its own rows */
-    MOEC_TRY(moec_router_preview(&here, moec_config_moe_layer(config, ordinal), 1, input, shares, NULL, err));
+    MOEC_TRY(moec_router_preview(&here, moec_config_moe_layer(config, ordinal), 1, input,
+                                 (struct moec_router_preview){.sums = shares}, err));
     kept->tokens[at] = (double)token;
     for (uint32_t e = 0; e < config->n_expert; e++)
         kept->probabilities[at * config->n_expert + e] = (double)shares[e];

@@ -263,8 +263,10 @@ static void count_hits(const struct hits *hits, uint64_t token, uint32_t layer)
     if (layer >= 2)
         gate_weights(trace, token, layer - 2, before);
     if (layer >= 1)
-        moec_path_table_predict(hits->table, layer, layer >= 2 ? choices(trace, token, layer - 2) : NULL,
-                                before, choices(trace, token, layer - 1), last, hits->probability);
+        moec_path_table_predict(
+            hits->table, layer,
+            (struct moec_path_choices){layer >= 2 ? choices(trace, token, layer - 2) : NULL, before},
+            (struct moec_path_choices){choices(trace, token, layer - 1), last}, hits->probability);
     for (uint32_t i = 0; i < trace->top_k; i++) {
         if (chosen[i] == MOEC_PATH_NONE)
             continue;

@@ -93,7 +93,7 @@ static enum moec_status answer_of(struct studying *studying, const struct moec_l
         answer->last_weights = pair->before->weights + first;
     }
     MOEC_TRY(moec_router_preview(pair->forward, moec_config_moe_layer(config, pair->to->ordinal), 1, input,
-                                 studying->probabilities, NULL, err));
+                                 (struct moec_router_preview){.sums = studying->probabilities}, err));
     for (uint32_t e = 0; e < config->n_expert; e++)
         studying->gate[e] = (struct moec_scored_expert){e, studying->probabilities[e]};
     moec_scored_order(studying->gate, config->n_expert, n);

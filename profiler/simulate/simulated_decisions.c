@@ -160,8 +160,10 @@ static enum moec_status allocate_logical(struct work *work, struct moec_error *e
     struct moec_recorded_logical *logical = &work->decided->logical;
     logical->n_slots[0] = route->n_slots;
     logical->n_slots[1] = route->n_low_slots;
-    MOEC_TRY(moec_logical_cache_create(replay->n_layer, replay->n_form, replay->n_expert, logical->n_slots, 1,
-                                       &work->held, err));
+    MOEC_TRY(moec_logical_cache_create(
+        &(struct moec_logical_shape){
+            replay->n_layer, replay->n_form, replay->n_expert, {logical->n_slots[0], logical->n_slots[1]}},
+        1, &work->held, err));
     MOEC_TRY(moec_alloc((void **)&work->was_held,
                         (uint64_t)replay->n_layer * replay->n_form * replay->n_expert, sizeof(bool),
                         "decided answers", err));

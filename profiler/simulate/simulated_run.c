@@ -619,8 +619,10 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     const struct moec_simulated_model *model = run->model;
     const struct moec_recorded_logical *logical = run->recording->logical;
     if (logical != NULL && !run->setup->keeps_nothing)
-        MOEC_TRY(moec_logical_cache_create(model->n_layer, model->n_form, model->n_expert, logical->n_slots,
-                                           1, &run->logical, err));
+        MOEC_TRY(moec_logical_cache_create(
+            &(struct moec_logical_shape){
+                model->n_layer, model->n_form, model->n_expert, {logical->n_slots[0], logical->n_slots[1]}},
+            1, &run->logical, err));
     const size_t n_key = (size_t)model->n_layer * model->n_layer_key;
     MOEC_TRY(check_capacity(run->setup, err));
     const uint64_t low_bytes = run->setup->low_pool_bytes > 0

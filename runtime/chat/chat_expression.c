@@ -195,20 +195,25 @@ static enum moec_status slice_bound(struct moec_chat_run *run, const struct moec
     return MOEC_OK;
 }
 
+/* The bounds of a slice, which its node's members gave. */
+struct slice {
+    int64_t start, stop, step;
+};
+
 static enum moec_status slice_string(struct moec_chat_run *run, const struct moec_chat_node *node,
-                                     const struct moec_chat_string *string, int64_t start, int64_t stop,
-                                     int64_t step, struct moec_chat_value *out)
+                                     const struct moec_chat_string *string, struct slice slice,
+                                     struct moec_chat_value *out)
 {
     struct moec_chat_buffer buffer = {.arena = run->arena};
-    if (step == 1) {
-        const size_t first = byte_of(string, (size_t)start);
-        const size_t end = stop > start ? byte_of(string, (size_t)stop) : first;
+    if (slice.step == 1) {
+        const size_t first = byte_of(string, (size_t)slice.start);
+        const size_t end = slice.stop > slice.start ? byte_of(string, (size_t)slice.stop) : first;
         return moec_chat_string_part(run->arena, string, first, end - first, out, run->err);
     }
     struct moec_chat_list *items = NULL;
     const struct moec_chat_value whole = {.kind = MOEC_CHAT_STRING, .as.string = string};
     MOEC_TRY(moec_chat_items(run, node, &whole, &items));
-    for (int64_t at = start; step > 0 ? at < stop : at > stop; at += step)
+    for (int64_t at = slice.start; slice.step > 0 ? at < slice.stop : at > slice.stop; at += slice.step)
         MOEC_TRY(moec_chat_write_string(&buffer, items->items[at].as.string, run->err));
     return moec_chat_buffer_end(&buffer, out, run->err);
 }
@@ -237,7 +242,7 @@ static enum moec_status eval_slice(struct moec_chat_run *run, const struct moec_
     MOEC_TRY(slice_bound(run, node->b, n, step, step < 0 ? n - 1 : 0, &start));
     MOEC_TRY(slice_bound(run, node->c, n, step, step < 0 ? -1 : n, &stop));
     if (is_string)
-        return slice_string(run, node, value.as.string, start, stop, step, out);
+        return slice_string(run, node, value.as.string, (struct slice){start, stop, step}, out);
     MOEC_TRY(moec_chat_list_make(run->arena, 0, out, run->err));
     out->as.list->is_tuple = value.as.list->is_tuple;
     for (int64_t at = start; step > 0 ? at < stop : at > stop; at += step)

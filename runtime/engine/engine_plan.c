@@ -185,8 +185,10 @@ static enum moec_status plan_logical(struct moert_engine *engine, struct moec_lo
     const uint32_t n_form = 1 + moec_route_takes_low(route);
     if (route->n_slots == 0 || !engine->choice.mode->keeps)
         return MOEC_OK;
-    MOEC_TRY(moec_logical_cache_create(moec_config_moe_count(config), n_form, config->n_expert, n_slots,
-                                       engine->n_sessions * engine->n_beams, &engine->logical, err));
+    MOEC_TRY(moec_logical_cache_create(
+        &(struct moec_logical_shape){
+            moec_config_moe_count(config), n_form, config->n_expert, {n_slots[0], n_slots[1]}},
+        engine->n_sessions * engine->n_beams, &engine->logical, err));
     return moec_record_logical_room(engine->bundle, engine->logical, copies, room, err);
 }
 

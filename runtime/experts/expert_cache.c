@@ -245,22 +245,15 @@ static enum moec_status find_key(const struct moec_expert_cache *cache, struct m
     return MOEC_OK;
 }
 
-void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane, const char *what,
-                      uint32_t key, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns)
+void moec_cache_trace(struct moec_expert_cache *cache, uint32_t key, struct moec_trace_span span)
 {
     if (cache->options.trace == NULL)
         return;
     const uint32_t form = moec_cache_form(cache, key);
-    const struct moec_trace_span span = {
-        .what = what,
-        .lane = lane,
-        .layer = moec_config_moe_layer(&cache->bundle->config, moec_cache_ordinal(cache, key)),
-        .expert = moec_cache_expert(cache, key),
-        .has_form = form > 0,
-        .form = cache->forms[form],
-        .n_bytes = n_bytes,
-        .begin_ns = begin_ns,
-        .end_ns = end_ns};
+    span.layer = moec_config_moe_layer(&cache->bundle->config, moec_cache_ordinal(cache, key));
+    span.expert = moec_cache_expert(cache, key);
+    span.has_form = form > 0;
+    span.form = cache->forms[form];
     moec_trace_record(cache->options.trace, &span);
 }
 
@@ -276,7 +269,9 @@ static void wait_for(struct moec_expert_cache *cache, uint32_t key)
     cache->n_waiting--;
     const uint64_t now_ns = moec_now_ns();
     moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
-    moec_cache_trace(cache, MOEC_TRACE_STALL, "wait", key, 0, begun_ns, now_ns);
+    moec_cache_trace(cache, key,
+                     (struct moec_trace_span){
+                         .what = "wait", .lane = MOEC_TRACE_STALL, .begin_ns = begun_ns, .end_ns = now_ns});
 }
 
 static enum moec_status describe_failure(const struct moec_expert_cache *cache, uint32_t key,
@@ -489,7 +484,10 @@ static enum moec_status cache_await(struct moec_experts *self, struct moec_exper
         cache->n_waiting--;
         const uint64_t now_ns = moec_now_ns();
         moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
-        moec_cache_trace(cache, MOEC_TRACE_STALL, "wait", key, 0, begun_ns, now_ns);
+        moec_cache_trace(
+            cache, key,
+            (struct moec_trace_span){
+                .what = "wait", .lane = MOEC_TRACE_STALL, .begin_ns = begun_ns, .end_ns = now_ns});
     }
     if (!moec_units_are_there(cache, key, neurons, touches_all))
         status = moec_record_failed(

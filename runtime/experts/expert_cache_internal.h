@@ -144,8 +144,7 @@ static inline uint32_t moec_cache_key(const struct moec_expert_cache *cache, uin
 }
 
 /* A span of a trace about a key. */
-void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane, const char *what,
-                      uint32_t key, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns);
+void moec_cache_trace(struct moec_expert_cache *cache, uint32_t key, struct moec_trace_span span);
 
 /* ---- runtime/experts/expert_cache.c: all with the lock held ---- */
 

@@ -187,9 +187,15 @@ static void count_read(struct moec_expert_stream *stream, const struct moec_read
     counters->busy_ns += moec_read_busy_ns(&stream->busy_until_ns, read->begun_ns, read->done_ns);
     counters->n_reads += read->error == 0;
     counters->read_bytes += read->error == 0 ? read->n_bytes : 0;
-    moec_trace_span(stream->trace, stream->entries[key].is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
-                    "read", moec_config_moe_layer(&stream->bundle->config, key / stream->n_expert),
-                    key % stream->n_expert, read->n_bytes, read->begun_ns, read->done_ns);
+    moec_trace_record(stream->trace,
+                      &(struct moec_trace_span){
+                          .what = "read",
+                          .lane = stream->entries[key].is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
+                          .layer = moec_config_moe_layer(&stream->bundle->config, key / stream->n_expert),
+                          .expert = key % stream->n_expert,
+                          .n_bytes = read->n_bytes,
+                          .begin_ns = read->begun_ns,
+                          .end_ns = read->done_ns});
 }
 
 /* Whether the bytes of a record are its own; the lock is released meanwhile. */
@@ -378,8 +384,12 @@ static enum moec_status stream_acquire(struct moec_experts *self, struct moec_ex
             (void)pthread_cond_wait(&stream->changed, &stream->lock);
         const uint64_t end = moec_now_ns();
         stream->counters[key / stream->n_expert].stall_ns += end - start;
-        moec_trace_span(stream->trace, MOEC_TRACE_STALL, "wait", request.layer, request.expert, 0, start,
-                        end);
+        moec_trace_record(stream->trace, &(struct moec_trace_span){.what = "wait",
+                                                                   .lane = MOEC_TRACE_STALL,
+                                                                   .layer = request.layer,
+                                                                   .expert = request.expert,
+                                                                   .begin_ns = start,
+                                                                   .end_ns = end});
     }
     if (entry->state == FAILED) {
         status = describe_failure(stream, key, err);

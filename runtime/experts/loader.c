@@ -247,11 +247,14 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
         counters->unit_bytes += read->is_units ? read->read.n_bytes : 0;
         counters->preload_bytes += is_preload ? read->read.n_bytes : 0;
     }
-    moec_cache_trace(cache, is_demand ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
-                     is_demand    ? "read"
-                     : is_preload ? "preload"
-                                  : "warm start",
-                     key, read->read.n_bytes, begun_ns, done_ns);
+    moec_cache_trace(cache, key,
+                     (struct moec_trace_span){.what = is_demand    ? "read"
+                                                      : is_preload ? "preload"
+                                                                   : "warm start",
+                                              .lane = is_demand ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
+                                              .n_bytes = read->read.n_bytes,
+                                              .begin_ns = begun_ns,
+                                              .end_ns = done_ns});
 }
 
 /* A prefetch that fails is forgotten. */

@@ -144,23 +144,15 @@ void moec_trace_record(struct moec_trace *trace, const struct moec_trace_span *s
     (void)pthread_mutex_unlock(&trace->lock);
 }
 
-void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const char *what, uint32_t layer,
-                     uint32_t expert, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns)
-{
-    const struct moec_trace_span span = {.what = what,
-                                         .lane = lane,
-                                         .layer = layer,
-                                         .expert = expert,
-                                         .n_bytes = n_bytes,
-                                         .begin_ns = begin_ns,
-                                         .end_ns = end_ns};
-    moec_trace_record(trace, &span);
-}
-
 void moec_trace_compute(struct moec_trace *trace, const char *what, uint32_t layer, uint64_t begin_ns)
 {
     if (trace != NULL)
-        moec_trace_span(trace, MOEC_TRACE_COMPUTE, what, layer, MOEC_TRACE_NONE, 0, begin_ns, moec_now_ns());
+        moec_trace_record(trace, &(struct moec_trace_span){.what = what,
+                                                           .lane = MOEC_TRACE_COMPUTE,
+                                                           .layer = layer,
+                                                           .expert = MOEC_TRACE_NONE,
+                                                           .begin_ns = begin_ns,
+                                                           .end_ns = moec_now_ns()});
 }
 
 static void copy(uint8_t **at, const void *from, size_t n_bytes)

@@ -63,9 +63,6 @@ struct moec_trace_span {
 
 /* NULL trace: nothing. Events that find no room are dropped and counted in the file. */
 void moec_trace_record(struct moec_trace *trace, const struct moec_trace_span *span);
-/* The same without a form of its own. */
-void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const char *what, uint32_t layer,
-                     uint32_t expert, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns);
 /* A span of MOEC_TRACE_COMPUTE that ends now. */
 void moec_trace_compute(struct moec_trace *trace, const char *what, uint32_t layer, uint64_t begin_ns);
 /* A router's answer, with all that prediction and replay need. One that finds no room is flushed for: call it

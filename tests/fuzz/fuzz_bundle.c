@@ -100,7 +100,8 @@ static void use_paths(const struct moec_path_table *paths)
         weights[i] = 1;
     }
     for (uint32_t layer = 1; out != NULL && layer < paths->n_layer; layer++)
-        moec_path_table_predict(paths, layer, layer > 1 ? experts : NULL, weights, experts, weights, out);
+        moec_path_table_predict(paths, layer, (struct moec_path_choices){layer > 1 ? experts : NULL, weights},
+                                (struct moec_path_choices){experts, weights}, out);
     free(out);
 }
 

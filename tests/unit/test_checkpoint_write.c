@@ -227,11 +227,11 @@ static void test_checkpoint_write__refuses_unknown_families(void **state)
     err = (struct moec_error){0};
     assert_status(moec_checkpoint_write(bundle, &options, out, &written, &err), MOEC_ERR_UNSUPPORTED, err);
     assert_int_equal(temporary_count(folder), 1);
-    char *config = NULL, *generation = NULL;
+    struct moec_family_texts texts = {0};
     err = (struct moec_error){0};
-    assert_status(moec_family_write_config(&bundle->config, &bundle->generation, "float32", "m", &config,
-                                           &generation, &err),
-                  MOEC_ERR_UNSUPPORTED, err);
+    assert_status(
+        moec_family_write_config(&bundle->config, &bundle->generation, "float32", "m", &texts, &err),
+        MOEC_ERR_UNSUPPORTED, err);
     assert_message(err, "cannot be expressed");
     moec_bundle_close(bundle);
     sample_release(&s);

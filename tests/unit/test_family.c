@@ -548,15 +548,14 @@ static void test_family__switch_round_trip(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct moec_config c = good(texts[i]);
         struct moec_error err = {0};
-        char *text = NULL, *generation = NULL;
+        struct moec_family_texts made = {0};
         const struct moec_generation settings = moec_generation_default();
-        assert_status(moec_family_write_config(&c, &settings, "float32", "a", &text, &generation, &err),
-                      MOEC_OK, err);
-        struct moec_config again = good(text);
+        assert_status(moec_family_write_config(&c, &settings, "float32", "a", &made, &err), MOEC_OK, err);
+        struct moec_config again = good(made.config);
         assert_same_section(&again, &c);
-        assert_non_null(strstr(generation, "decoder_start_token_id"));
-        free(text);
-        free(generation);
+        assert_non_null(strstr(made.generation, "decoder_start_token_id"));
+        free(made.config);
+        free(made.generation);
     }
     struct moec_config c = good("{" SWITCH ", \"is_gated_act\": true, \"d_kv\": 7, \"pad_token_id\": 5}");
     assert_true(c.mlp.activation == MOEC_ACTIVATION_RELU && !c.mlp.plain && c.kinds[0].head_dim == 7);

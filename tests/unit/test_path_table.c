@@ -100,8 +100,10 @@ static void test_path_table__predicts_as_defined(void **state)
             before_weights[i] = fabsf(random_float(&random)) + 0.01f;
             last_weights[i] = fabsf(random_float(&random)) + 0.01f;
         }
-        moec_path_table_predict(&t, layer, layer > 1 ? before : NULL, layer > 1 ? before_weights : NULL, last,
-                                last_weights, out);
+        moec_path_table_predict(
+            &t, layer,
+            (struct moec_path_choices){layer > 1 ? before : NULL, layer > 1 ? before_weights : NULL},
+            (struct moec_path_choices){last, last_weights}, out);
         naive_predict(&t, layer, layer > 1 ? before : NULL, before_weights, last, last_weights, expected);
         for (uint32_t e = 0; e < N_EXPERT; e++)
             assert_true(fabs((double)out[e] - expected[e]) < 1e-6);
@@ -117,8 +119,10 @@ static void test_path_table__weights_of_zero_count_alike(void **state)
     const float zeros[TOP_K] = {0, 0}, ones[TOP_K] = {1, 1};
     float with_zeros[N_EXPERT], with_ones[N_EXPERT];
     make_table(&t);
-    moec_path_table_predict(&t, 2, before, zeros, last, zeros, with_zeros);
-    moec_path_table_predict(&t, 2, before, ones, last, ones, with_ones);
+    moec_path_table_predict(&t, 2, (struct moec_path_choices){before, zeros},
+                            (struct moec_path_choices){last, zeros}, with_zeros);
+    moec_path_table_predict(&t, 2, (struct moec_path_choices){before, ones},
+                            (struct moec_path_choices){last, ones}, with_ones);
     assert_memory_equal(with_zeros, with_ones, sizeof with_ones);
     moec_path_table_release(&t);
 }

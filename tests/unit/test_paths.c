@@ -199,7 +199,8 @@ static void test_paths__recall_equals_definition(void **state)
                 weights[0][r] = moec_f16_to_f32(sample.weights[(t * 3 + s - 1) * 3 + r]);
                 weights[1][r] = s > 1 ? moec_f16_to_f32(sample.weights[(t * 3 + s - 2) * 3 + r]) : 0;
             }
-            moec_path_table_predict(&table, s, s > 1 ? before : NULL, weights[1], last, weights[0], p);
+            moec_path_table_predict(&table, s, (struct moec_path_choices){s > 1 ? before : NULL, weights[1]},
+                                    (struct moec_path_choices){last, weights[0]}, p);
             for (uint32_t e = 0; e < 7; e++) {
                 uint32_t better = 0;
                 for (uint32_t o = 0; o < 7; o++)
@@ -300,8 +301,10 @@ static void test_paths__stacks_follow_each_other(void **state)
     const float one = 1;
     const uint16_t last = 3;
     float alone[6], both[6];
-    moec_path_table_predict(&table[1], 1, NULL, NULL, &last, &one, alone);
-    moec_path_table_predict(&joined, 3, NULL, NULL, &last, &one, both);
+    moec_path_table_predict(&table[1], 1, (struct moec_path_choices){0},
+                            (struct moec_path_choices){&last, &one}, alone);
+    moec_path_table_predict(&joined, 3, (struct moec_path_choices){0},
+                            (struct moec_path_choices){&last, &one}, both);
     assert_memory_equal(alone, both, sizeof both);
 
     assert_int_equal(moec_paths_hits(&table[1], &stacks[1], used[1], hits, frequency_hits, &n_used, &err),

@@ -84,9 +84,10 @@ static void paths_directly(const struct moec_path_table *table, const struct moe
             before[k] = answer->last_experts != NULL ? (uint16_t)answer->last_experts[t * K + k] : 0;
         }
         const bool pair = answer->last_experts != NULL;
-        moec_path_table_predict(table, next, pair ? before : NULL,
-                                pair ? answer->last_weights + (size_t)t * K : NULL, last,
-                                answer->weights + (size_t)t * K, one);
+        moec_path_table_predict(table, next,
+                                (struct moec_path_choices){
+                                    pair ? before : NULL, pair ? answer->last_weights + (size_t)t * K : NULL},
+                                (struct moec_path_choices){last, answer->weights + (size_t)t * K}, one);
         for (uint32_t e = 0; e < E; e++)
             scores[e] += (double)one[e];
     }

@@ -539,7 +539,8 @@ static uint32_t count_lost(const struct moec_evict_ops *policy, uint64_t capacit
     uint32_t recent[N_LAYER][N_SLOT], n_lost = 0;
     memset(recent, 0xff, sizeof recent);
     equal_slots(&run);
-    MUST(moec_logical_cache_create(N_LAYER, 1, N_EXPERT, (const uint32_t[]){N_SLOT, 0}, 1, &logical, &err));
+    MUST(moec_logical_cache_create(&(struct moec_logical_shape){N_LAYER, 1, N_EXPERT, {N_SLOT, 0}}, 1,
+                                   &logical, &err));
     const struct moec_residency_setup setup = {.n_layer = N_LAYER,
                                                .n_expert = N_EXPERT,
                                                .slot_bytes = run.slots,
@@ -594,12 +595,12 @@ static void test_residency__room_of_a_logical_cache(void **state)
     uint64_t slots[2 * 2 * 4]; /* layer, form, expert */
     for (uint32_t i = 0; i < 16; i++)
         slots[i] = 1000 * (1 + i / 8) + 100 * (i % 4) - (i / 4 % 2 == 1 ? 500 : 0);
-    MUST(moec_logical_cache_create(2, 2, 4, (const uint32_t[]){2, 1}, 1, &logical, &err));
+    MUST(moec_logical_cache_create(&(struct moec_logical_shape){2, 2, 4, {2, 1}}, 1, &logical, &err));
     struct moec_logical_room room = moec_logical_cache_room(logical, slots);
     assert_int_equal(room.held_bytes, 1300 + 1200 + 800 + 2300 + 2200 + 1800);
     assert_int_equal(room.passing_bytes, 2000 + 2100 + 1500 + 1600 + 1700); /* of the second layer */
     moec_logical_cache_free(logical);
-    MUST(moec_logical_cache_create(2, 2, 4, (const uint32_t[]){2, 1}, 3, &logical, &err));
+    MUST(moec_logical_cache_create(&(struct moec_logical_shape){2, 2, 4, {2, 1}}, 3, &logical, &err));
     assert_true(logical->n_slots[0] == 4 && logical->n_slots[1] == 3); /* of three sequences */
     room = moec_logical_cache_room(logical, slots);
     assert_int_equal(room.passing_bytes, 1500);

@@ -398,7 +398,8 @@ static void test_route__low_copies_have_a_cache_of_their_own(void **state)
     uint32_t seed = 5;
     assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &routes, &err), err);
     assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &copy, &err), err);
-    assert_ok(moec_logical_cache_create(1, 2, N_EXPERT, (const uint32_t[]){N_SLOTS, N_LOW}, 2, &shared, &err),
+    assert_ok(moec_logical_cache_create(&(struct moec_logical_shape){1, 2, N_EXPERT, {N_SLOTS, N_LOW}}, 2,
+                                        &shared, &err),
               err);
     moec_route_state_share(&routes, shared);
     moec_route_state_share(&copy, shared);

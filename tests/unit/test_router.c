@@ -555,7 +555,8 @@ static void test_router__previews_are_shares(void **state)
         assert_ok(moec_forward_init(&forward, bench.fixture.model, moec_kernels_best(), 2,
                                     moec_variants_experts(bench.fixture.variants), N_TOK, &err),
                   err);
-        assert_ok(moec_router_preview(&forward, bench.layer_index, N_TOK, routed.normed, sums, NULL, &err),
+        assert_ok(moec_router_preview(&forward, bench.layer_index, N_TOK, routed.normed,
+                                      (struct moec_router_preview){.sums = sums}, &err),
                   err);
         for (uint32_t t = 0; t < N_TOK; t++) {
             double scores[N_EXPERT], compared[N_EXPERT], sum = 0;

@@ -123,21 +123,53 @@ static void record_steps(const struct fixture *f, struct moec_trace *trace, uint
         for (uint32_t ordinal = 0; ordinal < SAMPLE_MOE; ordinal++) {
             const struct moec_router_answer answer = make_answer(f, step, ordinal, step_tokens[step]);
             const uint64_t at = start_ns + time_of(step, ordinal);
-            moec_trace_span(trace, MOEC_TRACE_COMPUTE, "attention", answer.layer, MOEC_TRACE_NONE, 0,
-                            at - 900, at - 400);
+            moec_trace_record(trace, &(struct moec_trace_span){.what = "attention",
+                                                               .lane = MOEC_TRACE_COMPUTE,
+                                                               .layer = answer.layer,
+                                                               .expert = MOEC_TRACE_NONE,
+                                                               .begin_ns = at - 900,
+                                                               .end_ns = at - 400});
             moec_trace_answer(trace, &answer, f->k, at);
-            moec_trace_span(trace, MOEC_TRACE_STALL, "expert", answer.layer, 2, 0, at + 100, at + 1100);
-            moec_trace_span(trace, MOEC_TRACE_STALL, "expert", answer.layer, 4, 0, at + 2000, at + 2250);
+            moec_trace_record(trace, &(struct moec_trace_span){.what = "expert",
+                                                               .lane = MOEC_TRACE_STALL,
+                                                               .layer = answer.layer,
+                                                               .expert = 2,
+                                                               .begin_ns = at + 100,
+                                                               .end_ns = at + 1100});
+            moec_trace_record(trace, &(struct moec_trace_span){.what = "expert",
+                                                               .lane = MOEC_TRACE_STALL,
+                                                               .layer = answer.layer,
+                                                               .expert = 4,
+                                                               .begin_ns = at + 2000,
+                                                               .end_ns = at + 2250});
             for (uint32_t e = 0; e < 3; e++) /* at once */
-                moec_trace_span(trace, MOEC_TRACE_DEMAND, "read", answer.layer, e, 4096 + e, at + e,
-                                at + 1000 + e);
-            moec_trace_span(trace, MOEC_TRACE_PRELOAD, "read", answer.layer + 1, 5, 4096, at + 1500,
-                            at + 2500);
-            moec_trace_span(trace, MOEC_TRACE_COMPUTE, "experts", answer.layer, MOEC_TRACE_NONE, 0, at + 90,
-                            at + 4000);
+                moec_trace_record(trace, &(struct moec_trace_span){.what = "read",
+                                                                   .lane = MOEC_TRACE_DEMAND,
+                                                                   .layer = answer.layer,
+                                                                   .expert = e,
+                                                                   .n_bytes = 4096 + e,
+                                                                   .begin_ns = at + e,
+                                                                   .end_ns = at + 1000 + e});
+            moec_trace_record(trace, &(struct moec_trace_span){.what = "read",
+                                                               .lane = MOEC_TRACE_PRELOAD,
+                                                               .layer = answer.layer + 1,
+                                                               .expert = 5,
+                                                               .n_bytes = 4096,
+                                                               .begin_ns = at + 1500,
+                                                               .end_ns = at + 2500});
+            moec_trace_record(trace, &(struct moec_trace_span){.what = "experts",
+                                                               .lane = MOEC_TRACE_COMPUTE,
+                                                               .layer = answer.layer,
+                                                               .expert = MOEC_TRACE_NONE,
+                                                               .begin_ns = at + 90,
+                                                               .end_ns = at + 4000});
         }
-        moec_trace_span(trace, MOEC_TRACE_COMPUTE, "head", MOEC_TRACE_NONE, MOEC_TRACE_NONE, 0,
-                        start_ns + time_of(step, 1) + 4000, start_ns + time_of(step, 1) + 5000);
+        moec_trace_record(trace, &(struct moec_trace_span){.what = "head",
+                                                           .lane = MOEC_TRACE_COMPUTE,
+                                                           .layer = MOEC_TRACE_NONE,
+                                                           .expert = MOEC_TRACE_NONE,
+                                                           .begin_ns = start_ns + time_of(step, 1) + 4000,
+                                                           .end_ns = start_ns + time_of(step, 1) + 5000});
         moec_trace_flush(trace);
     }
 }
@@ -310,7 +342,13 @@ static void test_trace__counts_what_found_no_room(void **state)
     struct moec_error err = {0};
     const struct moec_router_answer answer = make_answer(f, 0, 0, 1);
     for (uint32_t i = 0; i < 5000; i++)
-        moec_trace_span(trace, MOEC_TRACE_DEMAND, "read", 0, 1, 1, 10, 20);
+        moec_trace_record(trace, &(struct moec_trace_span){.what = "read",
+                                                           .lane = MOEC_TRACE_DEMAND,
+                                                           .layer = 0,
+                                                           .expert = 1,
+                                                           .n_bytes = 1,
+                                                           .begin_ns = 10,
+                                                           .end_ns = 20});
     for (uint32_t i = 0; i < 1000; i++) { /* these are flushed for */
         const struct moec_router_answer one = make_answer(f, i, i % 2, 1);
         moec_trace_answer(trace, &one, f->k, 30 + i);
@@ -347,8 +385,13 @@ static void test_trace__counts_what_found_no_room(void **state)
 static void *record_reads(void *context)
 {
     for (uint32_t i = 0; i < 3000; i++)
-        moec_trace_span(context, MOEC_TRACE_DEMAND, "read", 0, i % E, 4096, moec_now_ns() - 1000,
-                        moec_now_ns());
+        moec_trace_record(context, &(struct moec_trace_span){.what = "read",
+                                                             .lane = MOEC_TRACE_DEMAND,
+                                                             .layer = 0,
+                                                             .expert = i % E,
+                                                             .n_bytes = 4096,
+                                                             .begin_ns = moec_now_ns() - 1000,
+                                                             .end_ns = moec_now_ns()});
     return NULL;
 }
 
@@ -387,7 +430,13 @@ static void test_trace__leaves_no_file_when_discarded(void **state)
     (void)state;
     struct fixture *f = fixture_make();
     struct moec_trace *trace = trace_make(f, 1u << 20);
-    moec_trace_span(trace, MOEC_TRACE_DEMAND, "read", 0, 0, 4096, 1, 2);
+    moec_trace_record(trace, &(struct moec_trace_span){.what = "read",
+                                                       .lane = MOEC_TRACE_DEMAND,
+                                                       .layer = 0,
+                                                       .expert = 0,
+                                                       .n_bytes = 4096,
+                                                       .begin_ns = 1,
+                                                       .end_ns = 2});
     moec_trace_discard(trace);
     assert_int_equal(temporary_count(f->folder), 1); /* the bundle */
     moec_trace_discard(NULL);
@@ -441,7 +490,10 @@ static void test_trace__nobody_looks(void **state)
     (void)state;
     struct moec_error err = {0};
     const struct moec_router_answer answer = {0};
-    moec_trace_span(NULL, MOEC_TRACE_STALL, "x", 0, 0, 0, 0, 0);
+    moec_trace_record(
+        NULL,
+        &(struct moec_trace_span){
+            .what = "x", .lane = MOEC_TRACE_STALL, .layer = 0, .expert = 0, .begin_ns = 0, .end_ns = 0});
     moec_trace_compute(NULL, "x", 0, 0);
     moec_trace_answer(NULL, &answer, 1, 0);
     moec_trace_flush(NULL);

@@ -47,26 +47,33 @@ struct moe {
     float *shared_output;
 };
 
+/* What is added up for a token. */
+struct outputs {
+    const float *const *ranks; /* (top_k) rows */
+    const float *weights;      /* (top_k) */
+    const float *shared;       /* or NULL */
+};
+
 static void combine(const struct moec_forward *forward, const struct moec_layer *layer,
-                    const float *const *rank_outputs, const float *weights, const float *shared_output,
-                    float *sum, float *hidden)
+                    struct outputs outputs, float *sum, float *hidden)
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_kernels *kernels = forward->kernels;
     memset(sum, 0, config->n_embd * sizeof(float));
     for (uint32_t rank = 0; rank < config->top_k; rank++)
-        kernels->add_scaled(moec_config_passed_give_input(config) ? fabsf(weights[rank]) : weights[rank],
-                            rank_outputs[rank], config->n_embd, sum);
+        kernels->add_scaled(moec_config_passed_give_input(config) ? fabsf(outputs.weights[rank])
+                                                                  : outputs.weights[rank],
+                            outputs.ranks[rank], config->n_embd, sum);
     if (layer->expert_post_norm != NULL)
         kernels->rms_norm(sum, layer->expert_post_norm, (float)config->rms_eps, config->n_embd, sum);
     if (config->mlp.joins_late) {
         memcpy(hidden + moec_forward_late(config), sum, config->n_embd * sizeof(float));
-        if (shared_output != NULL)
-            kernels->add(shared_output, config->n_embd, hidden);
+        if (outputs.shared != NULL)
+            kernels->add(outputs.shared, config->n_embd, hidden);
         return;
     }
-    if (shared_output != NULL)
-        kernels->add(shared_output, config->n_embd, sum);
+    if (outputs.shared != NULL)
+        kernels->add(outputs.shared, config->n_embd, sum);
     moec_forward_add(forward, layer->mlp_post_norm, sum, hidden);
     moec_forward_scale_layer(forward, layer, 1, hidden);
 }
@@ -75,7 +82,7 @@ void moec_forward_combine(const struct moec_forward *forward, uint32_t layer,
                           const float *const *rank_outputs, const float *weights, const float *shared_output,
                           float *hidden)
 {
-    combine(forward, &forward->model->layers[layer], rank_outputs, weights, shared_output,
+    combine(forward, &forward->model->layers[layer], (struct outputs){rank_outputs, weights, shared_output},
             moec_forward_scratch(forward)->threads[0].row, hidden);
 }
 
@@ -397,8 +404,9 @@ static void combine_tile(void *context, size_t item, int thread)
         const float *outputs[MOEC_MAX_TOP_K];
         finish_ranks(moe, t, outputs);
         const float *shared = finish_shared(moe, t);
-        combine(forward, moe->weights, outputs,
-                moe->routing.weights + (size_t)t * forward->model->config.top_k, shared,
+        combine(forward, moe->weights,
+                (struct outputs){outputs, moe->routing.weights + (size_t)t * forward->model->config.top_k,
+                                 shared},
                 scratch->threads[thread].row, moe->hidden + t * scratch->stride);
     }
 }

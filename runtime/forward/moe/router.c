@@ -325,7 +325,8 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
 }
 
 enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                     const float *normed, float *sums, float *logits, struct moec_error *err)
+                                     const float *normed, struct moec_router_preview out,
+                                     struct moec_error *err)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
     const uint32_t n_choice = weights->router.rows;
@@ -333,10 +334,10 @@ enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_
                               .layer = weights,
                               .n_tok = n_tok,
                               .normed = normed,
-                              .logits = logits,
-                              .sums = sums};
+                              .logits = out.logits,
+                              .sums = out.sums};
     MOEC_TRY(run_preview(&preview, layer, err));
     for (size_t tile = 1; tile * MOEC_ROUTER_TOKENS < n_tok; tile++)
-        forward->kernels->add(sums + tile * moec_lanes_padded(n_choice), n_choice, sums);
+        forward->kernels->add(out.sums + tile * moec_lanes_padded(n_choice), n_choice, out.sums);
     return MOEC_OK;
 }

@@ -27,19 +27,23 @@ static inline bool moec_router_decides(const struct moec_forward *forward,
            sequences->spans[0].route != NULL;
 }
 
-/* Norms the batch, whose trace is not looked at, into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
- * whatever is chosen. Errors: a backend's. */
+/* Norms the batch into `inputs` and routes it by the choice of `forward`; its trace is not looked at. Margins
+ * are the router's own, whatever is chosen. Errors: a backend's. */
 MOEC_WARN_UNUSED enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t layer,
                                                   const struct moec_mlp_batch *batch,
                                                   const struct moec_moe_inputs *inputs,
                                                   const struct moec_routing *routing, struct moec_error *err);
 
-/* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed
- * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, moec_config_choices padded to
- * lanes), of which the first row holds the answer. logits (moec_config_choices): those of a single token, or
- * NULL. */
+/* What another layer's router says of rows. */
+struct moec_router_preview {
+    /* (tiles of MOEC_ROUTER_TOKENS, moec_config_choices padded to lanes): the first row has the answer. */
+    float *sums;
+    float *logits; /* (moec_config_choices): those of a single token, or NULL */
+};
+
+/* The shares (moec_router_shares) of these inputs, `normed` (T, S), summed over the tokens in a fixed order. */
 MOEC_WARN_UNUSED enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer,
-                                                      uint32_t n_tok, const float *normed, float *sums,
-                                                      float *logits, struct moec_error *err);
+                                                      uint32_t n_tok, const float *normed,
+                                                      struct moec_router_preview out, struct moec_error *err);
 
 #endif

@@ -86,8 +86,9 @@ static enum moec_status add_gate(const struct moec_forward *forward, const struc
         return MOEC_OK;
     const struct moec_sequence_rows *deciding = deciding_token(forward, routed, other);
     float *logits = deciding != NULL ? forward->decider->logits : NULL;
-    MOEC_TRY(
-        moec_router_preview(forward, other, routed->n_tok, routed->normed, scratch->gate_sums, logits, err));
+    MOEC_TRY(moec_router_preview(forward, other, routed->n_tok, routed->normed,
+                                 (struct moec_router_preview){.sums = scratch->gate_sums, .logits = logits},
+                                 err));
     for (uint32_t e = 0; e < config->n_expert; e++)
         gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
     moec_scored_order(gate, config->n_expert, n);

@@ -124,15 +124,18 @@ static enum moec_status bind_router_table(struct vector_arena *arena, const stru
     return moec_dense_check_routes(out->entry, 0, out->rows, out->data, config->n_expert, arena->err);
 }
 
+struct mlp_roles {
+    enum moec_role gate, up, down;
+};
+
 static enum moec_status bind_mlp(struct vector_arena *arena, const struct moec_config *config,
-                                 enum moec_role gate, enum moec_role up, enum moec_role down, uint32_t layer,
-                                 struct moec_mlp *mlp)
+                                 struct mlp_roles roles, uint32_t layer, struct moec_mlp *mlp)
 {
     mlp->activation = config->mlp.activation;
     if (!config->mlp.plain)
-        MOEC_TRY(bind_matrix(arena, gate, layer, &mlp->gate));
-    MOEC_TRY(bind_matrix(arena, up, layer, &mlp->up));
-    return bind_matrix(arena, down, layer, &mlp->down);
+        MOEC_TRY(bind_matrix(arena, roles.gate, layer, &mlp->gate));
+    MOEC_TRY(bind_matrix(arena, roles.up, layer, &mlp->up));
+    return bind_matrix(arena, roles.down, layer, &mlp->down);
 }
 
 /* Weights of channels from `first` on, in `out` with all channels side by side, `stride` floats a position.
@@ -329,8 +332,9 @@ static enum moec_status bind_own_norms(struct vector_arena *arena, const struct 
 static enum moec_status bind_dense(struct vector_arena *arena, const struct moec_config *config, uint32_t at,
                                    struct moec_mlp *mlp)
 {
-    MOEC_TRY(
-        bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at, mlp));
+    MOEC_TRY(bind_mlp(arena, config,
+                      (struct mlp_roles){MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN}, at,
+                      mlp));
     if (config->mlp.dense_silu)
         mlp->activation = MOEC_ACTIVATION_SILU;
     if (!config->mlp.dense_bias)
@@ -375,7 +379,8 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
         return MOEC_OK;
     if (config->mlp.shared_gate)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_SHARED_EXPERT_GATE, at, &layer->shared_expert_gate));
-    return bind_mlp(arena, config, MOEC_ROLE_SHARED_GATE, MOEC_ROLE_SHARED_UP, MOEC_ROLE_SHARED_DOWN, at,
+    return bind_mlp(arena, config,
+                    (struct mlp_roles){MOEC_ROLE_SHARED_GATE, MOEC_ROLE_SHARED_UP, MOEC_ROLE_SHARED_DOWN}, at,
                     &layer->shared);
 }
 

@@ -10,21 +10,22 @@ static uint32_t least(uint64_t a, uint32_t b)
     return a < b ? (uint32_t)a : b;
 }
 
-enum moec_status moec_logical_cache_create(uint32_t n_layer, uint32_t n_form, uint32_t n_expert,
-                                           const uint32_t n_slots[2], uint32_t n_sequence,
+enum moec_status moec_logical_cache_create(const struct moec_logical_shape *shape, uint32_t n_sequence,
                                            struct moec_logical_cache **out, struct moec_error *err)
 {
+    const uint32_t n_expert = shape->n_expert;
     const char *what = "counts of logical caches";
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_logical_cache), what, err));
     struct moec_logical_cache *cache = memory;
-    *cache = (struct moec_logical_cache){.n_layer = n_layer,
-                                         .n_form = n_form,
-                                         .n_expert = n_expert,
-                                         .n_slots = {least((uint64_t)n_slots[0] * n_sequence, n_expert),
-                                                     least((uint64_t)n_slots[1] * n_sequence, n_expert)}};
-    const enum moec_status status =
-        moec_alloc(&memory, (uint64_t)n_layer * n_form * n_expert, sizeof *cache->n_holders, what, err);
+    *cache =
+        (struct moec_logical_cache){.n_layer = shape->n_layer,
+                                    .n_form = shape->n_form,
+                                    .n_expert = n_expert,
+                                    .n_slots = {least((uint64_t)shape->n_slots[0] * n_sequence, n_expert),
+                                                least((uint64_t)shape->n_slots[1] * n_sequence, n_expert)}};
+    const enum moec_status status = moec_alloc(&memory, (uint64_t)shape->n_layer * shape->n_form * n_expert,
+                                               sizeof *cache->n_holders, what, err);
     if (status != MOEC_OK) {
         moec_logical_cache_free(cache);
         return status;

@@ -26,10 +26,17 @@ static inline uint64_t moec_logical_cache_bytes(uint32_t n_layer, uint32_t n_for
     return sizeof(struct moec_logical_cache) + (uint64_t)n_layer * n_form * n_expert * sizeof(atomic_uint);
 }
 
-/* Nobody holds anything. n_slots are one sequence's. Errors: MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status
-moec_logical_cache_create(uint32_t n_layer, uint32_t n_form, uint32_t n_expert, const uint32_t n_slots[2],
-                          uint32_t n_sequence, struct moec_logical_cache **out, struct moec_error *err);
+/* What the logical caches of sequences are of. */
+struct moec_logical_shape {
+    uint32_t n_layer, n_form, n_expert;
+    uint32_t n_slots[2]; /* one sequence's, of the high copies and the low ones */
+};
+
+/* Nobody holds anything. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_logical_cache_create(const struct moec_logical_shape *shape,
+                                                            uint32_t n_sequence,
+                                                            struct moec_logical_cache **out,
+                                                            struct moec_error *err);
 void moec_logical_cache_free(struct moec_logical_cache *cache); /* NULL-safe */
 
 /* One sequence more or less holds the key. */

@@ -99,9 +99,10 @@ void moec_predict_by_paths(const struct moec_predict_setup *setup, const struct 
             last[rank] = (uint16_t)answer->experts[at + rank];
             before[rank] = has_before ? (uint16_t)answer->last_experts[at + rank] : 0;
         }
-        moec_path_table_predict(setup->paths, next, has_before ? before : NULL,
-                                has_before ? answer->last_weights + at : NULL, last, answer->weights + at,
-                                scratch);
+        moec_path_table_predict(setup->paths, next,
+                                (struct moec_path_choices){has_before ? before : NULL,
+                                                           has_before ? answer->last_weights + at : NULL},
+                                (struct moec_path_choices){last, answer->weights + at}, scratch);
         for (uint32_t e = 0; e < setup->n_expert; e++)
             out[e].score += scratch[e];
     }
