@@ -188,7 +188,8 @@ struct moec_record_level {
     bool is_mixed;                     /* form 1: an entry has a codec of each projection, else of all */
 };
 
-/* Index of a level; its offsets are relative to the records' section. `codecs` (MOEC_CODEC_TABLE) by number. */
+/* Index of a level; its offsets are relative to the records' section, and `codecs` are by
+ * number (MOEC_CODEC_TABLE). */
 void moec_record_index_encode(const struct moec_record_level *level, const struct moec_config *config,
                               const struct moec_codec *codecs, uint64_t records_offset, uint8_t *bytes);
 

@@ -151,7 +151,7 @@ static enum moec_status assume(struct moec_checkpoint *ck, const struct moec_che
     return MOEC_OK;
 }
 
-/* Finds a linear layer (rows = outputs), that of the tensor's expert where it is stacked, and fills its view. */
+/* Finds a linear layer (rows = outputs), the expert's where it is stacked, and fills its view. */
 static enum moec_status locate_stacked(struct moec_checkpoint *ck,
                                        const struct moec_checkpoint_tensor *tensor,
                                        struct moec_tensor_layout layout, struct moec_tensor_wanted wanted,

@@ -172,8 +172,8 @@ struct moec_encoded_rows {
 };
 
 /* Encodes `count` rows of weights (count, columns) as the codec of a layout wants them: one by one, or blocks
- * of 32 rows in MXFP4_DOWN, which the first and the count are whole ones of. On failure *failed is the row, or
- * the first of the block. Errors as moec_codec_encode_row. */
+ * of 32 rows in MXFP4_DOWN, which the first and the count are whole ones of. On failure *failed is the row,
+ * or the first of the block. Errors as moec_codec_encode_row. */
 MOEC_WARN_UNUSED enum moec_status moec_rows_encode(const struct moec_encoded_rows *out, const float *weights,
                                                    size_t count, size_t *failed, struct moec_error *err);
 

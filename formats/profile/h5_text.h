@@ -33,8 +33,8 @@ struct moec_h5_text_list {
 
 /* Reads the texts of an attribute, which has no fewer. `header` is the address of the object's header. A text
  * that holds a NUL ends there. Errors: MOEC_ERR_FORMAT (no such attribute, another type, damage, a text that
- * does not fit), MOEC_ERR_UNSUPPORTED (headers of version 2, which HDF5 writes when it is asked for its latest
- * format). */
+ * does not fit), MOEC_ERR_UNSUPPORTED (headers of version 2, which HDF5 writes when it is asked for its
+ * latest format). */
 MOEC_WARN_UNUSED enum moec_status moec_h5_text_read(const struct moec_h5_image *image, uint64_t header,
                                                     const char *name, char *texts,
                                                     struct moec_h5_text_list list, struct moec_error *err);

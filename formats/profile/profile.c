@@ -350,12 +350,12 @@ static enum moec_status check_windows(const struct moec_profile *p, const char *
     return MOEC_OK;
 }
 
-/* Sums of NLL up to this stay finite over all windows. `lowest` is 0 for NLL;
- * a KL may fall below 0 by rounding. */
+/* Sums of NLL up to this stay finite over all windows. */
 #define SUM_LIMIT 1e15
 
 struct limits {
-    double lowest, highest;
+    double lowest; /* 0 for NLL; a KL may fall below 0 by rounding */
+    double highest;
 };
 
 static enum moec_status check_doubles(const double *values, uint64_t n, struct limits limits,

@@ -147,8 +147,6 @@ static enum moec_status check_dimensions(const struct moec_path_table *t, struct
     return MOEC_OK;
 }
 
-/* Checks one list of values: falling probabilities, experts in range and each once, unused slots last. `seen`
- * has n_expert stamps. */
 /* Experts that lists have named: those of the list at work have its stamp. */
 struct named {
     uint32_t n_expert;
@@ -156,6 +154,7 @@ struct named {
     uint32_t stamp;
 };
 
+/* Checks one list of values: falling probabilities, experts in range and each once, unused slots last. */
 static enum moec_status check_values(struct named *named, const struct moec_path_value *values, uint32_t n,
                                      const char *what, uint32_t index, struct moec_error *err)
 {

@@ -29,11 +29,10 @@ static const char *const japanese_files[] = {
     "vocab.txt", "emoji.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", NULL};
 static const char *const spiece_files[] = {"spiece.model", "tokenizer_config.json", NULL};
 
-/* Loads a file of the folder; `*bytes` stays NULL when it is not there.
- * `*path` is the caller's in every case. */
-/* A file that was loaded; no bytes where there is none. */
+/* A file of the folder. */
 struct text_file {
-    char *path, *bytes; /* owned */
+    char *path;  /* owned, also where there is no such file */
+    char *bytes; /* (n_bytes), owned; NULL where there is none */
     size_t n_bytes;
 };
 

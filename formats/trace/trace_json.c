@@ -274,8 +274,6 @@ out:
 
 /* ---- answers ---- */
 
-/* The active experts increase and are exactly those chosen, where a choice of weight 0 may have asked for
- * none: its expert was full, or it was one that gives its input. */
 /* Experts that a layer's tokens chose, top_k each. */
 struct choices {
     uint64_t n_tok;
@@ -284,6 +282,8 @@ struct choices {
     const bool *is_low; /* NULL: none is of form 1 */
 };
 
+/* The active experts increase and are exactly those chosen, where a choice of weight 0 may have asked for
+ * none: its expert was full, or it was one that gives its input. */
 static enum moec_status check_choices(struct loader *loader, const uint32_t *active, uint32_t n_active,
                                       struct choices choices)
 {

@@ -53,8 +53,8 @@ MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_next(struct moec_pattern_wal
                                                          struct moec_error *err);
 
 /* Appends `text` to `out` with every match replaced by `content`. Errors: MOEC_ERR_LIMIT past the limit of
- * `out`. `*keeps_start` (may be NULL) says whether
- * the first character of the result still stands for the first character of the text. */
+ * `out`. `*keeps_start` (may be NULL) says whether the first character of the result still stands for the
+ * first character of the text. */
 MOEC_WARN_UNUSED enum moec_status moec_pattern_replace(const struct moec_pattern *pattern,
                                                        struct moec_text text, struct moec_text content,
                                                        struct moec_tokenizer_buffer *out, bool *keeps_start,

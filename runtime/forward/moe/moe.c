@@ -59,10 +59,10 @@ static void combine(const struct moec_forward *forward, const struct moec_layer 
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_kernels *kernels = forward->kernels;
+    const float *weights = outputs.weights;
     memset(sum, 0, config->n_embd * sizeof(float));
     for (uint32_t rank = 0; rank < config->top_k; rank++)
-        kernels->add_scaled(moec_config_passed_give_input(config) ? fabsf(outputs.weights[rank])
-                                                                  : outputs.weights[rank],
+        kernels->add_scaled(moec_config_passed_give_input(config) ? fabsf(weights[rank]) : weights[rank],
                             outputs.ranks[rank], config->n_embd, sum);
     if (layer->expert_post_norm != NULL)
         kernels->rms_norm(sum, layer->expert_post_norm, (float)config->rms_eps, config->n_embd, sum);
