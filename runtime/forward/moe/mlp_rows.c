@@ -1,3 +1,5 @@
+/* Rows in frames are read where kernels want them: few are copied to a chunk's room at even steps, encoded as
+ * they are; many are decoded there one by one, unless the kernel decodes parts itself. */
 #include "runtime/forward/moe/mlp_rows.h"
 
 #include "runtime/forward/context/steps.h"
