@@ -40,12 +40,20 @@ static void multiply(const struct moec_forward *forward, const struct moec_matri
     }
 }
 
-/* logits[t][e] for tokens first .. first + n_tok - 1 of the batch, whose inputs x are; or those that a
- * backend has made. */
-static void fill_logits(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t first,
-                        uint32_t n_tok, const float *x, const struct moec_backend_scores *scores,
+/* Whose logits are wanted, and those that a backend has made of the batch, or NULL. */
+struct scoring {
+    const struct moec_forward *forward;
+    const struct moec_layer *layer;
+    const struct moec_backend_scores *scores;
+};
+
+/* logits[t][e] for tokens first .. first + n_tok - 1 of the batch, whose inputs x are. */
+static void fill_logits(struct scoring scoring, uint32_t first, uint32_t n_tok, const float *x,
                         const struct moec_router_scratch *scratch)
 {
+    const struct moec_forward *forward = scoring.forward;
+    const struct moec_layer *layer = scoring.layer;
+    const struct moec_backend_scores *scores = scoring.scores;
     size_t logits_stride = moec_lanes_padded(moec_config_choices(&forward->model->config));
     if (scores == NULL)
         multiply(forward, &layer->router, n_tok, x, scratch);
@@ -154,7 +162,8 @@ static void route_tile(void *context, size_t item, int thread)
     const struct moec_moe_inputs *inputs = router->inputs;
     if (router->scores == NULL)
         norm_inputs(router, first, n);
-    fill_logits(router->forward, router->layer, first, n, inputs->router + at, router->scores, own);
+    fill_logits((struct scoring){router->forward, router->layer, router->scores}, first, n,
+                inputs->router + at, own);
     if (router->forward->kept_logits != NULL)
         memcpy(router->forward->kept_logits + first * logits_stride, own->logits,
                n * logits_stride * sizeof(float));
@@ -232,8 +241,8 @@ static void preview_tile(void *context, size_t item, int thread)
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
     float *sum = preview->sums != NULL ? preview->sums + item * logits_stride : NULL;
-    fill_logits(preview->forward, preview->layer, first, n, preview->normed + first * scratch->stride,
-                preview->scores, own);
+    fill_logits((struct scoring){preview->forward, preview->layer, preview->scores}, first, n,
+                preview->normed + first * scratch->stride, own);
     if (sum != NULL)
         memset(sum, 0, n_choice * sizeof *sum);
     for (uint32_t t = 0; t < n; t++) {
