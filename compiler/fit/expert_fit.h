@@ -19,9 +19,9 @@
 #ifndef MOEC_COMPILER_EXPERT_FIT_H
 #define MOEC_COMPILER_EXPERT_FIT_H
 
+#include "formats/checkpoint/expert_encoder.h"
 #include "formats/tables/neuron_order.h"
 #include "profiler/common/unit.h"
-#include "profiler/evaluate/expert_encoder.h"
 #include "profiler/evaluate/rank_block.h"
 #include "profiler/evaluate/score.h"
 

@@ -4,7 +4,7 @@
 #define MOEC_COMPILER_PACK_H
 
 #include "formats/bundle/bundle_writer.h"
-#include "profiler/evaluate/expert_encoder.h"
+#include "formats/checkpoint/expert_encoder.h"
 
 /* false stops the work. */
 typedef bool moec_pack_progress(void *context, uint64_t done, uint64_t total);

@@ -21,8 +21,8 @@
 #define MOEC_PROFILER_VARIANTS_H
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/expert_encoder.h"
 #include "formats/model/plan.h"
-#include "profiler/evaluate/expert_encoder.h"
 #include "runtime/seam/experts.h"
 #include "runtime/threads/parallel.h"
 

@@ -1,4 +1,4 @@
-#include "profiler/evaluate/expert_encoder.h"
+#include "formats/checkpoint/expert_encoder.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/work_tally.h"

@@ -4,8 +4,8 @@
  * encodes its weights row by row (moec_checkpoint_encode_expert); another one may choose codes by more than
  * the weights, as long as it gives the same bytes for the same layout each time. Thread rule: encode is
  * called from several threads at once, each with scratch of its own. */
-#ifndef MOEC_PROFILER_EXPERT_ENCODER_H
-#define MOEC_PROFILER_EXPERT_ENCODER_H
+#ifndef MOEC_FORMATS_EXPERT_ENCODER_H
+#define MOEC_FORMATS_EXPERT_ENCODER_H
 
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/tables/neuron_order.h"
