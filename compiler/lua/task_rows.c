@@ -18,11 +18,7 @@
 
 /* What the child works on; of the parent's memory when it was forked. */
 struct reshaping {
-    enum moec_task_format format;
-    char delimiter;
-    const char *bytes;
-    size_t n_bytes;
-    const char *subject;
+    const struct moec_task_data *data;
     /* the child's */
     char *part;
     size_t part_bytes, part_capacity;
@@ -176,7 +172,7 @@ static void reshape_row(lua_State *lua, struct reshaping *job, uint64_t line)
     lua_call(lua, 1, 1);
     if (lua_type(lua, -1) != LUA_TTABLE)
         luaL_error(lua, "'row' made a %s of row %d of '%s', expected a table", luaL_typename(lua, -1),
-                   (int)line, job->subject);
+                   (int)line, job->data->subject);
     struct moec_json_out *root = table_to_json(lua, 0);
     if (moec_json_out_line(root, &text, &err) != MOEC_OK)
         raise(lua, &err);
@@ -196,16 +192,16 @@ static void reshape_lines(lua_State *lua, struct reshaping *job)
 {
     struct moec_error err = {0};
     uint64_t line = 0;
-    for (size_t at = 0; at < job->n_bytes;) {
-        const char *start = job->bytes + at, *end = memchr(start, '\n', job->n_bytes - at);
-        const size_t n = end == NULL ? job->n_bytes - at : (size_t)(end - start);
+    for (size_t at = 0; at < job->data->n_bytes;) {
+        const char *start = job->data->bytes + at, *end = memchr(start, '\n', job->data->n_bytes - at);
+        const size_t n = end == NULL ? job->data->n_bytes - at : (size_t)(end - start);
         struct moec_json *root = NULL;
         at += n + 1;
         line++;
         if (moec_text_is_blank(start, n))
             continue;
         if (moec_json_parse(start, n, MOEC_ROWS_MAX_BYTES, "the row", &root, &err) != MOEC_OK) {
-            moec_error_prefix(&err, "line %" PRIu64 " of '%s'", line, job->subject);
+            moec_error_prefix(&err, "line %" PRIu64 " of '%s'", line, job->data->subject);
             raise(lua, &err);
         }
         push_json(lua, root);
@@ -218,10 +214,12 @@ static void reshape_array(lua_State *lua, struct reshaping *job)
 {
     struct moec_error err = {0};
     struct moec_json *root = NULL;
-    if (moec_json_parse(job->bytes, job->n_bytes, MOEC_ROWS_MAX_BYTES, job->subject, &root, &err) != MOEC_OK)
+    if (moec_json_parse(job->data->bytes, job->data->n_bytes, MOEC_ROWS_MAX_BYTES, job->data->subject, &root,
+                        &err) != MOEC_OK)
         raise(lua, &err);
     if (moec_json_type(root) != MOEC_JSON_ARRAY)
-        luaL_error(lua, "'%s' holds %s, expected an array of rows", job->subject, moec_json_type_name(root));
+        luaL_error(lua, "'%s' holds %s, expected an array of rows", job->data->subject,
+                   moec_json_type_name(root));
     for (size_t i = 0; i < moec_json_length(root); i++) {
         push_json(lua, moec_json_at(root, i));
         reshape_row(lua, job, i + 1);
@@ -234,10 +232,10 @@ static void reshape_csv(lua_State *lua, struct reshaping *job)
     struct moec_error err = {0};
     struct moec_csv header = {0}, csv = {0};
     bool more = false;
-    moec_csv_init(&header, job->bytes, job->n_bytes, job->delimiter, job->subject);
+    moec_csv_init(&header, job->data->bytes, job->data->n_bytes, job->data->delimiter, job->data->subject);
     if (moec_csv_next(&header, MOEC_ROWS_MAX_FIELDS, &more, &err) != MOEC_OK)
         raise(lua, &err);
-    moec_csv_init(&csv, job->bytes, job->n_bytes, job->delimiter, job->subject);
+    moec_csv_init(&csv, job->data->bytes, job->data->n_bytes, job->data->delimiter, job->data->subject);
     csv.at = header.at;
     csv.line = header.line;
     while (more) {
@@ -247,7 +245,7 @@ static void reshape_csv(lua_State *lua, struct reshaping *job)
             break;
         if (csv.n_cell != header.n_cell)
             luaL_error(lua, "the row at line %d of '%s' has %d fields, expected %d as in its header",
-                       (int)csv.record_line, job->subject, (int)csv.n_cell, (int)header.n_cell);
+                       (int)csv.record_line, job->data->subject, (int)csv.n_cell, (int)header.n_cell);
         push_csv(lua, &header, &csv);
         reshape_row(lua, job, csv.record_line);
     }
@@ -261,9 +259,9 @@ static int rows_body(lua_State *lua)
     if (lua_type(lua, 1) != LUA_TTABLE || lua_getfield(lua, 1, "row") != LUA_TFUNCTION)
         return luaL_error(lua, "the task file has no function 'row' any more");
     job->line = 1;
-    if (job->format == MOEC_TASK_FORMAT_JSONL)
+    if (job->data->format == MOEC_TASK_FORMAT_JSONL)
         reshape_lines(lua, job);
-    else if (job->format == MOEC_TASK_FORMAT_JSON)
+    else if (job->data->format == MOEC_TASK_FORMAT_JSON)
         reshape_array(lua, job);
     else
         reshape_csv(lua, job);
@@ -282,20 +280,17 @@ static enum moec_status take_part(void *context, const uint8_t *question, size_t
     *n_answer = 0;
     if (job->n_lines + n > 4 * MOEC_ROWS_MAX_BYTES)
         return moec_fail(err, MOEC_ERR_LIMIT, "the rows that 'row' makes of '%s' are larger than 4 GiB",
-                         job->subject);
+                         job->data->subject);
     MOEC_TRY(moec_grow((void **)&job->lines, &job->lines_capacity, job->n_lines + n + 1, 1, "rows", err));
     memcpy(job->lines + job->n_lines, question, n);
     job->n_lines += n;
     return MOEC_OK;
 }
 
-enum moec_status moec_task_rows_reshape(const struct moec_task *task, enum moec_task_format format,
-                                        char delimiter, const char *bytes, size_t n_bytes,
-                                        const char *subject, char **lines, size_t *n_lines,
-                                        struct moec_error *err)
+enum moec_status moec_task_rows_reshape(const struct moec_task *task, const struct moec_task_data *data,
+                                        char **lines, size_t *n_lines, struct moec_error *err)
 {
-    struct reshaping job = {
-        .format = format, .delimiter = delimiter, .bytes = bytes, .n_bytes = n_bytes, .subject = subject};
+    struct reshaping job = {.data = data};
     struct moec_guest guest = {.name = task->script,
                                .limits = {.memory_bytes = 1u << 30,
                                           .cpu_seconds = 60,
@@ -310,12 +305,12 @@ enum moec_status moec_task_rows_reshape(const struct moec_task *task, enum moec_
     uint8_t digest[MOEC_SHA256_BYTES], *result = NULL;
     char *source = NULL;
     size_t n = 0;
-    if (format == MOEC_TASK_FORMAT_TEXT)
+    if (data->format == MOEC_TASK_FORMAT_TEXT)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "task '%s' builds its rows from named fields, but '%s' is plain text: expected .jsonl, .json "
             "or .csv",
-            task->name, subject);
+            task->name, data->subject);
     MOEC_TRY(moec_lua_script_load("tasks", task->script, &source, &guest.n_source, err));
     guest.source = source;
     moec_sha256(source, guest.n_source, digest);

@@ -9,9 +9,7 @@
  * thread rule, from the main thread while no parallel region runs. Errors as moec_task_reshape says, and
  * MOEC_ERR_SCRIPT where the script is no longer the one that the task was read from. */
 MOEC_WARN_UNUSED enum moec_status moec_task_rows_reshape(const struct moec_task *task,
-                                                         enum moec_task_format format, char delimiter,
-                                                         const char *bytes, size_t n_bytes,
-                                                         const char *subject, char **lines, size_t *n_lines,
-                                                         struct moec_error *err);
+                                                         const struct moec_task_data *data, char **lines,
+                                                         size_t *n_lines, struct moec_error *err);
 
 #endif

@@ -165,9 +165,9 @@ static enum moec_status from_own_text(const struct moec_tokenizer *tokenizer,
         struct moec_rows rows = {0};
         struct moec_windows windows = {0};
         enum moec_status status = write_text(repeats, &text, &n_bytes, err);
+        const struct moec_task_data data = {MOEC_TASK_FORMAT_TEXT, 0, text, n_bytes, "moec's own text"};
         if (status == MOEC_OK)
-            status = moec_rows_parse(&task, MOEC_TASK_FORMAT_TEXT, 0, text, n_bytes, "moec's own text", &rows,
-                                     err);
+            status = moec_rows_parse(&task, &data, &rows, err);
         if (status == MOEC_OK)
             status = cut(&rows, tokenizer, NULL, tokens, &windows, err);
         const uint32_t n_full = status == MOEC_OK ? count_full(&windows, tokens) : 0;

@@ -24,9 +24,10 @@ static enum moec_status score_text(const struct scoring *job, const struct moec_
 {
     const char *reference = job->rows->text + row->reference_offset;
     if (moec_task_metric_kind(job->task->metric) == MOEC_TASK_KIND_SUMMARY) {
+        const struct moec_rouge_texts texts = {reference, row->reference_bytes, text, n_bytes,
+                                               job->task->stem != 0};
         struct moec_rouge rouge[MOEC_ROUGE_KINDS];
-        MOEC_TRY(moec_rouge_measure(reference, row->reference_bytes, text, n_bytes, job->task->stem != 0,
-                                    rouge, err));
+        MOEC_TRY(moec_rouge_measure(&texts, rouge, err));
         for (int k = 0; k < MOEC_ROUGE_KINDS; k++)
             values[k] = rouge[k].f1;
         return MOEC_OK;

@@ -239,16 +239,22 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, const struct mo
         uint64_t chunk = with_reference ? scorer->reference.probabilities.n_row : scorer->forward.max_tokens;
         uint32_t n = (uint32_t)(n_row - row < chunk ? n_row - row : chunk);
         if (with_reference && !scorer->reference.is_kept) {
-            MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, n,
-                                             scored_rows(scorer, &scorer->reference.hidden) + row * stride,
+            const struct moec_final_states original = {
+                n, scored_rows(scorer, &scorer->reference.hidden) + row * stride};
+            MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, &original,
                                              &scorer->reference.probabilities, 0, err));
             moec_states_leave(&scorer->reference.hidden, scorer->n_source + row, n);
             MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         }
-        MOEC_TRY(moec_token_scorer_run(
-            &scorer->tokens, forward, n, scored_rows(scorer, &scorer->hidden) + row * stride,
-            scorer->targets + row, with_reference ? &scorer->reference.probabilities : NULL,
-            scorer->reference.rows, scorer->nll + row, scorer->kl + row, err));
+        const struct moec_final_states states = {n, scored_rows(scorer, &scorer->hidden) + row * stride};
+        const struct moec_scored_tokens scored = {
+            .targets = scorer->targets + row,
+            .reference = with_reference ? &scorer->reference.probabilities : NULL,
+            .reference_rows = scorer->reference.rows,
+            .nll = scorer->nll + row,
+            .kl = scorer->kl + row,
+        };
+        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, &states, &scored, err));
         moec_states_leave(&scorer->hidden, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
@@ -345,7 +351,8 @@ static enum moec_status head_reference(struct moec_scorer *scorer, const struct 
     for (uint64_t row = 0; scorer->reference.is_kept && row < scorer->n_row;) {
         uint64_t left = scorer->n_row - row;
         uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
-        MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, forward, n, hidden + row * stride,
+        MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, forward,
+                                         &(struct moec_final_states){n, hidden + row * stride},
                                          &scorer->reference.probabilities, (uint32_t)row, err));
         moec_states_leave(states, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
@@ -354,9 +361,11 @@ static enum moec_status head_reference(struct moec_scorer *scorer, const struct 
     for (uint64_t row = 0; nll != NULL && row < scorer->n_row;) {
         uint64_t left = scorer->n_row - row;
         uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
-        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n, hidden + row * stride,
-                                       scorer->targets + row, NULL, NULL, scorer->nll + row, scorer->kl + row,
-                                       err));
+        MOEC_TRY(moec_token_scorer_run(
+            &scorer->tokens, forward, &(struct moec_final_states){n, hidden + row * stride},
+            &(struct moec_scored_tokens){
+                .targets = scorer->targets + row, .nll = scorer->nll + row, .kl = scorer->kl + row},
+            err));
         moec_states_leave(states, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
@@ -374,7 +383,8 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
     MOEC_TRY(make_room(scorer, config, err));
     scorer->run_total =
         moec_cost_layers(&scorer->forward.model->config, scorer->windows) + heads_cost(scorer, config, nll);
-    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, states->rows, &store, err));
+    MOEC_TRY(moec_sweep_run(sweep, (struct moec_window_range){0, scorer->windows->n_window}, states->rows,
+                            &store, err));
     return head_reference(scorer, sweep->forward, states, nll, err);
 }
 
@@ -578,9 +588,11 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     if (variation->first_layer > 0)
         take_hidden(scorer, variation->hidden);
     else if (n_window > 0)
-        MOEC_TRY(moec_sweep_embed(&sweep, 0, n_window, scorer->hidden.rows, &store, err));
+        MOEC_TRY(moec_sweep_embed(&sweep, (struct moec_window_range){0, n_window}, scorer->hidden.rows,
+                                  &store, err));
     for (uint32_t layer = variation->first_layer; layer < config->n_layer && n_window > 0; layer++) {
-        MOEC_TRY(moec_sweep_layer(&sweep, layer, 0, n_window, scorer->hidden.rows, &store, err));
+        MOEC_TRY(moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window}, scorer->hidden.rows,
+                                  &store, err));
         if (watch != NULL && watch->layer_done != NULL)
             MOEC_TRY(watch->layer_done(watch->context, layer, err));
     }
@@ -593,7 +605,8 @@ enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec
                                    struct moec_error *err)
 {
     const struct moec_sweep_store store = {.states = hidden};
-    return moec_sweep_embed(&scorer->sweep, 0, scorer->windows->n_window, hidden->rows, &store, err);
+    return moec_sweep_embed(&scorer->sweep, (struct moec_window_range){0, scorer->windows->n_window},
+                            hidden->rows, &store, err);
 }
 
 enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t layer,
@@ -612,7 +625,7 @@ enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t 
     sweep.forward = &forward;
     start(scorer, progress, "evaluation",
           cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
-    return moec_sweep_layer(&sweep, layer, 0, n_window, hidden->rows, &store, err);
+    return moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window}, hidden->rows, &store, err);
 }
 
 enum moec_status moec_scorer_show(struct moec_scorer *scorer, uint32_t layer,

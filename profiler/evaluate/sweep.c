@@ -134,12 +134,12 @@ struct run {
     uint64_t n_source, n_row;
 };
 
-static struct run run_of(const struct moec_sweep *sweep, uint32_t first, uint32_t n)
+static struct run run_of(const struct moec_sweep *sweep, struct moec_window_range windows)
 {
-    return (struct run){.first = first,
-                        .end = first + n,
-                        .n_source = moec_sweep_source_rows(sweep, first, n),
-                        .n_row = moec_sweep_rows(sweep, first, n)};
+    return (struct run){.first = windows.first,
+                        .end = windows.first + windows.n,
+                        .n_source = moec_sweep_source_rows(sweep, windows.first, windows.n),
+                        .n_row = moec_sweep_rows(sweep, windows.first, windows.n)};
 }
 
 /* Rows of the run before those of the stack, and before a batch's sources. */
@@ -203,6 +203,14 @@ static void leave(const struct moec_sweep_store *store, const float *rows, uint3
                           n_rows);
 }
 
+/* One layer of a run. */
+struct layer_run {
+    const struct run *run;
+    uint32_t layer;
+    const float *all; /* hidden states of the run's rows */
+    const struct moec_sweep_store *store;
+};
+
 /* Keys and values that a layer writes: the caller's, or room for the batch. */
 static struct moec_kv_rows own_rows(const struct moec_sweep *sweep, uint32_t layer,
                                     const struct moec_sweep_batch *batch,
@@ -214,13 +222,13 @@ static struct moec_kv_rows own_rows(const struct moec_sweep *sweep, uint32_t lay
     return moec_kv_state_rows(store->kv, layer, batch->first_row);
 }
 
-static struct moec_kv_rows source_rows(const struct moec_sweep *sweep, const struct run *run, uint32_t layer,
-                                       const struct moec_sweep_batch *batch,
-                                       const struct moec_sweep_store *store)
+static struct moec_kv_rows source_rows(const struct moec_sweep *sweep, const struct layer_run *at,
+                                       const struct moec_sweep_batch *batch)
 {
-    if (store->source_kv == NULL)
-        return moec_kv_state_rows(&sweep->source_kv, layer, 0);
-    return moec_kv_state_rows(store->source_kv, layer,
+    const struct run *run = at->run;
+    if (at->store->source_kv == NULL)
+        return moec_kv_state_rows(&sweep->source_kv, at->layer, 0);
+    return moec_kv_state_rows(at->store->source_kv, at->layer,
                               moec_sweep_source_rows(sweep, run->first, batch->first - run->first));
 }
 
@@ -259,18 +267,19 @@ static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const st
     }
 }
 
-/* Attention of the batch's rows to its sources, whose rows are in `all` of the run. */
-static enum moec_status cross(struct moec_sweep *sweep, const struct run *run,
-                              const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
-                              float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
+/* Attention of the batch's rows to its sources, whose rows are in those of the run. */
+static enum moec_status cross(struct moec_sweep *sweep, const struct layer_run *at,
+                              const struct moec_sweep_batch *batch, float *hidden, struct moec_error *err)
 {
+    const struct run *run = at->run;
+    const uint32_t layer = at->layer;
     const struct moec_forward *forward = sweep->forward;
     const size_t stride = moec_forward_stride(&forward->model->config);
-    const struct moec_kv_rows rows = source_rows(sweep, run, layer, batch, store);
+    const struct moec_kv_rows rows = source_rows(sweep, at, batch);
     const uint64_t first = moec_sweep_source_rows(sweep, run->first, batch->first - run->first);
     const uint32_t n = (uint32_t)moec_sweep_source_rows(sweep, batch->first, batch->n);
     uint64_t source = 0;
-    MOEC_TRY(moec_forward_cross_keys(forward, layer, n, all + first * stride, rows, err));
+    MOEC_TRY(moec_forward_cross_keys(forward, layer, n, at->all + first * stride, rows, err));
     for (uint32_t i = 0; i < batch->n; i++) {
         struct moec_span *span = &sweep->spans[i];
         *span = (struct moec_span){.first_row = span->first_row,
@@ -291,11 +300,13 @@ static bool keeps_own(const struct moec_sweep *sweep, uint32_t layer, const stru
     return store->kv != NULL && moec_config_stack(config, layer) != MOEC_STACK_ENCODER;
 }
 
-/* One layer for one batch, whose rows are `hidden` in `all` of the run, and held by the forward pass. */
-static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *run,
-                                  const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
-                                  float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
+/* One layer for one batch, whose rows are `hidden` in those of the run, and held by the forward pass. */
+static enum moec_status run_steps(struct moec_sweep *sweep, const struct layer_run *at,
+                                  const struct moec_sweep_batch *batch, float *hidden, struct moec_error *err)
 {
+    const struct run *run = at->run;
+    const struct moec_sweep_store *store = at->store;
+    const uint32_t layer = at->layer;
     const struct moec_forward *forward = sweep->forward;
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
@@ -308,7 +319,7 @@ static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *ru
     MOEC_TRY(moec_forward_attention(forward, layer,
                                     (struct moec_batch){sweep->spans, batch->n, batch->n_rows}, hidden, err));
     if (stack == MOEC_STACK_DECODER && sweep->source_start != NULL)
-        MOEC_TRY(cross(sweep, run, batch, layer, all, hidden, store, err));
+        MOEC_TRY(cross(sweep, at, batch, hidden, err));
     if (ordinal >= 0 && store->attention_out != NULL) {
         const uint64_t first = moec_stacked_rows((uint32_t)ordinal, moec_config_moe_encoder_count(config),
                                                  run->n_source, run->n_row);
@@ -332,15 +343,16 @@ static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *ru
     return moec_forward_update(forward, err);
 }
 
-static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *run,
-                                  const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
-                                  float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
+static enum moec_status run_layer(struct moec_sweep *sweep, const struct layer_run *at,
+                                  const struct moec_sweep_batch *batch, float *hidden, struct moec_error *err)
 {
+    const struct moec_sweep_store *store = at->store;
+    const uint32_t layer = at->layer;
     const struct moec_forward *forward = sweep->forward;
     const struct moec_config *config = &forward->model->config;
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     moec_forward_hold(forward, batch->n_rows, hidden);
-    const enum moec_status status = run_steps(sweep, run, batch, layer, all, hidden, store, err);
+    const enum moec_status status = run_steps(sweep, at, batch, hidden, err);
     moec_forward_let_go(forward);
     MOEC_TRY(status);
     if (ordinal >= 0 && store->trace != NULL)
@@ -369,29 +381,28 @@ static enum moec_status embed_stack(struct moec_sweep *sweep, enum moec_stack st
     return MOEC_OK;
 }
 
-enum moec_status moec_sweep_embed(struct moec_sweep *sweep, uint32_t first, uint32_t n, float *hidden,
+enum moec_status moec_sweep_embed(struct moec_sweep *sweep, struct moec_window_range windows, float *hidden,
                                   const struct moec_sweep_store *store, struct moec_error *err)
 {
-    const struct run run = run_of(sweep, first, n);
+    const struct run run = run_of(sweep, windows);
     store = store != NULL ? store : &nothing;
     if (sweep->source_start != NULL)
         MOEC_TRY(embed_stack(sweep, MOEC_STACK_ENCODER, &run, hidden, store, err));
     return embed_stack(sweep, MOEC_STACK_DECODER, &run, hidden, store, err);
 }
 
-enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer, uint32_t first, uint32_t n,
+enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer, struct moec_window_range windows,
                                   float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
 {
     const size_t stride = moec_forward_stride(&sweep->forward->model->config);
     const enum moec_stack stack = moec_config_stack(&sweep->forward->model->config, layer);
-    const struct run run = run_of(sweep, first, n);
-    if (store == NULL)
-        store = &nothing;
-    for (uint32_t w = first; w < run.end;) {
+    const struct run run = run_of(sweep, windows);
+    const struct layer_run at = {&run, layer, hidden, store != NULL ? store : &nothing};
+    for (uint32_t w = run.first; w < run.end;) {
         const struct moec_sweep_batch batch = next_batch(sweep, &run, stack, w);
         float *rows = hidden + (rows_before(&run, stack) + batch.first_row) * stride;
-        MOEC_TRY(run_layer(sweep, &run, &batch, layer, hidden, rows, store, err));
-        leave(store, rows, batch.n_rows);
+        MOEC_TRY(run_layer(sweep, &at, &batch, rows, err));
+        leave(at.store, rows, batch.n_rows);
         w += batch.n;
     }
     return MOEC_OK;
@@ -402,13 +413,15 @@ enum moec_status moec_sweep_show(struct moec_sweep *sweep, uint32_t layer, float
 {
     const struct moec_config *config = &sweep->forward->model->config;
     const enum moec_stack stack = moec_config_stack(config, layer);
-    const struct run run = run_of(sweep, 0, sweep->windows->n_window);
+    const struct run run = run_of(sweep, (struct moec_window_range){0, sweep->windows->n_window});
     for (uint32_t w = 0; w < run.end;) {
         const struct moec_sweep_batch batch = next_batch(sweep, &run, stack, w);
         float *rows = entered + batch.first_row * moec_forward_stride(config);
         make_sequences(sweep, layer, &batch);
-        MOEC_TRY(moec_forward_mlp(sweep->forward, layer, batch.n_rows, rows,
-                                  moec_batch_sequences_batch(&sweep->sequences), NULL, err));
+        const struct moec_mlp_batch mlp = {.n_tok = batch.n_rows,
+                                           .hidden = rows,
+                                           .sequences = moec_batch_sequences_batch(&sweep->sequences)};
+        MOEC_TRY(moec_forward_mlp(sweep->forward, layer, &mlp, err));
         leave(store, rows, batch.n_rows);
         MOEC_TRY(store->worked(store->context, 0, err));
         w += batch.n;
@@ -416,12 +429,12 @@ enum moec_status moec_sweep_show(struct moec_sweep *sweep, uint32_t layer, float
     return MOEC_OK;
 }
 
-enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32_t n, float *hidden,
+enum moec_status moec_sweep_run(struct moec_sweep *sweep, struct moec_window_range windows, float *hidden,
                                 const struct moec_sweep_store *store, struct moec_error *err)
 {
     const uint32_t n_layer = sweep->forward->model->config.n_layer;
-    MOEC_TRY(moec_sweep_embed(sweep, first, n, hidden, store, err));
+    MOEC_TRY(moec_sweep_embed(sweep, windows, hidden, store, err));
     for (uint32_t layer = 0; layer < n_layer; layer++)
-        MOEC_TRY(moec_sweep_layer(sweep, layer, first, n, hidden, store, err));
+        MOEC_TRY(moec_sweep_layer(sweep, layer, windows, hidden, store, err));
     return MOEC_OK;
 }

@@ -98,20 +98,20 @@ MOEC_WARN_UNUSED enum moec_status moec_sweep_create_shown(const struct moec_forw
                                                           struct moec_sweep *sweep, struct moec_error *err);
 void moec_sweep_release(struct moec_sweep *sweep);
 
-/* Runs windows first .. first + n - 1; hidden (rows of sources and others, stride) receives the final hidden
+/* Runs some windows; hidden (rows of sources and others, stride) receives the final hidden
  * states, before the final norm. `store` may be NULL. */
-MOEC_WARN_UNUSED enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32_t n,
+MOEC_WARN_UNUSED enum moec_status moec_sweep_run(struct moec_sweep *sweep, struct moec_window_range windows,
                                                  float *hidden, const struct moec_sweep_store *store,
                                                  struct moec_error *err);
 
 /* The same step by step, for callers that take more than one state through each layer: the embeddings of
- * windows first .. first + n - 1 into hidden, and one layer on them. Of `store` only what belongs
+ * windows into hidden, and one layer on them. Of `store` only what belongs
  * to the layer is filled. */
-MOEC_WARN_UNUSED enum moec_status moec_sweep_embed(struct moec_sweep *sweep, uint32_t first, uint32_t n,
+MOEC_WARN_UNUSED enum moec_status moec_sweep_embed(struct moec_sweep *sweep, struct moec_window_range windows,
                                                    float *hidden, const struct moec_sweep_store *store,
                                                    struct moec_error *err);
-MOEC_WARN_UNUSED enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer, uint32_t first,
-                                                   uint32_t n, float *hidden,
+MOEC_WARN_UNUSED enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer,
+                                                   struct moec_window_range windows, float *hidden,
                                                    const struct moec_sweep_store *store,
                                                    struct moec_error *err);
 

@@ -191,16 +191,17 @@ static void score_row(void *context, size_t item, int thread)
 }
 
 enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, const struct moec_forward *forward,
-                                         uint32_t n, const float *hidden, struct moec_reference *reference,
-                                         uint32_t first, struct moec_error *err)
+                                         const struct moec_final_states *states,
+                                         struct moec_reference *reference, uint32_t first,
+                                         struct moec_error *err)
 {
     const size_t stride = moec_forward_stride(&forward->model->config);
     struct tile tile = {
         .forward = forward, .logits = scorer->logits, .stride = scorer->stride, .filled = reference};
-    for (uint32_t done = 0; done < n;) {
-        uint32_t rows = n - done < scorer->n_row ? n - done : scorer->n_row;
-        MOEC_TRY(
-            moec_forward_head(forward, rows, hidden + done * stride, scorer->logits, scorer->stride, err));
+    for (uint32_t done = 0; done < states->n;) {
+        uint32_t rows = states->n - done < scorer->n_row ? states->n - done : scorer->n_row;
+        MOEC_TRY(moec_forward_head(forward, rows, states->rows + done * stride, scorer->logits,
+                                   scorer->stride, err));
         tile.first = first + done;
         tile.n = rows;
         moec_parallel_for(&forward->pool, (rows + REFERRED - 1) / REFERRED, refer_rows, &tile);
@@ -210,21 +211,22 @@ enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, const
 }
 
 enum moec_status moec_token_scorer_run(struct moec_token_scorer *scorer, const struct moec_forward *forward,
-                                       uint32_t n, const float *hidden, const uint32_t *targets,
-                                       const struct moec_reference *reference, const uint32_t *reference_rows,
-                                       double *nll, double *kl, struct moec_error *err)
+                                       const struct moec_final_states *states,
+                                       const struct moec_scored_tokens *tokens, struct moec_error *err)
 {
     const size_t stride = moec_forward_stride(&forward->model->config);
-    struct tile tile = {
-        .forward = forward, .logits = scorer->logits, .stride = scorer->stride, .reference = reference};
-    for (uint32_t done = 0; done < n;) {
-        uint32_t rows = n - done < scorer->n_row ? n - done : scorer->n_row;
-        MOEC_TRY(
-            moec_forward_head(forward, rows, hidden + done * stride, scorer->logits, scorer->stride, err));
-        tile.targets = targets + done;
-        tile.reference_rows = reference != NULL ? reference_rows + done : NULL;
-        tile.nll = nll + done;
-        tile.kl = kl + done;
+    struct tile tile = {.forward = forward,
+                        .logits = scorer->logits,
+                        .stride = scorer->stride,
+                        .reference = tokens->reference};
+    for (uint32_t done = 0; done < states->n;) {
+        uint32_t rows = states->n - done < scorer->n_row ? states->n - done : scorer->n_row;
+        MOEC_TRY(moec_forward_head(forward, rows, states->rows + done * stride, scorer->logits,
+                                   scorer->stride, err));
+        tile.targets = tokens->targets + done;
+        tile.reference_rows = tokens->reference != NULL ? tokens->reference_rows + done : NULL;
+        tile.nll = tokens->nll + done;
+        tile.kl = tokens->kl + done;
         moec_parallel_for(&forward->pool, rows, score_row, &tile);
         done += rows;
     }

@@ -49,20 +49,34 @@ MOEC_WARN_UNUSED enum moec_status moec_token_scorer_create(const struct moec_con
                                                            struct moec_error *err);
 void moec_token_scorer_release(struct moec_token_scorer *scorer);
 
-/* Fills rows first.. of the reference from n final hidden states (n, moec_forward_stride) of the original;
- * `forward` is of the original model. */
+/* Final hidden states of tokens, before the final norm. */
+struct moec_final_states {
+    uint32_t n;
+    const float *rows; /* (n, moec_forward_stride) */
+};
+
+/* Tokens that are scored, and what comes of them. */
+struct moec_scored_tokens {
+    const uint32_t *targets;                /* (n): the token after each */
+    const struct moec_reference *reference; /* NULL = none: kl becomes 0 */
+    const uint32_t *reference_rows;         /* (n): each token's row of it; NULL without one */
+    double *nll, *kl;                       /* (n), filled */
+};
+
+/* Fills rows first.. of the reference from final hidden states of the original; `forward` is of the original
+ * model. */
 MOEC_WARN_UNUSED enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer,
-                                                          const struct moec_forward *forward, uint32_t n,
-                                                          const float *hidden,
+                                                          const struct moec_forward *forward,
+                                                          const struct moec_final_states *states,
                                                           struct moec_reference *reference, uint32_t first,
                                                           struct moec_error *err);
 
-/* nll[i], kl[i] for n final hidden states with their targets. reference_rows[i] is the row of token i in
- * `reference`; both NULL and kl is set to 0. */
-MOEC_WARN_UNUSED enum moec_status
-moec_token_scorer_run(struct moec_token_scorer *scorer, const struct moec_forward *forward, uint32_t n,
-                      const float *hidden, const uint32_t *targets, const struct moec_reference *reference,
-                      const uint32_t *reference_rows, double *nll, double *kl, struct moec_error *err);
+/* Scores the tokens of n final hidden states. */
+MOEC_WARN_UNUSED enum moec_status moec_token_scorer_run(struct moec_token_scorer *scorer,
+                                                        const struct moec_forward *forward,
+                                                        const struct moec_final_states *states,
+                                                        const struct moec_scored_tokens *tokens,
+                                                        struct moec_error *err);
 
 /* NLL of one token given its logits (n_vocab), which are overwritten.
  * The same bits as moec_token_scorer_run gives. */

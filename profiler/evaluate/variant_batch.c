@@ -326,9 +326,15 @@ enum moec_status moec_variant_batch_run(struct moec_variant_batch *batch,
     for (uint32_t done = 0; done < n_changed;) {
         const uint32_t left = n_changed - done, most = batch->forward->max_tokens,
                        n = left < most ? left : most;
-        MOEC_TRY(moec_token_scorer_run(
-            batch->tokens, batch->forward, n, batch->hidden + done * baseline->stride, batch->targets + done,
-            &baseline->reference, batch->reference_rows + done, batch->nll + done, batch->kl + done, err));
+        MOEC_TRY(
+            moec_token_scorer_run(batch->tokens, batch->forward,
+                                  &(struct moec_final_states){n, batch->hidden + done * baseline->stride},
+                                  &(struct moec_scored_tokens){.targets = batch->targets + done,
+                                                               .reference = &baseline->reference,
+                                                               .reference_rows = batch->reference_rows + done,
+                                                               .nll = batch->nll + done,
+                                                               .kl = batch->kl + done},
+                                  err));
         MOEC_TRY(batch->worked(batch->context, moec_cost_head(config, n), err));
         done += n;
     }

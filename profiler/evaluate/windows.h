@@ -27,6 +27,11 @@
 #include "runtime/text/tokenizer.h"
 #include "runtime/threads/parallel.h"
 
+/* Windows first .. first + n - 1. */
+struct moec_window_range {
+    uint32_t first, n;
+};
+
 struct moec_windows {
     uint32_t n_window; /* W */
     uint32_t seq_len_tokens;

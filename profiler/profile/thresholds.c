@@ -89,7 +89,8 @@ enum moec_status moec_thresholds_sweep(const struct moec_thresholds_job *job, ui
         .experts = sweeping.experts, .weights = sweeping.weights, .input = sweeping.input};
     const struct moec_sweep_store store = {
         .states = &hidden, .trace = &trace, .traced = traced, .worked = worked, .context = &sweeping};
-    MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden.rows, &store, err));
+    MOEC_TRY_OUT(
+        moec_sweep_run(&sweep, (struct moec_window_range){0, windows->n_window}, hidden.rows, &store, err));
     close_layer(&sweeping);
     *multiply_adds = work_so_far(&sweeping);
 out:

@@ -180,7 +180,8 @@ static enum moec_status run(struct sweeping *sweeping, struct moec_error *err)
     const struct moec_sweep_store store = {
         .states = &hidden, .trace = &trace, .traced = traced, .worked = worked, .context = sweeping};
     begin_layer(sweeping, 0);
-    MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, sweeping->windows.n_window, hidden.rows, &store, err));
+    MOEC_TRY_OUT(moec_sweep_run(&sweep, (struct moec_window_range){0, sweeping->windows.n_window},
+                                hidden.rows, &store, err));
     status = close_layer(sweeping, err);
 out:
     moec_states_release(&hidden);

@@ -173,7 +173,8 @@ static enum moec_status run_layers(struct collector *collector, struct moec_swee
         .context = collector,
         .attention_in = collector->study != NULL ? moec_router_study_attention(collector->study) : NULL};
     if (collector->n_own > 0)
-        return moec_sweep_run(sweep, 0, collector->n_own, hidden->rows, &store, err);
+        return moec_sweep_run(sweep, (struct moec_window_range){0, collector->n_own}, hidden->rows, &store,
+                              err);
     for (uint32_t ordinal = 0; ordinal < collector->n_moe; ordinal++)
         MOEC_TRY(finish_layer(collector, ordinal, err));
     return MOEC_OK;

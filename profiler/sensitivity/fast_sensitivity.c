@@ -529,18 +529,20 @@ static enum moec_status run_layers(struct fast *job, struct moec_error *err)
     const struct moec_sweep_store store = {
         .states = &job->hidden, .trace = &job->trace, .traced = traced, .worked = worked, .context = job};
     uint32_t n_changed = 0, ordinal = 0;
-    MOEC_TRY(moec_sweep_embed(&job->sweep, 0, job->n_own, job->hidden.rows, &store, err));
+    MOEC_TRY(moec_sweep_embed(&job->sweep, (struct moec_window_range){0, job->n_own}, job->hidden.rows,
+                              &store, err));
     for (uint32_t layer = 0; layer < job->config->n_layer; layer++) {
         for (uint32_t p = 0; p < N_PERTURBED; p++) {
             struct perturbed *perturbed = &job->perturbed[p];
             const struct moec_sweep_store silent = {
                 .states = &perturbed->states, .worked = worked, .context = job};
             for (uint32_t g = 0; g < n_changed && perturbed->n_own > 0; g++)
-                MOEC_TRY(moec_sweep_layer(&perturbed->sweep, layer, 0, perturbed->n_own,
-                                          perturbed->states.rows + g * perturbed->n_own_row * job->stride,
-                                          &silent, err));
+                MOEC_TRY(moec_sweep_layer(
+                    &perturbed->sweep, layer, (struct moec_window_range){0, perturbed->n_own},
+                    perturbed->states.rows + g * perturbed->n_own_row * job->stride, &silent, err));
         }
-        MOEC_TRY(moec_sweep_layer(&job->sweep, layer, 0, job->n_own, job->hidden.rows, &store, err));
+        MOEC_TRY(moec_sweep_layer(&job->sweep, layer, (struct moec_window_range){0, job->n_own},
+                                  job->hidden.rows, &store, err));
         if (moec_config_is_moe(job->config, layer))
             n_changed += place_of(job, ordinal++) != NO_GAIN;
     }
@@ -599,8 +601,14 @@ static enum moec_status score_rows(struct fast *job, struct perturbed *perturbed
     for (uint32_t g = 0; g < job->gains.n_layer; g++) {
         const uint64_t row = g * perturbed->n_own_row + first;
         MOEC_TRY(moec_token_scorer_run(
-            &job->tokens, &job->forward, n_own, perturbed->states.rows + row * job->stride, job->targets,
-            &job->reference, job->row_numbers, job->token_nll, job->token_kl, err));
+            &job->tokens, &job->forward,
+            &(struct moec_final_states){n_own, perturbed->states.rows + row * job->stride},
+            &(struct moec_scored_tokens){.targets = job->targets,
+                                         .reference = &job->reference,
+                                         .reference_rows = job->row_numbers,
+                                         .nll = job->token_nll,
+                                         .kl = job->token_kl},
+            err));
         moec_states_leave(&perturbed->states, row, n_own);
         MOEC_TRY(add_scores(job, perturbed, g, first, n_own, err));
     }
@@ -613,8 +621,9 @@ static enum moec_status score(struct fast *job, struct moec_error *err)
     for (uint64_t first = 0; first < job->hidden.n_row;) {
         const uint64_t left = job->hidden.n_row - first;
         const uint32_t n = left < job->reference.n_row ? (uint32_t)left : job->reference.n_row;
-        MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, n,
-                                         job->hidden.rows + first * job->stride, &job->reference, 0, err));
+        MOEC_TRY(moec_token_scorer_refer(
+            &job->tokens, &job->forward,
+            &(struct moec_final_states){n, job->hidden.rows + first * job->stride}, &job->reference, 0, err));
         moec_states_leave(&job->hidden, first, n);
         MOEC_TRY(worked(job, moec_cost_head(job->config, n), err));
         for (uint32_t p = 0; p < N_PERTURBED; p++)

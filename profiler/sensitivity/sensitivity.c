@@ -430,16 +430,23 @@ static enum moec_status run_baseline(struct sensitivity *job, bool again, uint64
                                            .source_kv = &baseline->source_kv,
                                            .worked = worked,
                                            .context = job};
-    MOEC_TRY(moec_sweep_run(&job->sweep, first, n, baseline->hidden, &store, err));
+    MOEC_TRY(
+        moec_sweep_run(&job->sweep, (struct moec_window_range){first, n}, baseline->hidden, &store, err));
     /* The original's head, again for each group instead of kept for all windows. */
     const uint32_t n_row = (uint32_t)baseline->n_row;
-    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->canonical, n_row,
-                                     reference + first_row * job->stride, &baseline->reference, 0, err));
+    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->canonical,
+                                     &(struct moec_final_states){n_row, reference + first_row * job->stride},
+                                     &baseline->reference, 0, err));
     if (states != NULL)
         moec_states_leave(states, (uint64_t)(reference - states->rows) / states->stride + first_row, n_row);
-    MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward, n_row, baseline->final_hidden,
-                                   baseline->targets, &baseline->reference, job->row_numbers, baseline->nll,
-                                   baseline->kl, err));
+    MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward,
+                                   &(struct moec_final_states){n_row, baseline->final_hidden},
+                                   &(struct moec_scored_tokens){.targets = baseline->targets,
+                                                                .reference = &baseline->reference,
+                                                                .reference_rows = job->row_numbers,
+                                                                .nll = baseline->nll,
+                                                                .kl = baseline->kl},
+                                   err));
     const uint64_t head = moec_cost_head(job->config, n_row);
     job->planned += head;
     *cost += head;

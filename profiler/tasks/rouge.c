@@ -19,18 +19,18 @@ struct word {
 };
 
 /* Both texts as numbers, one for each different word. */
-struct texts {
+struct words {
     char *letters;      /* owned */
     struct word *words; /* owned */
     uint64_t *ids;      /* owned: reference, then candidate */
     size_t n_reference, n_candidate;
 };
 
-static void release_texts(struct texts *texts)
+static void release_texts(struct words *words)
 {
-    free(texts->letters);
-    free(texts->words);
-    free(texts->ids);
+    free(words->letters);
+    free(words->words);
+    free(words->ids);
 }
 
 /* The a-z or 0-9 that a character is in lower case, or a space. Beside A-Z two more become ASCII. */
@@ -48,7 +48,7 @@ static char fold(uint32_t code_point)
 }
 
 /* Appends the text's words at words[*n_word], their letters at letters[*n_letter]. */
-static void split_words(const char *text, size_t n_bytes, bool stem, struct texts *texts, size_t *n_letter,
+static void split_words(const char *text, size_t n_bytes, bool stem, struct words *words, size_t *n_letter,
                         size_t *n_word)
 {
     size_t start = *n_letter;
@@ -63,14 +63,14 @@ static void split_words(const char *text, size_t n_bytes, bool stem, struct text
         }
         char letter = fold(code_point);
         if (letter != ' ')
-            texts->letters[(*n_letter)++] = letter;
+            words->letters[(*n_letter)++] = letter;
         size_t n = *n_letter - start;
         if (n == 0 || (letter != ' ' && code_point != 0x130))
             continue;
         if (stem && n >= MIN_STEMMED_LETTERS)
-            n = moec_porter_stem(texts->letters + start, n);
+            n = moec_porter_stem(words->letters + start, n);
         if (n > 0)
-            texts->words[*n_word] = (struct word){texts->letters + start, n, *n_word};
+            words->words[*n_word] = (struct word){words->letters + start, n, *n_word};
         *n_word += n > 0;
         start = *n_letter;
     }
@@ -83,28 +83,27 @@ static int compare_words(const void *a, const void *b)
     return order != 0 ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-static enum moec_status number_words(const char *reference, size_t reference_bytes, const char *candidate,
-                                     size_t candidate_bytes, bool stem, struct texts *texts,
+static enum moec_status number_words(const struct moec_rouge_texts *texts, struct words *words,
                                      struct moec_error *err)
 {
     const char *what = "the words of two texts";
-    if (reference_bytes > MAX_TEXT_BYTES || candidate_bytes > MAX_TEXT_BYTES)
+    if (texts->reference_bytes > MAX_TEXT_BYTES || texts->candidate_bytes > MAX_TEXT_BYTES)
         return moec_fail(err, MOEC_ERR_LIMIT, "a text to score is longer than %zu bytes", MAX_TEXT_BYTES);
-    const size_t n_bytes = reference_bytes + candidate_bytes;
+    const size_t n_bytes = texts->reference_bytes + texts->candidate_bytes;
     size_t n_letter = 0, n_word = 0;
-    MOEC_TRY(moec_alloc((void **)&texts->letters, n_bytes, 1, what, err));
+    MOEC_TRY(moec_alloc((void **)&words->letters, n_bytes, 1, what, err));
     /* A capital I with dot above is a whole word in two bytes, any other needs a separator. */
-    MOEC_TRY(moec_alloc((void **)&texts->words, n_bytes / 2 + 2, sizeof *texts->words, what, err));
-    split_words(reference, reference_bytes, stem, texts, &n_letter, &n_word);
-    texts->n_reference = n_word;
-    split_words(candidate, candidate_bytes, stem, texts, &n_letter, &n_word);
-    texts->n_candidate = n_word - texts->n_reference;
-    MOEC_TRY(moec_alloc((void **)&texts->ids, n_word, sizeof *texts->ids, what, err));
-    qsort(texts->words, n_word, sizeof *texts->words, compare_words);
+    MOEC_TRY(moec_alloc((void **)&words->words, n_bytes / 2 + 2, sizeof *words->words, what, err));
+    split_words(texts->reference, texts->reference_bytes, texts->stem, words, &n_letter, &n_word);
+    words->n_reference = n_word;
+    split_words(texts->candidate, texts->candidate_bytes, texts->stem, words, &n_letter, &n_word);
+    words->n_candidate = n_word - words->n_reference;
+    MOEC_TRY(moec_alloc((void **)&words->ids, n_word, sizeof *words->ids, what, err));
+    qsort(words->words, n_word, sizeof *words->words, compare_words);
     uint64_t id = 0;
     for (size_t i = 0; i < n_word; i++) {
-        id += i > 0 && compare_words(&texts->words[i - 1], &texts->words[i]) != 0;
-        texts->ids[texts->words[i].position] = id;
+        id += i > 0 && compare_words(&words->words[i - 1], &words->words[i]) != 0;
+        words->ids[words->words[i].position] = id;
     }
     return MOEC_OK;
 }
@@ -172,28 +171,27 @@ static struct moec_rouge rate(size_t common, size_t n_reference, size_t n_candid
     return score;
 }
 
-enum moec_status moec_rouge_measure(const char *reference, size_t reference_bytes, const char *candidate,
-                                    size_t candidate_bytes, bool stem,
+enum moec_status moec_rouge_measure(const struct moec_rouge_texts *texts,
                                     struct moec_rouge scores[MOEC_ROUGE_KINDS], struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct texts texts = {0};
+    struct words words = {0};
     uint64_t *room = NULL;
-    MOEC_TRY_OUT(number_words(reference, reference_bytes, candidate, candidate_bytes, stem, &texts, err));
-    const uint64_t *ours = texts.ids, *theirs = texts.ids + texts.n_reference;
-    MOEC_TRY_OUT(moec_alloc((void **)&room, texts.n_reference + texts.n_candidate + 1, sizeof *room,
+    MOEC_TRY_OUT(number_words(texts, &words, err));
+    const uint64_t *ours = words.ids, *theirs = words.ids + words.n_reference;
+    MOEC_TRY_OUT(moec_alloc((void **)&room, words.n_reference + words.n_candidate + 1, sizeof *room,
                             "the words of two texts", err));
     for (size_t n_gram = 1; n_gram <= 2; n_gram++) {
-        uint64_t *grams = room + texts.n_reference;
-        size_t n_reference = sort_grams(ours, texts.n_reference, n_gram, room);
-        size_t n_candidate = sort_grams(theirs, texts.n_candidate, n_gram, grams);
+        uint64_t *grams = room + words.n_reference;
+        size_t n_reference = sort_grams(ours, words.n_reference, n_gram, room);
+        size_t n_candidate = sort_grams(theirs, words.n_candidate, n_gram, grams);
         scores[n_gram == 1 ? MOEC_ROUGE_1 : MOEC_ROUGE_2] =
             rate(count_common(room, n_reference, grams, n_candidate), n_reference, n_candidate);
     }
-    scores[MOEC_ROUGE_L] = rate(common_subsequence(ours, texts.n_reference, theirs, texts.n_candidate, room),
-                                texts.n_reference, texts.n_candidate);
+    scores[MOEC_ROUGE_L] = rate(common_subsequence(ours, words.n_reference, theirs, words.n_candidate, room),
+                                words.n_reference, words.n_candidate);
 out:
     free(room);
-    release_texts(&texts);
+    release_texts(&words);
     return status;
 }

@@ -26,11 +26,18 @@ struct moec_rouge {
     double f1;        /* their harmonic mean, 0 where both are */
 };
 
-/* Scores a candidate text against a reference, both UTF-8 (invalid bytes separate words): scores
- * (MOEC_ROUGE_KINDS). A text without words scores 0. Takes time in proportion to the product of their
+/* A candidate text and the reference that it is compared with, both UTF-8 (invalid bytes separate words). */
+struct moec_rouge_texts {
+    const char *reference;
+    size_t reference_bytes;
+    const char *candidate;
+    size_t candidate_bytes;
+    bool stem; /* words are compared by their stems (Porter's) */
+};
+
+/* Scores a candidate against its reference: scores (MOEC_ROUGE_KINDS). A text without words scores 0. Takes time in proportion to the product of their
  * lengths. Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT for a text over 2 GiB. */
-MOEC_WARN_UNUSED enum moec_status moec_rouge_measure(const char *reference, size_t reference_bytes,
-                                                     const char *candidate, size_t candidate_bytes, bool stem,
+MOEC_WARN_UNUSED enum moec_status moec_rouge_measure(const struct moec_rouge_texts *texts,
                                                      struct moec_rouge scores[MOEC_ROUGE_KINDS],
                                                      struct moec_error *err);
 

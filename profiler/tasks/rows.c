@@ -25,7 +25,7 @@ struct row_maker {
     const char *labels;             /* borrowed: the file of labels, NULL when the task has none */
     size_t labels_bytes, labels_at;
     const char *labels_path;
-    char **data;           /* borrowed: what was read, which may become the rows' text; NULL: it may not */
+    char **owned;          /* borrowed: what was read, which may become the rows' text; NULL: it may not */
     uint64_t memory_bytes; /* of the data and the rows; 0 = no bound */
     uint64_t data_bytes;   /* of the data that is held meanwhile */
 };
@@ -80,6 +80,7 @@ static bool is_blank(const char *line, size_t length)
 /* Text of a choice within `raw`. */
 struct raw_choice {
     size_t offset, n_bytes;
+    char letter; /* A is the first; of choices after Z there is none */
 };
 
 static enum moec_status read_choices(struct row_maker *maker, const struct moec_row_fields *fields,
@@ -104,28 +105,29 @@ static enum moec_status read_choices(struct row_maker *maker, const struct moec_
         else
             MOEC_TRY(moec_row_fields_render(fields, task->choices[i], &maker->raw, err));
         choices[i].n_bytes = maker->raw.n_bytes - choices[i].offset;
+        choices[i].letter = (char)('A' + i);
     }
     return MOEC_OK;
 }
 
-/* Renders `template` for choice i, whose fields {choice} and {letter} take places 1 and 2 of the extras. */
+/* Renders `template` for a choice, whose fields {choice} and {letter} take places 1 and 2 of the extras. */
 static enum moec_status render_choice(const struct row_maker *maker, struct moec_row_fields *fields,
-                                      const struct raw_choice *choice, size_t i, const char *template,
+                                      const struct raw_choice *choice, const char *template,
                                       struct moec_row_text *out, struct moec_error *err)
 {
-    const char letter = (char)('A' + i);
     fields->extras[1] = (struct moec_row_extra){"choice", maker->raw.bytes + choice->offset, choice->n_bytes};
-    fields->extras[2] = (struct moec_row_extra){"letter", &letter, letter <= 'Z'};
+    fields->extras[2] = (struct moec_row_extra){"letter", &choice->letter, choice->letter <= 'Z'};
     enum moec_status status = moec_row_fields_render(fields, template, out, err);
     fields->extras[1] = fields->extras[2] = (struct moec_row_extra){0};
     return status;
 }
 
-/* The number that a label's text stands for. */
+/* Sets row->label to the number that a label's text stands for. */
 static enum moec_status read_label(const struct row_maker *maker, const struct moec_row_fields *fields,
-                                   const char *text, size_t n_bytes, size_t n_choice, uint32_t *label,
+                                   const char *text, size_t n_bytes, struct moec_row *row,
                                    struct moec_error *err)
 {
+    const size_t n_choice = row->n_choice;
     while (n_bytes > 0 && (text[n_bytes - 1] == ' ' || text[n_bytes - 1] == '\t'))
         n_bytes--;
     for (; n_bytes > 0 && (*text == ' ' || *text == '\t'); n_bytes--)
@@ -144,7 +146,7 @@ static enum moec_status read_label(const struct row_maker *maker, const struct m
                          fields->unit, fields->line, fields->subject, (int)(n_bytes < 40 ? n_bytes : 40),
                          text, first, n_choice - 1 + first,
                          (char)('A' + (n_choice < 26 ? n_choice - 1 : 25)));
-    *label = (uint32_t)number;
+    row->label = (uint32_t)number;
     return MOEC_OK;
 }
 
@@ -155,7 +157,7 @@ static enum moec_status render_label(struct row_maker *maker, const struct moec_
     const size_t start = out->n_bytes;
     MOEC_TRY(moec_row_fields_render(fields, maker->task->label, out, err));
     const enum moec_status status =
-        read_label(maker, fields, out->bytes + start, out->n_bytes - start, row->n_choice, &row->label, err);
+        read_label(maker, fields, out->bytes + start, out->n_bytes - start, row, err);
     out->n_bytes = start;
     if (status == MOEC_OK)
         maker->rows->choices[row->first_choice + row->label].is_right = true;
@@ -199,7 +201,7 @@ static enum moec_status add_prompts(struct row_maker *maker, struct moec_row_fie
     const bool has_own = strstr(maker->task->prompt, "{choice}") != NULL;
     for (uint32_t i = 0; has_own && i < row->n_choice; i++) {
         choices[i].prompt_offset = out->n_bytes;
-        MOEC_TRY(render_choice(maker, fields, &raw[i], i, maker->task->prompt, out, err));
+        MOEC_TRY(render_choice(maker, fields, &raw[i], maker->task->prompt, out, err));
         choices[i].prompt_bytes = out->n_bytes - choices[i].prompt_offset;
     }
     if (has_own) {
@@ -233,9 +235,9 @@ static enum moec_status add_choices(struct row_maker *maker, struct moec_row_fie
     maker->list.n_bytes = 0;
     for (size_t i = 0; i < n; i++) {
         struct moec_row_choice *choice = &rows->choices[rows->n_choice + i];
-        MOEC_TRY(render_choice(maker, fields, &choices[i], i, maker->task->list, &maker->list, err));
+        MOEC_TRY(render_choice(maker, fields, &choices[i], maker->task->list, &maker->list, err));
         *choice = (struct moec_row_choice){.offset = out->n_bytes};
-        MOEC_TRY(render_choice(maker, fields, &choices[i], i, maker->task->choice, out, err));
+        MOEC_TRY(render_choice(maker, fields, &choices[i], maker->task->choice, out, err));
         choice->n_bytes = out->n_bytes - choice->offset;
     }
     rows->n_choice += n;
@@ -323,14 +325,14 @@ static enum moec_status add_row(struct row_maker *maker, const struct moec_row_f
 static bool take_whole(struct row_maker *maker, const char *bytes, size_t n_bytes)
 {
     const struct moec_task *task = maker->task;
-    if (maker->data == NULL || maker->kind != MOEC_TASK_KIND_WINDOWS || maker->labels != NULL ||
+    if (maker->owned == NULL || maker->kind != MOEC_TASK_KIND_WINDOWS || maker->labels != NULL ||
         strcmp(task->prompt, "{text}") != 0 || task->reference[0] != '\0')
         return false;
     struct moec_rows *rows = maker->rows;
-    const size_t offset = (size_t)(bytes - *maker->data);
-    rows->text = *maker->data;
+    const size_t offset = (size_t)(bytes - *maker->owned);
+    rows->text = *maker->owned;
     rows->text_bytes = rows->text_capacity = offset + n_bytes;
-    *maker->data = NULL;
+    *maker->owned = NULL;
     maker->data_bytes = 0;
     rows->rows[0] = (struct moec_row){
         .prompt_offset = offset, .prompt_bytes = n_bytes, .reference_offset = offset + n_bytes, .line = 1};
@@ -338,28 +340,31 @@ static bool take_whole(struct row_maker *maker, const char *bytes, size_t n_byte
     return true;
 }
 
-static enum moec_status parse_whole(struct row_maker *maker, const char *bytes, size_t n_bytes,
-                                    const char *subject, struct moec_error *err)
+static enum moec_status parse_whole(struct row_maker *maker, const struct moec_task_data *data,
+                                    struct moec_error *err)
 {
     struct moec_rows *rows = maker->rows;
-    const struct moec_row_fields fields = {
-        .line = 1, .unit = "line", .subject = subject, .text = bytes, .text_bytes = n_bytes};
-    if (n_bytes == 0)
+    const struct moec_row_fields fields = {.line = 1,
+                                           .unit = "line",
+                                           .subject = data->subject,
+                                           .text = data->bytes,
+                                           .text_bytes = data->n_bytes};
+    if (data->n_bytes == 0)
         return MOEC_OK;
     MOEC_TRY(moec_grow((void **)&rows->rows, &rows->row_capacity, 1, sizeof *rows->rows, "rows", err));
-    return take_whole(maker, bytes, n_bytes) ? MOEC_OK : add_row(maker, &fields, err);
+    return take_whole(maker, data->bytes, data->n_bytes) ? MOEC_OK : add_row(maker, &fields, err);
 }
 
-static enum moec_status parse_text(struct row_maker *maker, const char *bytes, size_t n_bytes,
-                                   const char *subject, struct moec_error *err)
+static enum moec_status parse_text(struct row_maker *maker, const struct moec_task_data *data,
+                                   struct moec_error *err)
 {
-    struct moec_row_fields fields = {.line = 1, .unit = "line", .subject = subject};
+    struct moec_row_fields fields = {.line = 1, .unit = "line", .subject = data->subject};
     if (maker->task->split == MOEC_TASK_SPLIT_FILE)
-        return parse_whole(maker, bytes, n_bytes, subject, err);
+        return parse_whole(maker, data, err);
     uint64_t line_number = 0;
-    for (size_t at = 0; at < n_bytes;) {
+    for (size_t at = 0; at < data->n_bytes;) {
         size_t length = 0;
-        const char *line = next_line(bytes, n_bytes, &at, &length);
+        const char *line = next_line(data->bytes, data->n_bytes, &at, &length);
         line_number++;
         bool blank = is_blank(line, length);
         if (blank && fields.text == NULL)
@@ -387,21 +392,21 @@ static enum moec_status check_json_row(const struct moec_row_fields *fields, str
                      fields->unit, fields->line, fields->subject, moec_json_type_name(fields->json));
 }
 
-static enum moec_status parse_jsonl(struct row_maker *maker, const char *unit, const char *bytes,
-                                    size_t n_bytes, const char *subject, struct moec_error *err)
+static enum moec_status parse_jsonl(struct row_maker *maker, const char *unit,
+                                    const struct moec_task_data *data, struct moec_error *err)
 {
-    struct moec_row_fields fields = {.unit = unit, .subject = subject};
-    for (size_t at = 0; at < n_bytes;) {
+    struct moec_row_fields fields = {.unit = unit, .subject = data->subject};
+    for (size_t at = 0; at < data->n_bytes;) {
         size_t length = 0;
-        const char *line = next_line(bytes, n_bytes, &at, &length);
+        const char *line = next_line(data->bytes, data->n_bytes, &at, &length);
         fields.line++;
         if (is_blank(line, length))
             continue;
         struct moec_json *root = NULL;
-        MOEC_TRY(check_memory(maker, length, subject, err)); /* the tree holds the text once more */
+        MOEC_TRY(check_memory(maker, length, data->subject, err)); /* the tree holds the text once more */
         enum moec_status status = moec_json_parse(line, length, MOEC_ROWS_MAX_BYTES, "the row", &root, err);
         if (status != MOEC_OK) {
-            moec_error_prefix(err, "%s %" PRIu64 " of '%s'", unit, fields.line, subject);
+            moec_error_prefix(err, "%s %" PRIu64 " of '%s'", unit, fields.line, data->subject);
             return status;
         }
         fields.json = root;
@@ -414,20 +419,20 @@ static enum moec_status parse_jsonl(struct row_maker *maker, const char *unit, c
     return MOEC_OK;
 }
 
-static enum moec_status parse_json(struct row_maker *maker, const char *bytes, size_t n_bytes,
-                                   const char *subject, struct moec_error *err)
+static enum moec_status parse_json(struct row_maker *maker, const struct moec_task_data *data,
+                                   struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct moec_row_fields fields = {.unit = "row", .subject = subject};
+    struct moec_row_fields fields = {.unit = "row", .subject = data->subject};
     struct moec_json *root = NULL;
-    MOEC_TRY(check_memory(maker, n_bytes, subject, err)); /* the tree holds the text once more */
-    maker->data_bytes += n_bytes;
-    MOEC_TRY(moec_json_parse(bytes, n_bytes, MOEC_ROWS_MAX_BYTES, subject, &root, err));
+    MOEC_TRY(check_memory(maker, data->n_bytes, data->subject, err)); /* the tree holds the text once more */
+    maker->data_bytes += data->n_bytes;
+    MOEC_TRY(moec_json_parse(data->bytes, data->n_bytes, MOEC_ROWS_MAX_BYTES, data->subject, &root, err));
     if (moec_json_type(root) != MOEC_JSON_ARRAY) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
                            "'%s' holds %s, expected an array of rows; if it has one object per line, rename "
                            "it to .jsonl or set the task's format to jsonl",
-                           subject, moec_json_type_name(root));
+                           data->subject, moec_json_type_name(root));
         goto out;
     }
     for (size_t i = 0; i < moec_json_length(root); i++) {
@@ -441,22 +446,23 @@ out:
     return status;
 }
 
-static enum moec_status parse_csv(struct row_maker *maker, char delimiter, const char *bytes, size_t n_bytes,
-                                  const char *subject, struct moec_error *err)
+static enum moec_status parse_csv(struct row_maker *maker, const struct moec_task_data *data,
+                                  struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_csv header = {0}, csv = {0};
     bool more = false;
-    moec_csv_init(&header, bytes, n_bytes, delimiter, subject);
+    moec_csv_init(&header, data->bytes, data->n_bytes, data->delimiter, data->subject);
     MOEC_TRY_OUT(moec_csv_next(&header, MOEC_ROWS_MAX_FIELDS, &more, err));
     if (!more) {
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' is empty, expected a header line", subject);
+        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' is empty, expected a header line", data->subject);
         goto out;
     }
-    moec_csv_init(&csv, bytes, n_bytes, delimiter, subject);
+    moec_csv_init(&csv, data->bytes, data->n_bytes, data->delimiter, data->subject);
     csv.at = header.at;
     csv.line = header.line;
-    struct moec_row_fields fields = {.unit = "line", .subject = subject, .header = &header, .csv = &csv};
+    struct moec_row_fields fields = {
+        .unit = "line", .subject = data->subject, .header = &header, .csv = &csv};
     for (;;) {
         MOEC_TRY_OUT(moec_csv_next(&csv, MOEC_ROWS_MAX_FIELDS, &more, err));
         if (!more)
@@ -466,7 +472,7 @@ static enum moec_status parse_csv(struct row_maker *maker, char delimiter, const
             status =
                 moec_fail(err, MOEC_ERR_FORMAT,
                           "the row at line %" PRIu64 " of '%s' has %zu fields, expected %zu as in its header",
-                          csv.record_line, subject, csv.n_cell, header.n_cell);
+                          csv.record_line, data->subject, csv.n_cell, header.n_cell);
             goto out;
         }
         MOEC_TRY_OUT(add_row(maker, &fields, err));
@@ -478,45 +484,44 @@ out:
 }
 
 /* Rows that a script makes of the data's. */
-static enum moec_status parse_reshaped(struct row_maker *maker, enum moec_task_format format, char delimiter,
-                                       const char *bytes, size_t n_bytes, const char *subject,
+static enum moec_status parse_reshaped(struct row_maker *maker, const struct moec_task_data *data,
                                        struct moec_error *err)
 {
     char *lines = NULL;
     size_t n_lines = 0;
-    MOEC_TRY(
-        maker->task->reshape(maker->task, format, delimiter, bytes, n_bytes, subject, &lines, &n_lines, err));
-    enum moec_status status = check_memory(maker, n_lines, subject, err);
+    MOEC_TRY(maker->task->reshape(maker->task, data, &lines, &n_lines, err));
+    enum moec_status status = check_memory(maker, n_lines, data->subject, err);
     maker->data_bytes += n_lines;
+    const struct moec_task_data reshaped = {MOEC_TASK_FORMAT_JSONL, 0, lines, n_lines, data->subject};
     if (status == MOEC_OK)
-        status = parse_jsonl(maker, format == MOEC_TASK_FORMAT_JSON ? "row" : "line", lines, n_lines, subject,
-                             err);
+        status = parse_jsonl(maker, data->format == MOEC_TASK_FORMAT_JSON ? "row" : "line", &reshaped, err);
     free(lines);
     return status;
 }
 
-static enum moec_status parse(struct row_maker *maker, enum moec_task_format format, char delimiter,
-                              const char *bytes, size_t n_bytes, const char *subject, struct moec_error *err)
+static enum moec_status parse(struct row_maker *maker, const struct moec_task_data *data,
+                              struct moec_error *err)
 {
-    if (n_bytes >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) {
-        bytes += 3;
-        n_bytes -= 3;
+    struct moec_task_data text = *data;
+    if (text.n_bytes >= 3 && memcmp(text.bytes, "\xef\xbb\xbf", 3) == 0) {
+        text.bytes += 3;
+        text.n_bytes -= 3;
     }
-    if (delimiter == '\0')
-        delimiter = ',';
+    if (text.delimiter == '\0')
+        text.delimiter = ',';
     if (maker->task->reshape != NULL)
-        return parse_reshaped(maker, format, delimiter, bytes, n_bytes, subject, err);
-    switch (format) {
+        return parse_reshaped(maker, &text, err);
+    switch (text.format) {
     case MOEC_TASK_FORMAT_TEXT:
-        return parse_text(maker, bytes, n_bytes, subject, err);
+        return parse_text(maker, &text, err);
     case MOEC_TASK_FORMAT_JSONL:
-        return parse_jsonl(maker, "line", bytes, n_bytes, subject, err);
+        return parse_jsonl(maker, "line", &text, err);
     case MOEC_TASK_FORMAT_JSON:
-        return parse_json(maker, bytes, n_bytes, subject, err);
+        return parse_json(maker, &text, err);
     case MOEC_TASK_FORMAT_CSV:
-        return parse_csv(maker, delimiter, bytes, n_bytes, subject, err);
+        return parse_csv(maker, &text, err);
     default:
-        return moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is not given", subject);
+        return moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is not given", text.subject);
     }
 }
 
@@ -545,43 +550,44 @@ static bool are_blank(const struct moec_rows *rows)
 }
 
 /* Parses what is known to be text. Its line ends are changed in place where it may become the rows' text. */
-static enum moec_status parse_lines(struct row_maker *maker, enum moec_task_format format, char delimiter,
-                                    const char *bytes, size_t n_bytes, const char *subject,
+static enum moec_status parse_lines(struct row_maker *maker, const struct moec_task_data *data,
                                     struct moec_error *err)
 {
     struct moec_rows *rows = maker->rows;
+    struct moec_task_data unified = *data;
     char *copy = NULL;
-    rows->has_new_lines = format == MOEC_TASK_FORMAT_TEXT && moec_text_has_foreign_lines(&rows->found);
+    rows->has_new_lines = data->format == MOEC_TASK_FORMAT_TEXT && moec_text_has_foreign_lines(&rows->found);
     if (!rows->has_new_lines)
-        return parse(maker, format, delimiter, bytes, n_bytes, subject, err);
-    if (maker->data != NULL) {
-        n_bytes = moec_text_unify_lines(&rows->found, *maker->data, n_bytes);
-        return parse(maker, format, delimiter, bytes, n_bytes, subject, err);
+        return parse(maker, data, err);
+    if (maker->owned != NULL) {
+        unified.n_bytes = moec_text_unify_lines(&rows->found, *maker->owned, data->n_bytes);
+        return parse(maker, &unified, err);
     }
-    MOEC_TRY(moec_alloc((void **)&copy, n_bytes, 1, "text with other line ends", err));
-    memcpy(copy, bytes, n_bytes);
-    n_bytes = moec_text_unify_lines(&rows->found, copy, n_bytes);
-    const enum moec_status status = parse(maker, format, delimiter, copy, n_bytes, subject, err);
+    MOEC_TRY(moec_alloc((void **)&copy, data->n_bytes, 1, "text with other line ends", err));
+    memcpy(copy, data->bytes, data->n_bytes);
+    unified.bytes = copy;
+    unified.n_bytes = moec_text_unify_lines(&rows->found, copy, data->n_bytes);
+    const enum moec_status status = parse(maker, &unified, err);
     free(copy);
     return status;
 }
 
-static enum moec_status make_rows(struct row_maker *maker, enum moec_task_format format, char delimiter,
-                                  const char *bytes, size_t n_bytes, const char *subject,
+static enum moec_status make_rows(struct row_maker *maker, const struct moec_task_data *data,
                                   struct moec_error *err)
 {
     struct moec_rows *rows = maker->rows;
     *rows = (struct moec_rows){0};
     MOEC_TRY(moec_task_check(maker->task, err));
     maker->kind = moec_task_metric_kind(maker->task->metric);
-    MOEC_TRY(moec_text_check(bytes, n_bytes, subject, &rows->found, err));
-    enum moec_status status = parse_lines(maker, format, delimiter, bytes, n_bytes, subject, err);
+    MOEC_TRY(moec_text_check(data->bytes, data->n_bytes, data->subject, &rows->found, err));
+    enum moec_status status = parse_lines(maker, data, err);
     if (status == MOEC_OK && rows->n_row == 0)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no rows", subject);
+        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no rows", data->subject);
     if (status == MOEC_OK && are_blank(rows))
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has nothing but white space, expected text", subject);
+        status =
+            moec_fail(err, MOEC_ERR_FORMAT, "'%s' has nothing but white space, expected text", data->subject);
     if (status == MOEC_OK)
-        status = check_labels(maker, subject, err);
+        status = check_labels(maker, data->subject, err);
     free(maker->raw.bytes);
     free(maker->list.bytes);
     if (status != MOEC_OK)
@@ -589,12 +595,11 @@ static enum moec_status make_rows(struct row_maker *maker, enum moec_task_format
     return status;
 }
 
-enum moec_status moec_rows_parse(const struct moec_task *task, enum moec_task_format format, char delimiter,
-                                 const char *bytes, size_t n_bytes, const char *subject,
+enum moec_status moec_rows_parse(const struct moec_task *task, const struct moec_task_data *data,
                                  struct moec_rows *rows, struct moec_error *err)
 {
     struct row_maker maker = {.task = task, .rows = rows};
-    return make_rows(&maker, format, delimiter, bytes, n_bytes, subject, err);
+    return make_rows(&maker, data, err);
 }
 
 static bool ends_with(const char *name, size_t n, const char *ending)
@@ -691,18 +696,19 @@ enum moec_status moec_rows_read(const struct moec_task *task, const char *path, 
     size_t n_bytes = 0;
     *rows = (struct moec_rows){0};
     struct moec_rows file = {0};
-    struct row_maker maker = {.task = task, .rows = rows, .data = &bytes, .memory_bytes = memory_bytes};
+    struct row_maker maker = {.task = task, .rows = rows, .owned = &bytes, .memory_bytes = memory_bytes};
     MOEC_TRY_OUT(load_within(path, memory_bytes, &file, &bytes, &n_bytes, err));
-    char delimiter = task->delimiter;
-    enum moec_task_format named = format_of_name(path, &delimiter);
-    enum moec_task_format format = task->format == MOEC_TASK_FORMAT_AUTO ? named : task->format;
+    struct moec_task_data data = {
+        .delimiter = task->delimiter, .bytes = bytes, .n_bytes = n_bytes, .subject = path};
+    const enum moec_task_format named = format_of_name(path, &data.delimiter);
+    data.format = task->format == MOEC_TASK_FORMAT_AUTO ? named : task->format;
     if (task->labels[0] != '\0') {
         MOEC_TRY_OUT(load_labels(task, path, &labels_path, &labels, &maker.labels_bytes, err));
         maker.labels = labels;
         maker.labels_path = labels_path;
     }
     maker.data_bytes = n_bytes + maker.labels_bytes;
-    MOEC_TRY_OUT(make_rows(&maker, format, delimiter, bytes, n_bytes, path, err));
+    MOEC_TRY_OUT(make_rows(&maker, &data, err));
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
     (void)moec_printable(name, strlen(name), false, rows->name, sizeof rows->name);
     memcpy(rows->digest, file.digest, sizeof file.digest);

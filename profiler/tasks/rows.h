@@ -81,11 +81,9 @@ uint64_t moec_rows_left_bytes(const struct moec_rows *rows, uint64_t memory_byte
 /* Frees texts, rows and choices; name, digest and file_bytes stay. */
 void moec_rows_drop_texts(struct moec_rows *rows);
 
-/* Like moec_rows_read, from uncompressed bytes in memory; `format` must not be AUTO. `subject` names the data
- * in messages. `name` and `digest` stay zero. */
-MOEC_WARN_UNUSED enum moec_status moec_rows_parse(const struct moec_task *task, enum moec_task_format format,
-                                                  char delimiter, const char *bytes, size_t n_bytes,
-                                                  const char *subject, struct moec_rows *rows,
+/* Like moec_rows_read, from data in memory. `name` and `digest` stay zero. */
+MOEC_WARN_UNUSED enum moec_status moec_rows_parse(const struct moec_task *task,
+                                                  const struct moec_task_data *data, struct moec_rows *rows,
                                                   struct moec_error *err);
 
 void moec_rows_release(struct moec_rows *rows);

@@ -79,13 +79,20 @@ enum moec_task_take {
 
 struct moec_task;
 
+/* What a data file holds, uncompressed; borrowed. */
+struct moec_task_data {
+    enum moec_task_format format; /* not AUTO */
+    char delimiter;               /* of CSV; 0 = comma */
+    const char *bytes;            /* (n_bytes) */
+    size_t n_bytes;
+    const char *subject; /* names the data in messages */
+};
+
 /* Makes other rows of a file's: JSON, one object a line, in `*lines` (owned by the caller), the row of line
- * n in line n; `format` is JSONL, CSV or JSON, of whose array row n is line n. `subject` names the data.
+ * n in line n; the data's format is JSONL, CSV or JSON, of whose array row n is line n.
  * Errors: MOEC_ERR_FORMAT (the data), MOEC_ERR_SCRIPT, MOEC_ERR_UNSUPPORTED (another format). */
-typedef enum moec_status moec_task_reshape(const struct moec_task *task, enum moec_task_format format,
-                                           char delimiter, const char *bytes, size_t n_bytes,
-                                           const char *subject, char **lines, size_t *n_lines,
-                                           struct moec_error *err);
+typedef enum moec_status moec_task_reshape(const struct moec_task *task, const struct moec_task_data *data,
+                                           char **lines, size_t *n_lines, struct moec_error *err);
 
 struct moec_task {
     char name[MOEC_TASK_NAME_BYTES];

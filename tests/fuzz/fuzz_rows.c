@@ -66,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_lines(bytes, left);
     struct moec_rows rows;
     struct moec_error err = {0};
-    if (moec_rows_parse(&task, format, task.delimiter, bytes, left, "data", &rows, &err) != MOEC_OK) {
+    if (moec_rows_parse(&task, &(struct moec_task_data){format, task.delimiter, bytes, left, "data"}, &rows,
+                        &err) != MOEC_OK) {
         require(err.status != MOEC_OK && err.message[0] != '\0' && rows.rows == NULL && rows.text == NULL);
         return 0;
     }

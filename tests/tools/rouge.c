@@ -38,8 +38,9 @@ int main(void)
             uint32_t n = (uint32_t)moec_porter_stem(texts[0], n_bytes[0]);
             (void)fwrite(&n, sizeof n, 1, stdout);
             (void)fwrite(texts[0], 1, n, stdout);
-        } else if (moec_rouge_measure(texts[0], n_bytes[0], texts[1], n_bytes[1], letter == 's', scores,
-                                      &err) != MOEC_OK) {
+        } else if (moec_rouge_measure(
+                       &(struct moec_rouge_texts){texts[0], n_bytes[0], texts[1], n_bytes[1], letter == 's'},
+                       scores, &err) != MOEC_OK) {
             (void)fprintf(stderr, "rouge: %s\n", err.message);
             result = 1;
         } else {

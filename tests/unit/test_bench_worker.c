@@ -117,8 +117,10 @@ static void test_bench_worker__data(void **state)
     struct moec_error err = {0};
     /* 36 tokens "a": four windows of nine, three samples and the one that is not counted. */
     static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    assert_status(moec_rows_parse(&task, MOEC_TASK_FORMAT_TEXT, 0, text, sizeof text - 1, "a", &rows, &err),
-                  MOEC_OK, err);
+    assert_status(
+        moec_rows_parse(&task, &(struct moec_task_data){MOEC_TASK_FORMAT_TEXT, 0, text, sizeof text - 1, "a"},
+                        &rows, &err),
+        MOEC_OK, err);
     assert_status(moec_bench_tokens_make(f->bundle, &rows, &f->tokens, &err), MOEC_OK, err);
     for (uint32_t i = 0; i < 4 * 9; i++)
         assert_int_equal(f->tokens.tokens[i], 0);

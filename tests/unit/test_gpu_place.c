@@ -293,7 +293,7 @@ static void keep(const struct bench *bench, struct kept *kept)
                               (struct moec_kv_layers){0, config->n_layer, MOEC_KV_EACH_LAYER, kept->n_row},
                               "keys", &kept->kv, &err));
     const struct moec_sweep_store store = {.attention_out = kept->attention_out, .kv = &kept->kv};
-    MUST(moec_sweep_run(&sweep, 0, N_WINDOW, hidden, &store, &err));
+    MUST(moec_sweep_run(&sweep, (struct moec_window_range){0, N_WINDOW}, hidden, &store, &err));
     free(hidden);
     moec_sweep_release(&sweep);
     moec_forward_release(&forward);
@@ -386,7 +386,7 @@ static void trace(const struct bench *bench, struct traces *traces)
                                         .shared_output = calloc(rows, sizeof(float))}};
     float *hidden = calloc(2 * rows, sizeof(float));
     const struct moec_sweep_store store = {.trace = &traces->batch, .traced = take_trace, .context = traces};
-    MUST(moec_sweep_run(&sweep, 0, N_WINDOW, hidden, &store, &err));
+    MUST(moec_sweep_run(&sweep, (struct moec_window_range){0, N_WINDOW}, hidden, &store, &err));
     free(hidden);
     moec_sweep_release(&sweep);
     moec_forward_release(&forward);

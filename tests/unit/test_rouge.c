@@ -69,7 +69,8 @@ static void check_pair(const struct moec_json *pair, bool stem)
     struct moec_rouge scores[MOEC_ROUGE_KINDS];
     if (moec_json_get_string(pair, "a pair", "reference", &reference, &n_reference, &err) != MOEC_OK ||
         moec_json_get_string(pair, "a pair", "candidate", &candidate, &n_candidate, &err) != MOEC_OK ||
-        moec_rouge_measure(reference, n_reference, candidate, n_candidate, stem, scores, &err) != MOEC_OK)
+        moec_rouge_measure(&(struct moec_rouge_texts){reference, n_reference, candidate, n_candidate, stem},
+                           scores, &err) != MOEC_OK)
         fail_msg("%s", err.message);
     for (size_t i = 0; i < 9; i++) {
         const struct moec_rouge *score = &scores[i / 3];
@@ -108,8 +109,10 @@ static void test_rouge__broken_text_is_parted(void **state)
     (void)state;
     struct moec_rouge scores[MOEC_ROUGE_KINDS];
     const char broken[] = "one\xfftwo\xe2\x82three\xf0", whole[] = "one two three";
-    assert_int_equal(
-        moec_rouge_measure(whole, sizeof whole - 1, broken, sizeof broken - 1, false, scores, NULL), MOEC_OK);
+    assert_int_equal(moec_rouge_measure(&(struct moec_rouge_texts){whole, sizeof whole - 1, broken,
+                                                                   sizeof broken - 1, false},
+                                        scores, NULL),
+                     MOEC_OK);
     for (size_t k = 0; k < MOEC_ROUGE_KINDS; k++)
         assert_true(scores[k].f1 == 1);
 }

@@ -264,7 +264,9 @@ static void test_row_scores__accuracies_are_their_definitions(void **state)
         "{\"q\": \"Add the salt\", \"c\": [\"and stir\", \"xyzzy\"], \"a\": \"A\"}\n"
         "{\"q\": \"The weather\", \"c\": [\"\", \"is cold today\"], \"a\": 0}\n";
     struct moec_rows rows;
-    assert_ok(moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data", &rows, &err),
+    assert_ok(moec_rows_parse(&task,
+                              &(struct moec_task_data){MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data"},
+                              &rows, &err),
               err);
     struct moec_continuation *c = continuation(0);
     struct moec_row_scores_options options = {0};
@@ -328,7 +330,9 @@ static void test_row_scores__answers_without_reference_are_refused(void **state)
                              .after = "####"};
     const char *data = "{\"q\": \"1 + 1 =\", \"a\": \"#### 2\"}\n{\"q\": \"2 + 2 =\", \"a\": \"4\"}\n";
     struct moec_rows rows;
-    assert_ok(moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data", &rows, &err),
+    assert_ok(moec_rows_parse(&task,
+                              &(struct moec_task_data){MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data"},
+                              &rows, &err),
               err);
     struct moec_continuation *c = continuation(0);
     const struct moec_row_scores_options options = {0};

@@ -38,7 +38,8 @@ static void parse_good(const struct moec_task *task, enum moec_task_format forma
                        struct moec_rows *rows)
 {
     struct moec_error err = {0};
-    enum moec_status status = moec_rows_parse(task, format, 0, text, strlen(text), "data", rows, &err);
+    enum moec_status status =
+        moec_rows_parse(task, &(struct moec_task_data){format, 0, text, strlen(text), "data"}, rows, &err);
     if (status != MOEC_OK)
         fail_msg("%s", err.message);
 }
@@ -57,7 +58,9 @@ static void parse_bad(const struct moec_task *task, enum moec_task_format format
 {
     struct moec_error err = {0};
     struct moec_rows rows;
-    assert_int_equal(moec_rows_parse(task, format, 0, text, strlen(text), "data", &rows, &err), expected);
+    assert_int_equal(
+        moec_rows_parse(task, &(struct moec_task_data){format, 0, text, strlen(text), "data"}, &rows, &err),
+        expected);
     if (strstr(err.message, part) == NULL || strstr(err.message, part_too) == NULL)
         fail_msg("'%s' lacks '%s' or '%s'", err.message, part, part_too);
     assert_null(rows.rows);
@@ -243,7 +246,9 @@ static void test_rows__csv(void **state)
 
     struct moec_error err = {0};
     const char *semicolons = "dialogue;summary\ra,b;c\r";
-    assert_int_equal(moec_rows_parse(&task, MOEC_TASK_FORMAT_CSV, ';', semicolons, strlen(semicolons), "data",
+    assert_int_equal(moec_rows_parse(&task,
+                                     &(struct moec_task_data){MOEC_TASK_FORMAT_CSV, ';', semicolons,
+                                                              strlen(semicolons), "data"},
                                      &rows, &err),
                      MOEC_OK);
     check_row(&rows, 0, "a,b", "c", 2);

@@ -35,7 +35,8 @@ static float *run(const struct fixture *fixture, const struct moec_windows *wind
               err);
     assert_ok(moec_sweep_create(&forward, windows, false, &sweep, &err), err);
     float *hidden = calloc(moec_sweep_rows(&sweep, 0, windows->n_window) * stride, sizeof *hidden);
-    assert_ok(moec_sweep_run(&sweep, 0, windows->n_window, hidden, &store, &err), err);
+    assert_ok(moec_sweep_run(&sweep, (struct moec_window_range){0, windows->n_window}, hidden, &store, &err),
+              err);
     moec_sweep_release(&sweep);
     moec_forward_release(&forward);
     free(trace.experts);

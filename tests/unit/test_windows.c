@@ -66,7 +66,8 @@ static void rows_make(const char *text, struct moec_rows *rows)
     struct moec_error err = {0};
     struct moec_task task = moec_task_text();
     task.split = MOEC_TASK_SPLIT_LINE;
-    if (moec_rows_parse(&task, MOEC_TASK_FORMAT_TEXT, 0, text, strlen(text), "data", rows, &err) != MOEC_OK)
+    if (moec_rows_parse(&task, &(struct moec_task_data){MOEC_TASK_FORMAT_TEXT, 0, text, strlen(text), "data"},
+                        rows, &err) != MOEC_OK)
         fail_msg("%s", err.message);
     (void)snprintf(rows->name, sizeof rows->name, "data");
 }
@@ -328,8 +329,9 @@ static void make_pairs(const char *rows_text, const char *post_processor, struct
     options.start_token = BOS;
     options.end_token = EOS;
     letters_make(post_processor, &letters);
-    if (moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, rows_text, strlen(rows_text), "pairs", &rows,
-                        &err) != MOEC_OK ||
+    if (moec_rows_parse(
+            &task, &(struct moec_task_data){MOEC_TASK_FORMAT_JSONL, 0, rows_text, strlen(rows_text), "pairs"},
+            &rows, &err) != MOEC_OK ||
         moec_windows_make(&rows, letters.tokenizer, &options, &pool, windows, &err) != MOEC_OK)
         fail_msg("%s", err.message);
     moec_rows_release(&rows);
