@@ -323,8 +323,8 @@ static enum moec_status measure_error(struct eval_job *job, const struct moec_lo
     struct moec_loss own;
     double *nothing = NULL;
     MOEC_TRY(moec_alloc((void **)&nothing, job->windows.n_window, sizeof *nothing, "window losses", err));
-    const enum moec_status status =
-        moec_loss_measure(windows, nothing, job->measured.nll, NULL, &plain, &own, err);
+    const enum moec_status status = moec_loss_measure(
+        windows, &(struct moec_paired_nll){nothing, job->measured.nll, NULL}, &plain, &own, err);
     free(nothing);
     job->error = status == MOEC_OK ? own.compiled * own.error : NAN;
     return status;
@@ -476,8 +476,9 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     struct moec_loss loss;
     const struct moec_loss_windows windows = moec_windows_loss_windows(&job->windows);
     MOEC_TRY(measure_error(job, &windows, err));
-    MOEC_TRY(moec_loss_measure(&windows, job->reference_nll, job->measured.nll, job->measured.kl,
-                               &loss_options, &loss, err));
+    MOEC_TRY(moec_loss_measure(
+        &windows, &(struct moec_paired_nll){job->reference_nll, job->measured.nll, job->measured.kl},
+        &loss_options, &loss, err));
     MOEC_TRY(note_chance(job, loss.compiled, err));
     if (cli_has(job->args, "json"))
         return print_json(job, &loss, err);

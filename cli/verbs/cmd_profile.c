@@ -169,8 +169,9 @@ static enum moec_status loss_of(const struct moec_profile *profile, const struct
 {
     struct moec_loss_options loss_options = moec_loss_options_default();
     const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
-    return moec_loss_measure(&windows, profile->reference.nll, measure->nll, measure->kl, &loss_options, loss,
-                             err);
+    return moec_loss_measure(&windows,
+                             &(struct moec_paired_nll){profile->reference.nll, measure->nll, measure->kl},
+                             &loss_options, loss, err);
 }
 
 static uint32_t stdout_columns(const struct profile_job *job)

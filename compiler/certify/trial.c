@@ -180,8 +180,9 @@ enum moec_status moec_trial_weigh(const struct moec_trial *trial, struct moec_lo
     struct moec_loss_options loss_options = moec_loss_options_default();
     loss_options.confidence = trial->options->confidence;
     const struct moec_loss_windows windows = moec_windows_loss_windows(&trial->windows);
-    return moec_loss_measure(&windows, trial->reference_nll, trial->measured.nll, trial->measured.kl,
-                             &loss_options, loss, err);
+    return moec_loss_measure(
+        &windows, &(struct moec_paired_nll){trial->reference_nll, trial->measured.nll, trial->measured.kl},
+        &loss_options, loss, err);
 }
 
 /* ---- the certificate ---- */

@@ -171,8 +171,11 @@ static enum moec_status choose_codecs(struct moec_compile_run *run, struct moec_
     MOEC_TRY(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, (enum moec_dtype)config->expert_dtype,
                                  &run->codecs[16], err));
     memcpy(run->report->codecs, run->codecs, sizeof run->codecs);
-    MOEC_TRY(moec_variants_create(run->checkpoint, MOEC_SCHEME_SYMMETRIC, run->group, run->memory.cache_bytes,
-                                  options->n_threads, &run->variants, err));
+    MOEC_TRY(
+        moec_variants_create(run->checkpoint,
+                             &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, run->group,
+                                                             run->memory.cache_bytes, options->n_threads},
+                             &run->variants, err));
     return moec_variants_set_codecs(run->variants, run->codecs, err);
 }
 
@@ -249,9 +252,10 @@ enum moec_status moec_compile_write(struct moec_compile_run *run,
                                                                       .copy_bits = options->copy_bits,
                                                                       .n_extra = options->n_copy_bits},
                                      &writer, err));
-    uint64_t n_records = moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits);
-    enum moec_status status = moec_pack_records(run->checkpoint, moec_compile_encoder(run), writer, n_records,
-                                                options->n_threads, show_packing, run, err);
+    const struct moec_pack_progress progress = {
+        show_packing, run, moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits)};
+    enum moec_status status = moec_pack_records(run->checkpoint, moec_compile_encoder(run), writer,
+                                                options->n_threads, &progress, err);
     if (status != MOEC_OK) {
         moec_bundle_writer_abort(writer);
         return status;

@@ -284,8 +284,9 @@ enum moec_status moec_compile_part_loss(const struct moec_compile_run *run,
         return moec_loss_measure_scores(part->reference_scores, part->scores,
                                         moec_row_metric_count(run->rows, part->which), &options, loss, err);
     const struct moec_loss_windows windows = moec_windows_loss_windows(&part->windows);
-    return moec_loss_measure(&windows, part->reference_nll, part->measured.nll, part->measured.kl, &options,
-                             loss, err);
+    return moec_loss_measure(
+        &windows, &(struct moec_paired_nll){part->reference_nll, part->measured.nll, part->measured.kl},
+        &options, loss, err);
 }
 
 enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,

@@ -99,7 +99,8 @@ static enum moec_status draw_rows(struct moec_row_metric *metric, const uint64_t
     MOEC_TRY_OUT(moec_alloc((void **)&starts, n_fresh, sizeof *starts, "the list of rows", err));
     for (uint64_t i = 0; i < n_fresh; i++)
         starts[i] = i;
-    MOEC_TRY_OUT(moec_parts_draw(starts, n_fresh, n_fresh, sizes, metric->options->seed, &draw, err));
+    MOEC_TRY_OUT(moec_parts_draw(&(struct moec_part_documents){starts, n_fresh, n_fresh}, sizes,
+                                 metric->options->seed, &draw, err));
     for (int p = 0; p < MOEC_PART_COUNT; p++)
         MOEC_TRY_OUT(take_rows(metric, (enum moec_part)p, sizes[p], err));
     for (uint32_t i = 0; i < draw.n_window; i++)

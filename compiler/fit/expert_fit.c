@@ -449,13 +449,14 @@ static void place_rows(const struct moec_record_layout *layout, uint32_t p, cons
         memcpy(record + r * step, rows + r * row_bytes, row_bytes);
 }
 
-static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t layer, uint32_t expert,
-                               const struct moec_record_layout *layout, void *scratch, uint8_t *record,
-                               struct moec_error *err)
+static enum moec_status encode(const struct moec_expert_encoder *self, const struct moec_expert_record *made,
+                               void *scratch, uint8_t *record, struct moec_error *err)
 {
     const struct moec_expert_fit *fit = (const struct moec_expert_fit *)self;
+    const struct moec_record_layout *layout = made->layout;
     struct moec_record_layout rest = *layout;
-    const size_t index = expert_index(fit, layer, expert);
+    const struct moec_expert_record others = {made->layer, made->expert, &rest};
+    const size_t index = expert_index(fit, made->layer, made->expert);
     uint32_t found[MOEC_PROJECTION_COUNT], n_found = 0;
     for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++) {
         found[p] = has_projection(fit, p) ? find_codec(fit, index, layout->codecs[p], p) : fit->n_codec;
@@ -465,7 +466,7 @@ static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t 
         n_found++;
     }
     if (n_found < layout->n_matrix)
-        MOEC_TRY(fit->other_encoder->encode(fit->other_encoder, layer, expert, &rest, scratch, record, err));
+        MOEC_TRY(fit->other_encoder->encode(fit->other_encoder, &others, scratch, record, err));
     for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++)
         if (found[p] < fit->n_codec)
             place_rows(layout, p, rows_of(fit, index, p, found[p]), record);

@@ -26,8 +26,9 @@ static void encode_slot(void *context, size_t item, int thread)
     (void)thread;
     struct pack_batch *batch = context;
     struct pack_slot *slot = &batch->slots[item];
-    enum moec_status status = moec_expert_encode(batch->encoder, slot->next.layer, slot->next.expert,
-                                                 &slot->next.layout, slot->scratch, slot->record, &slot->err);
+    enum moec_status status = moec_expert_encode(
+        batch->encoder, &(struct moec_expert_record){slot->next.layer, slot->next.expert, &slot->next.layout},
+        slot->scratch, slot->record, &slot->err);
     (void)status; /* kept in the slot's error, looked at in order */
 }
 
@@ -61,8 +62,8 @@ static enum moec_status append_batch(struct moec_bundle_writer *writer, struct p
 
 enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
                                    const struct moec_expert_encoder *encoder,
-                                   struct moec_bundle_writer *writer, uint64_t n_records, int n_threads,
-                                   moec_pack_progress *progress, void *context, struct moec_error *err)
+                                   struct moec_bundle_writer *writer, int n_threads,
+                                   const struct moec_pack_progress *progress, struct moec_error *err)
 {
     const struct moec_checkpoint_encoder own = moec_checkpoint_encoder_make(checkpoint);
     struct moec_pool pool = moec_pool_make(n_threads);
@@ -81,11 +82,11 @@ enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
         moec_parallel_for(&pool, n, encode_slot, &batch);
         MOEC_TRY_OUT(append_batch(writer, slots, n, err));
         done += n;
-        if (progress == NULL || progress(context, done, n_records))
+        if (progress == NULL || progress->report(progress->context, done, progress->total))
             continue;
         status = moec_fail(err, MOEC_ERR_CANCELLED,
                            "packing: stopped after %" PRIu64 " of %" PRIu64 " experts; nothing was written",
-                           done, n_records);
+                           done, progress->total);
         goto out;
     }
 out:

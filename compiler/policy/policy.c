@@ -206,8 +206,8 @@ static struct moec_loss search_part(const struct moec_profile *profile, uint32_t
     struct moec_loss loss = {.loss = NAN, .mean_kl = NAN};
     struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_SEARCH);
     windows.n_window = n_window;
-    enum moec_status status =
-        moec_loss_measure(&windows, profile->reference.nll, nll, kl, &options, &loss, NULL);
+    enum moec_status status = moec_loss_measure(
+        &windows, &(struct moec_paired_nll){profile->reference.nll, nll, kl}, &options, &loss, NULL);
     (void)status;
     return loss;
 }

@@ -10,20 +10,24 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/tables/neuron_order.h"
 
+/* An expert, and what its record is to look like. */
+struct moec_expert_record {
+    uint32_t layer, expert; /* of the model */
+    const struct moec_record_layout *layout;
+};
+
 /* First member of every implementation. */
 struct moec_expert_encoder {
     /* Fills layout->n_bytes of `record`. `scratch` has moec_checkpoint_expert_scratch_bytes bytes and is
      * 64-byte aligned. Errors: as moec_checkpoint_encode_expert. */
-    enum moec_status (*encode)(const struct moec_expert_encoder *self, uint32_t layer, uint32_t expert,
-                               const struct moec_record_layout *layout, void *scratch, uint8_t *record,
-                               struct moec_error *err);
+    enum moec_status (*encode)(const struct moec_expert_encoder *self, const struct moec_expert_record *made,
+                               void *scratch, uint8_t *record, struct moec_error *err);
     bool reorders; /* neurons do not stand in the checkpoint's order, in records of any codec */
 };
 
 /* As the encoder does, and counted as work (formats/base/work_tally.h). */
 MOEC_WARN_UNUSED enum moec_status moec_expert_encode(const struct moec_expert_encoder *encoder,
-                                                     uint32_t layer, uint32_t expert,
-                                                     const struct moec_record_layout *layout, void *scratch,
+                                                     const struct moec_expert_record *made, void *scratch,
                                                      uint8_t *record, struct moec_error *err);
 
 /* The checkpoint's own. */

@@ -127,17 +127,29 @@ struct moec_route_counts moec_continuation_route_counts(const struct moec_contin
     return moec_generator_route_counts(continuation->generator);
 }
 
-static enum moec_status join(const uint32_t *start, size_t n_start, const uint32_t *ids, size_t n,
-                             const uint32_t *end, size_t n_end, struct tokens *tokens, struct moec_error *err)
+static bool has_encoder(const struct moec_continuation *c)
 {
+    return moec_config_is_encoder_decoder(&c->forward.model->config);
+}
+
+/* What stands around the tokens of a text. */
+struct frame {
+    const uint32_t *start, *end;
+    size_t n_start, n_end;
+};
+
+static enum moec_status join(const struct frame *frame, const uint32_t *ids, size_t n, struct tokens *tokens,
+                             struct moec_error *err)
+{
+    const size_t n_start = frame->n_start, n_end = frame->n_end;
     tokens->n = n_start + n + n_end;
     MOEC_TRY(moec_alloc((void **)&tokens->ids, tokens->n, sizeof *ids, "tokens of a prompt", err));
     if (n_start > 0)
-        memcpy(tokens->ids, start, n_start * sizeof *ids);
+        memcpy(tokens->ids, frame->start, n_start * sizeof *ids);
     if (n > 0)
         memcpy(tokens->ids + n_start, ids, n * sizeof *ids);
     if (n_end > 0)
-        memcpy(tokens->ids + n_start + n, end, n_end * sizeof *ids);
+        memcpy(tokens->ids + n_start + n, frame->end, n_end * sizeof *ids);
     return MOEC_OK;
 }
 
@@ -156,20 +168,16 @@ static enum moec_status encode(const struct moec_continuation *c, const char *te
     return status == MOEC_OK ? MOEC_OK : moec_fail(err, status, "%s", own.message);
 }
 
-static bool has_encoder(const struct moec_continuation *c)
-{
-    return moec_config_is_encoder_decoder(&c->forward.model->config);
-}
-
 /* A prompt that is continued has the tokenizer's start, a source its end too. */
 static enum moec_status tokenise(const struct moec_continuation *c, const char *text, size_t n_bytes,
                                  struct tokens *tokens, struct moec_error *err)
 {
+    const struct frame frame = {c->start->prefix, c->start->suffix, c->start->n_prefix,
+                                has_encoder(c) ? c->start->n_suffix : 0};
     uint32_t *ids = NULL;
     size_t n = 0;
     MOEC_TRY(encode(c, text, n_bytes, &ids, &n, err));
-    enum moec_status status = join(c->start->prefix, c->start->n_prefix, ids, n, c->start->suffix,
-                                   has_encoder(c) ? c->start->n_suffix : 0, tokens, err);
+    const enum moec_status status = join(&frame, ids, n, tokens, err);
     free(ids);
     return status;
 }
@@ -247,14 +255,13 @@ out:
     return status;
 }
 
-enum moec_status moec_continuation_generate(struct moec_continuation *c, const char *prompt,
-                                            size_t prompt_bytes, uint32_t n_tokens,
-                                            const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
+enum moec_status moec_continuation_generate(struct moec_continuation *c, const struct moec_prompt *prompt,
                                             const char **text, size_t *n_bytes,
                                             struct moec_continuation_cost *cost, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct tokens tokens = {0};
+    const uint32_t n_tokens = prompt->n_tokens;
     *cost = (struct moec_continuation_cost){0};
     /* The last token generated needs no position, and a source stands beside its target. */
     const uint32_t n_beside = has_encoder(c) ? 0 : n_tokens - 1;
@@ -265,7 +272,7 @@ enum moec_status moec_continuation_generate(struct moec_continuation *c, const c
                          " tokens; raise --ctx or ask for fewer tokens",
                          n_tokens, c->n_context);
     const size_t room = c->n_context - n_beside;
-    MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &tokens, err));
+    MOEC_TRY_OUT(tokenise(c, prompt->text, prompt->n_bytes, &tokens, err));
     if (tokens.n == 0) {
         status = moec_fail(err, MOEC_ERR_USAGE,
                            "the prompt is empty, and this model has no start token: give a prompt with text");
@@ -277,7 +284,7 @@ enum moec_status moec_continuation_generate(struct moec_continuation *c, const c
     }
     MOEC_TRY_OUT(moec_generator_start(c->generator, tokens.ids, (uint32_t)tokens.n, n_tokens, err));
     c->answer_bytes = 0;
-    MOEC_TRY_OUT(decode(c, stops, err));
+    MOEC_TRY_OUT(decode(c, prompt->stops, err));
     cost->n_tokens = moec_generator_tokens_run(c->generator);
     *text = c->answer != NULL ? c->answer : "";
     *n_bytes = c->answer_bytes;
@@ -413,8 +420,9 @@ static enum moec_status score_target(struct moec_continuation *c, struct moec_ca
     if (candidate->n_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
     MOEC_TRY_OUT(encode(c, candidate->bytes, candidate->n_bytes, &ids, &n, err));
-    MOEC_TRY_OUT(join(&c->forward.model->config.ids.decoder_start, 1, ids, n, c->start->suffix,
-                      c->start->n_suffix, &scored.tokens, err));
+    const struct frame frame = {&c->forward.model->config.ids.decoder_start, c->start->suffix, 1,
+                                c->start->n_suffix};
+    MOEC_TRY_OUT(join(&frame, ids, n, &scored.tokens, err));
     if (scored.tokens.n < 2 || scored.tokens.n - 1 > c->n_context) {
         status = moec_fail(err, MOEC_ERR_LIMIT,
                            "a choice of %zu tokens does not fit into the context of %" PRIu32 " tokens",

@@ -58,16 +58,24 @@ struct moec_continuation_cost {
     uint32_t n_cut;    /* tokens that the prompt lost */
 };
 
+/* A prompt, and where its answer ends at the latest. */
+struct moec_prompt {
+    const char *text; /* (n_bytes) */
+    size_t n_bytes;
+    uint32_t n_tokens;                         /* of the answer at most */
+    const char (*stops)[MOEC_TASK_TEXT_BYTES]; /* (MOEC_TASK_MAX_STOPS) */
+};
+
 /* Continues the prompt (runtime/generate/generate.h) until an end-of-text token, a text of `stops` (which is
  * left out; of a beam search's text, with what follows it) or n_tokens tokens. `*text` (owned by the
  * continuation, valid until its next call) is UTF-8 without special tokens. Errors: MOEC_ERR_USAGE (a prompt
  * without tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), MOEC_ERR_BUDGET (text_bytes), those
  * of the expert source. */
-MOEC_WARN_UNUSED enum moec_status
-moec_continuation_generate(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
-                           uint32_t n_tokens, const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
-                           const char **text, size_t *n_bytes, struct moec_continuation_cost *cost,
-                           struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_continuation_generate(struct moec_continuation *continuation,
+                                                             const struct moec_prompt *prompt,
+                                                             const char **text, size_t *n_bytes,
+                                                             struct moec_continuation_cost *cost,
+                                                             struct moec_error *err);
 
 /* A text that may follow a prompt. */
 struct moec_candidate {

@@ -132,8 +132,7 @@ double moec_loss_p_value(const struct moec_loss *loss, double target)
                             loss->n_unit - 1);
 }
 
-enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, const double *nll_reference,
-                                   const double *nll_variant, const double *kl,
+enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, const struct moec_paired_nll *nll,
                                    const struct moec_loss_options *options, struct moec_loss *loss,
                                    struct moec_error *err)
 {
@@ -148,20 +147,20 @@ enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, cons
     for (uint32_t w = 0; w < n_window; w++) {
         if (!moec_part_has(windows->part, windows->parts, w))
             continue;
-        if (!isfinite(nll_reference[w]) || !isfinite(nll_variant[w]) || scored[w] == 0) {
+        if (!isfinite(nll->reference[w]) || !isfinite(nll->variant[w]) || scored[w] == 0) {
             status = moec_fail(err, MOEC_ERR_FORMAT,
                                "window %" PRIu32 " has NLL %g (reference) and %g (variant) over %" PRIu32
                                " tokens, expected finite values over at least one token",
-                               w, nll_reference[w], nll_variant[w], scored[w]);
+                               w, nll->reference[w], nll->variant[w], scored[w]);
             goto out;
         }
-        reference += nll_reference[w];
-        compiled += nll_variant[w];
-        sum_kl += kl != NULL ? kl[w] : 0;
+        reference += nll->reference[w];
+        compiled += nll->variant[w];
+        sum_kl += nll->kl != NULL ? nll->kl[w] : 0;
         loss->n_token += scored[w];
         units[n++] = (struct unit){.document = windows->documents != NULL ? windows->documents[w] : w,
                                    .window = w,
-                                   .difference = nll_variant[w] - nll_reference[w],
+                                   .difference = nll->variant[w] - nll->reference[w],
                                    .size = scored[w]};
     }
     if (n == 0) {

@@ -66,15 +66,21 @@ static inline struct moec_loss_windows moec_windows_loss_windows(const struct mo
                                       .part = MOEC_PART_ALL};
 }
 
-/* Loss on windows. nll_reference, nll_variant, kl (NULL allowed): (n_window) sums in nats. The interval is
+/* What windows were measured at under the reference and under a variant of it: sums in nats. */
+struct moec_paired_nll {
+    const double *reference, *variant; /* (n_window) */
+    const double *kl;                  /* (n_window), or NULL */
+};
+
+/* Loss on windows. The interval is
  * Student's t on the paired differences of NLL: r = their sum over the scored tokens, its standard error that
  * of a ratio of sums over windows (of documents, where windows are told apart by them), and
  * high = exp(r + t * error) - 1, with t corrected for skewness where that makes the end longer (Hall, 1992).
  * The percentile bootstrap covers only 92 to 95 % at 32 windows or fewer. A single window has no interval:
  * low is -1, high infinite. Errors: MOEC_ERR_USAGE (options, no windows), MOEC_ERR_FORMAT (not finite). */
 MOEC_WARN_UNUSED enum moec_status moec_loss_measure(const struct moec_loss_windows *windows,
-                                                    const double *nll_reference, const double *nll_variant,
-                                                    const double *kl, const struct moec_loss_options *options,
+                                                    const struct moec_paired_nll *nll,
+                                                    const struct moec_loss_options *options,
                                                     struct moec_loss *loss, struct moec_error *err);
 
 /* The probability that windows like these show a loss this small or smaller although the true loss is

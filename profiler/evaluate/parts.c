@@ -217,11 +217,11 @@ static enum moec_status draw_windows(uint64_t n_available, const uint32_t *sizes
     return MOEC_OK;
 }
 
-enum moec_status moec_parts_draw(const uint64_t *starts, uint64_t n_document, uint64_t n_available,
-                                 const uint32_t sizes[MOEC_PART_COUNT], uint64_t seed,
-                                 struct moec_part_draw *draw, struct moec_error *err)
+enum moec_status moec_parts_draw(const struct moec_part_documents *all, const uint32_t sizes[MOEC_PART_COUNT],
+                                 uint64_t seed, struct moec_part_draw *draw, struct moec_error *err)
 {
-    struct documents documents = {.starts = starts, .n = n_document, .n_available = n_available};
+    const uint64_t n_available = all->n_window;
+    struct documents documents = {.starts = all->starts, .n = all->n, .n_available = n_available};
     struct moec_random random = {seed};
     enum moec_status status = MOEC_OK;
     uint32_t n_wanted = 0;

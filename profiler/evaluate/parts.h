@@ -47,13 +47,18 @@ struct moec_part_draw {
     bool by_document;
 };
 
-/* Draws windows for parts of these sizes. Document d has the windows starts[d] .. starts[d + 1] - 1, the last
- * one up to n_available - 1. By document a part may come out smaller than asked where its documents have
- * fewer windows. The caller releases `draw`. Errors: MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status moec_parts_draw(const uint64_t *starts, uint64_t n_document,
-                                                  uint64_t n_available, const uint32_t sizes[MOEC_PART_COUNT],
-                                                  uint64_t seed, struct moec_part_draw *draw,
-                                                  struct moec_error *err);
+/* The documents that windows are of: d has the windows starts[d] .. starts[d + 1] - 1, the last one up to
+ * n_window - 1. Borrowed. */
+struct moec_part_documents {
+    const uint64_t *starts; /* (n) */
+    uint64_t n, n_window;
+};
+
+/* Draws windows for parts of these sizes. By document a part may come out smaller than asked where its
+ * documents have fewer windows. The caller releases `draw`. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_parts_draw(const struct moec_part_documents *all,
+                                                  const uint32_t sizes[MOEC_PART_COUNT], uint64_t seed,
+                                                  struct moec_part_draw *draw, struct moec_error *err);
 void moec_part_draw_release(struct moec_part_draw *draw);
 
 /* Tokens of the part that chose each expert, and their mean gate weight, 0 where there are none: (S, E) each.

@@ -52,8 +52,10 @@ static enum moec_status generate(struct scoring *job, const struct moec_row *row
                                  struct moec_row_result *result, struct moec_continuation_cost *cost,
                                  double *values, struct moec_error *err)
 {
-    MOEC_TRY(moec_continuation_generate(job->continuation, job->rows->text + row->prompt_offset,
-                                        row->prompt_bytes, job->task->n_tokens, job->task->stops,
+    MOEC_TRY(moec_continuation_generate(job->continuation,
+                                        &(struct moec_prompt){job->rows->text + row->prompt_offset,
+                                                              row->prompt_bytes, job->task->n_tokens,
+                                                              job->task->stops},
                                         &result->text, &result->n_bytes, cost, err));
     return score_text(job, row, result->text, result->n_bytes, values, err);
 }

@@ -30,8 +30,9 @@ static enum moec_status open_checkpoint(struct moec_source *source, uint64_t cac
     source->generation = moec_checkpoint_generation(source->checkpoint);
     source->tokenizer = moec_checkpoint_tokenizer(source->checkpoint);
     MOEC_TRY(moec_load_model(source->checkpoint, 16, 0, cache_bytes / 2, &source->model, err));
-    MOEC_TRY(moec_variants_create(source->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, cache_bytes, n_threads,
-                                  &source->variants, err));
+    MOEC_TRY(moec_variants_create(
+        source->checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, cache_bytes, n_threads},
+        &source->variants, err));
     source->experts = moec_variants_experts(source->variants);
     return fill_bytes(source, moec_variants_source_bits(source->variants), &source->record_bytes[0], err);
 }

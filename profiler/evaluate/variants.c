@@ -143,12 +143,12 @@ static bool has_codecs(const struct moec_record_layout *layout, bool of_floats)
 }
 
 /* From the exact weights where these are in memory. They hold all of what the checkpoint says. */
-static enum moec_status encode(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                               const struct moec_record_layout *layout, uint8_t *scratch, uint8_t *bytes,
-                               struct moec_error *err)
+static enum moec_status encode(const struct moec_variants *variants, const struct moec_expert_record *made,
+                               uint8_t *scratch, uint8_t *bytes, struct moec_error *err)
 {
     const uint32_t exact = moec_variants_source_bits(variants);
-    const uint8_t *source = slot_at(variants, layer, expert, exact)->bytes;
+    const struct moec_record_layout *layout = made->layout;
+    const uint8_t *source = slot_at(variants, made->layer, made->expert, exact)->bytes;
     const struct moec_record_layout *exact_layout = &variants->layouts[exact];
     if (source != NULL && variants->encoder == &variants->own_encoder.encoder &&
         has_codecs(exact_layout, true) && has_codecs(layout, false)) {
@@ -159,7 +159,7 @@ static enum moec_status encode(const struct moec_variants *variants, uint32_t la
         if (status == MOEC_OK) /* else the checkpoint's error names the tensor */
             return MOEC_OK;
     }
-    return moec_expert_encode(variants->encoder, layer, expert, layout, scratch, bytes, err);
+    return moec_expert_encode(variants->encoder, made, scratch, bytes, err);
 }
 
 /* Fills an empty slot. */
@@ -175,7 +175,8 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
                          variants->store.limit_bytes);
     uint8_t *bytes = NULL;
     MOEC_TRY(moec_record_store_take(&variants->store, layout.n_bytes, &bytes, err));
-    enum moec_status status = encode(variants, layer, expert, &layout, variants->scratch, bytes, err);
+    enum moec_status status =
+        encode(variants, &(struct moec_expert_record){layer, expert, &layout}, variants->scratch, bytes, err);
     if (status != MOEC_OK) {
         moec_record_store_give_back(&variants->store, layout.n_bytes, bytes);
         return status;
@@ -278,7 +279,8 @@ static void encode_item(void *context, size_t item, int thread)
     struct encode_job *job = &variants->jobs[item];
     uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
     const struct moec_record_layout layout = layout_of(variants, prepare->layer, job->expert, job->index);
-    job->status = encode(variants, prepare->layer, job->expert, &layout, scratch, job->bytes, NULL);
+    const struct moec_expert_record made = {prepare->layer, job->expert, &layout};
+    job->status = encode(variants, &made, scratch, job->bytes, NULL);
 }
 
 /* Reserves room and memory for a record if it is missing; false when there is none left. */
@@ -518,26 +520,26 @@ static enum moec_status make_tables(struct moec_variants *variants, struct moec_
     return MOEC_OK;
 }
 
-enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint, enum moec_scheme scheme,
-                                      uint32_t group, uint64_t cache_limit_bytes, int n_threads,
-                                      struct moec_variants **out, struct moec_error *err)
+enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint,
+                                      const struct moec_variants_options *options, struct moec_variants **out,
+                                      struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_variants), "variants", err));
     struct moec_variants *variants = memory;
     pthread_mutex_init(&variants->lock, NULL);
-    moec_record_store_init(&variants->store, cache_limit_bytes);
+    moec_record_store_init(&variants->store, options->cache_limit_bytes);
     variants->experts = (struct moec_experts){.ops = &variants_ops, .max_held = UINT32_MAX};
     variants->checkpoint = checkpoint;
     variants->own_encoder = moec_checkpoint_encoder_make(checkpoint);
     variants->encoder = &variants->own_encoder.encoder;
     variants->config = moec_checkpoint_config(checkpoint);
-    variants->pool = moec_pool_make(n_threads);
+    variants->pool = moec_pool_make(options->n_threads);
     variants->n_moe = moec_config_moe_count(variants->config);
     for (uint32_t layer = 0; layer < variants->config->n_layer; layer++)
         variants->ordinals[layer] = moec_config_moe_ordinal(variants->config, layer);
-    MOEC_TRY_OUT(add_bitwidths(variants, scheme, group, err));
+    MOEC_TRY_OUT(add_bitwidths(variants, options->scheme, options->group, err));
     MOEC_TRY_OUT(make_tables(variants, err));
     *out = variants;
     return MOEC_OK;

@@ -28,14 +28,17 @@
 
 struct moec_variants;
 
-/* `checkpoint` is borrowed until free. `scheme` and `group` (0, 32, 64, 128) are those of every INT variant,
- * quantised linearly unless moec_variants_set_codec says otherwise.
- * cache_limit_bytes bounds the bytes of records in memory, 0 = no bound. Every expert starts assigned to its
- * source bits. n_threads as in moec_pool_make: threads that moec_variants_prepare encodes with. Errors:
- * MOEC_ERR_USAGE for a wrong group, MOEC_ERR_BUDGET when the limit is under one record at source bits. */
+struct moec_variants_options {
+    /* Of every INT variant, quantised linearly unless moec_variants_set_codec says otherwise. */
+    enum moec_scheme scheme;
+    uint32_t group;             /* 0, 32, 64, 128 */
+    uint64_t cache_limit_bytes; /* of records in memory; 0 = no bound */
+    int n_threads;              /* that moec_variants_prepare encodes with, as moec_pool_make */
+};
+
+/* `checkpoint` is borrowed until free. Every expert starts assigned to its source bits. Errors: MOEC_ERR_USAGE for a wrong group, MOEC_ERR_BUDGET when the limit is under one record at source bits. */
 MOEC_WARN_UNUSED enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint,
-                                                       enum moec_scheme scheme, uint32_t group,
-                                                       uint64_t cache_limit_bytes, int n_threads,
+                                                       const struct moec_variants_options *options,
                                                        struct moec_variants **out, struct moec_error *err);
 void moec_variants_free(struct moec_variants *variants);
 

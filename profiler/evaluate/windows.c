@@ -215,13 +215,18 @@ static enum moec_status check_count(const struct moec_rows *rows, const struct m
                      options->parts.min_part_windows, options->parts.min_part_windows, more);
 }
 
+/* What is told of each window beside its tokens. */
+struct told {
+    bool source, document, part;
+};
+
 static enum moec_status allocate(struct moec_windows *windows, uint32_t n_window, uint32_t seq_len,
-                                 bool has_source, bool has_document, bool has_part, struct moec_error *err)
+                                 struct told told, struct moec_error *err)
 {
     *windows = (struct moec_windows){.n_window = n_window, .seq_len_tokens = seq_len};
     const char *what = "windows";
     enum moec_status status = moec_alloc((void **)&windows->length, n_window, sizeof(uint32_t), what, err);
-    if (status == MOEC_OK && has_source)
+    if (status == MOEC_OK && told.source)
         status = moec_alloc((void **)&windows->source, n_window, sizeof(uint32_t), what, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&windows->tokens, (uint64_t)n_window * moec_windows_stride(windows),
@@ -230,9 +235,9 @@ static enum moec_status allocate(struct moec_windows *windows, uint32_t n_window
         status = moec_alloc((void **)&windows->scored, n_window, sizeof(uint32_t), what, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&windows->index, n_window, sizeof(uint64_t), what, err);
-    if (status == MOEC_OK && has_document)
+    if (status == MOEC_OK && told.document)
         status = moec_alloc((void **)&windows->document, n_window, sizeof(uint64_t), what, err);
-    if (status == MOEC_OK && has_part)
+    if (status == MOEC_OK && told.part)
         status = moec_alloc((void **)&windows->part, n_window, sizeof(uint8_t), what, err);
     if (status != MOEC_OK)
         moec_windows_release(windows);
@@ -270,7 +275,8 @@ static enum moec_status draw_windows(const struct moec_rows *rows, const uint64_
     if (!options->has_parts)
         return draw_all(n_available, options, draw, err);
     MOEC_TRY(moec_parts_size(&options->parts, n_available, sizes, err));
-    return moec_parts_draw(starts, rows->n_row, n_available, sizes, options->seed, draw, err);
+    const struct moec_part_documents documents = {starts, rows->n_row, n_available};
+    return moec_parts_draw(&documents, sizes, options->seed, draw, err);
 }
 
 /* The row that holds window `index`: starts[r] <= index < starts[r + 1]. */
@@ -354,8 +360,8 @@ static enum moec_status cut(const struct moec_rows *rows, const struct tokenisin
     }
     MOEC_TRY_OUT(check_count(rows, options, n_available, n_data_tokens, err));
     MOEC_TRY_OUT(draw_windows(rows, starts, n_available, options, &draw, err));
-    MOEC_TRY_OUT(allocate(windows, draw.n_window, options->seq_len_tokens, job->has_source, true,
-                          options->has_parts, err));
+    MOEC_TRY_OUT(allocate(windows, draw.n_window, options->seq_len_tokens,
+                          (struct told){job->has_source, true, options->has_parts}, err));
     windows->n_available = n_available;
     windows->n_document = rows->n_row;
     windows->by_document = options->has_parts ? draw.by_document : n_document >= MOEC_MIN_DOCUMENTS;
@@ -429,8 +435,8 @@ enum moec_status moec_windows_pick(const struct moec_windows *from, const uint32
                                    struct moec_windows *out, struct moec_error *err)
 {
     const size_t stride = moec_windows_stride(from);
-    MOEC_TRY(allocate(out, n, from->seq_len_tokens, from->source != NULL, from->document != NULL,
-                      from->part != NULL, err));
+    MOEC_TRY(allocate(out, n, from->seq_len_tokens,
+                      (struct told){from->source != NULL, from->document != NULL, from->part != NULL}, err));
     for (uint32_t to = 0; to < n; to++) {
         const uint32_t w = numbers[to];
         memcpy(out->tokens + to * stride, from->tokens + w * stride, stride * sizeof *from->tokens);

@@ -49,8 +49,9 @@ enum moec_status moec_loss_study_set_first(struct moec_loss_study *study, uint64
     struct moec_loss loss;
     struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
     windows.n_window = n_window;
-    MOEC_TRY(
-        moec_loss_measure(&windows, profile->reference.nll, measure->nll, measure->kl, &options, &loss, err));
+    MOEC_TRY(moec_loss_measure(&windows,
+                               &(struct moec_paired_nll){profile->reference.nll, measure->nll, measure->kl},
+                               &options, &loss, err));
     study->loss[at] = loss.loss;
     study->kl[at] = loss.mean_kl;
     study->low[at] = loss.low;

@@ -406,8 +406,10 @@ static enum moec_status open_model(struct moec_profile_job *job, struct moec_err
                                                 .ranks = options->ranks};
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     MOEC_TRY(moec_load_model(job->checkpoint, 16, 0, job->dense_keep_bytes, &job->model, err));
-    MOEC_TRY(moec_variants_create(job->checkpoint, options->scheme, options->group, options->cache_bytes,
-                                  options->n_threads, &job->variants, err));
+    MOEC_TRY(moec_variants_create(job->checkpoint,
+                                  &(struct moec_variants_options){options->scheme, options->group,
+                                                                  options->cache_bytes, options->n_threads},
+                                  &job->variants, err));
     MOEC_TRY(moec_profile_codecs(job->profile, codecs, err));
     MOEC_TRY(moec_variants_set_codecs(job->variants, codecs, err));
     MOEC_TRY(enter_device(job, err));

@@ -143,9 +143,12 @@ static enum moec_status measure_noise(const struct moec_profile *profile, const 
     for (uint32_t i = 0; i < effects->n; i++) {
         struct moec_loss loss;
         MOEC_TRY_OUT(moec_loss_measure(
-            &windows, profile->baseline.nll,
-            moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i], effects->expert[i], b),
-            NULL, &options, &loss, err));
+            &windows,
+            &(struct moec_paired_nll){profile->baseline.nll,
+                                      moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i],
+                                                              effects->expert[i], b),
+                                      NULL},
+            &options, &loss, err));
         widths[i] = (loss.high - loss.low) / 2;
         bits->n_worse += loss.low > 0;
         bits->n_better += loss.high < 0;

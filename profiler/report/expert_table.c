@@ -26,8 +26,11 @@ static enum moec_status put_expert(FILE *stream, const struct moec_profile *prof
     windows.n_window = profile->n_sensitivity_window;
     if (moec_profile_expert_reached(profile, s, e))
         MOEC_TRY(moec_loss_measure(
-            &windows, profile->reference.nll, moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
-            moec_profile_expert_row(profile, profile->expert_kl, s, e, b), &options, &loss, err));
+            &windows,
+            &(struct moec_paired_nll){profile->reference.nll,
+                                      moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
+                                      moec_profile_expert_row(profile, profile->expert_kl, s, e, b)},
+            &options, &loss, err));
     const bool has_interval = profile->sensitivity == MOEC_SENSITIVITY_EXACT;
     (void)fprintf(stream, "%" PRIu32 ",%" PRIu32 ",%" PRIu32, profile->moe_layers[s], e, profile->bits[b]);
     put(stream, loss.loss);

@@ -29,7 +29,8 @@ static enum moec_status loss_of(const struct moec_profile *profile, const double
     const struct moec_loss_options options = moec_loss_options_default();
     struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
     windows.n_window = n_window;
-    MOEC_TRY(moec_loss_measure(&windows, reference, nll, NULL, &options, loss, err));
+    MOEC_TRY(
+        moec_loss_measure(&windows, &(struct moec_paired_nll){reference, nll, NULL}, &options, loss, err));
     loss->loss = fmin(loss->loss, MOEC_HEATMAP_MOST);
     loss->low = fmin(loss->low, MOEC_HEATMAP_MOST);
     loss->high = fmin(loss->high, MOEC_HEATMAP_MOST);

@@ -88,7 +88,8 @@ static enum moec_status measure_noise(const struct moec_profile *profile, uint32
             profile, profile->expert_nll, (uint32_t)(i / map->n_expert), (uint32_t)(i % map->n_expert), b);
         if (!map->reached[i])
             continue;
-        MOEC_TRY_OUT(moec_loss_measure(&windows, profile->baseline.nll, nll, NULL, &options, &loss, err));
+        MOEC_TRY_OUT(moec_loss_measure(&windows, &(struct moec_paired_nll){profile->baseline.nll, nll, NULL},
+                                       &options, &loss, err));
         map->n_worse += loss.low > 0;
         map->n_better += loss.high < 0;
         map->unclear[i] = loss.low <= 0 && loss.high >= 0;

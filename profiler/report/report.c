@@ -65,8 +65,9 @@ static enum moec_status loss_of(const struct moec_profile *profile, const struct
 {
     const struct moec_loss_options options = moec_loss_options_default();
     const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
-    return moec_loss_measure(&windows, profile->reference.nll, measure->nll, measure->kl, &options, loss,
-                             err);
+    return moec_loss_measure(&windows,
+                             &(struct moec_paired_nll){profile->reference.nll, measure->nll, measure->kl},
+                             &options, loss, err);
 }
 
 static void put_loss_row(struct moec_html_table *table, const char *name, const struct moec_loss *loss)

@@ -119,8 +119,9 @@ static enum moec_status judge_targets(const struct moec_profile *profile, struct
     for (uint32_t u = profile->n_uniform; u-- > 0;) {
         struct moec_loss loss;
         const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
-        MOEC_TRY(moec_loss_measure(&windows, profile->reference.nll, profile->uniform[u].nll, NULL, &options,
-                                   &loss, err));
+        MOEC_TRY(moec_loss_measure(
+            &windows, &(struct moec_paired_nll){profile->reference.nll, profile->uniform[u].nll, NULL},
+            &options, &loss, err));
         for (uint32_t t = 0; t < MOEC_COVERAGE_TARGETS; t++)
             if (loss.loss < targets[t]) {
                 coverage->target_bits[t] = profile->uniform_bits[u];

@@ -75,7 +75,8 @@ static enum moec_status measure(const struct tool *tool, const struct draw *draw
                                               .scored = draw->scored,
                                               .documents = tool->by_document ? draw->document : NULL,
                                               .part = MOEC_PART_ALL};
-    return moec_loss_measure(&windows, draw->reference, draw->variant, NULL, &options, loss, err);
+    return moec_loss_measure(&windows, &(struct moec_paired_nll){draw->reference, draw->variant, NULL},
+                             &options, loss, err);
 }
 
 /* One redraw: as many windows as asked for, or as the rule says. */

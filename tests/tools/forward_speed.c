@@ -280,8 +280,10 @@ static enum moec_status open_bench(struct bench *bench, struct moec_error *err)
     const struct moec_config *config = moec_checkpoint_config(bench->checkpoint);
     MOEC_TRY(moec_checkpoint_load_dense(bench->checkpoint, 16, 0, &dense, err));
     MOEC_TRY(moec_model_create(config, &dense, &bench->model, err));
-    MOEC_TRY(moec_variants_create(bench->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, (int)settings->threads,
-                                  &bench->variants, err));
+    MOEC_TRY(moec_variants_create(
+        bench->checkpoint,
+        &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, (int)settings->threads},
+        &bench->variants, err));
     if (settings->bits != 0)
         MOEC_TRY(moec_variants_assign_all(bench->variants, settings->bits, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {

@@ -102,8 +102,9 @@ static enum moec_status open_tool(const struct options *options, struct tool *to
     const struct moec_config *config = moec_checkpoint_config(tool->checkpoint);
     MOEC_TRY(moec_checkpoint_load_dense(tool->checkpoint, 16, 0, &dense, err));
     MOEC_TRY(moec_model_create(config, &dense, &tool->model, err));
-    MOEC_TRY(moec_variants_create(tool->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, options->threads,
-                                  &tool->variants, err));
+    MOEC_TRY(moec_variants_create(
+        tool->checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, options->threads},
+        &tool->variants, err));
     MOEC_TRY(moec_forward_init(&tool->forward, tool->model, kernels, options->threads,
                                moec_variants_experts(tool->variants), *chunk, err));
     const uint32_t n_context = tool->n_tok > tool->n_source ? tool->n_tok : tool->n_source;

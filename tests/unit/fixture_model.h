@@ -63,9 +63,10 @@ FIXTURE_UNUSED static struct fixture fixture_open(const char *name)
     assert_ok(moec_checkpoint_load_dense(fixture.checkpoint, 16, 0, &dense, &err), err);
     const struct moec_config *config = moec_checkpoint_config(fixture.checkpoint);
     assert_ok(moec_model_create(config, &dense, &fixture.model, &err), err);
-    assert_ok(
-        moec_variants_create(fixture.checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &fixture.variants, &err),
-        err);
+    assert_ok(moec_variants_create(fixture.checkpoint,
+                                   &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
+                                   &fixture.variants, &err),
+              err);
     fixture.logits = fixture_load(name, "logits.f32", &n_bytes);
     assert_int_equal(n_bytes, (size_t)fixture.n_tok * config->n_vocab * sizeof(float));
     if (moec_config_is_encoder_decoder(config)) {

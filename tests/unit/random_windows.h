@@ -58,7 +58,9 @@ static inline void bench_open(const char *folder, uint32_t n_window, uint32_t se
     struct moec_dense dense;
     MUST(moec_checkpoint_load_dense(bench->checkpoint, 16, 0, &dense, &err));
     MUST(moec_model_create(config, &dense, &bench->model, &err));
-    MUST(moec_variants_create(bench->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &bench->variants, &err));
+    MUST(moec_variants_create(bench->checkpoint,
+                              &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
+                              &bench->variants, &err));
     windows_make(config, n_window, seq_len, 7, &bench->windows);
 }
 

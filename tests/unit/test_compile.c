@@ -110,7 +110,8 @@ static double original_perplexity(const struct bench *b, const struct moec_windo
     double *nll = calloc(windows->n_window, sizeof *nll);
     const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 1};
     MUST(moec_load_model(b->checkpoint, 16, 0, 0, &model, &err));
-    MUST(moec_variants_create(b->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &variants, &err));
+    MUST(moec_variants_create(b->checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
+                              &variants, &err));
     MUST(moec_variants_assign_all(variants, moec_variants_source_bits(variants), &err));
     MUST(moec_scorer_create(model, moec_variants_experts(variants), windows, &options, &scorer, &err));
     MUST(moec_scorer_set_reference(scorer, model, moec_variants_experts(variants), nll, NULL, &err));

@@ -35,7 +35,9 @@ static void bench_open(struct bench *bench, const char *family, uint32_t dense_b
     MUST(moec_plan_create(&bench->report.plan, config, &err));
     MUST(moec_compile_dense_list(run, &err));
     MUST(moec_compile_dense_bind(run, dense_bits, &err));
-    MUST(moec_variants_create(bench->checkpoint, MOEC_SCHEME_SYMMETRIC, 32, 0, 2, &run->variants, &err));
+    MUST(moec_variants_create(bench->checkpoint,
+                              &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 32, 0, 2},
+                              &run->variants, &err));
     bench->folder = temporary_folder();
     bench->path = temporary_path(bench->folder, "sample.moec");
 }
@@ -59,7 +61,7 @@ static void write_plan(struct bench *bench, const struct moec_plan *plan)
     MUST(moec_compile_bundle_of(&bench->run, plan, &bundle, &dense, &err));
     MUST(moec_bundle_writer_open(bundle, bench->path,
                                  &(struct moec_bundle_assignment){.experts = plan->experts}, &writer, &err));
-    MUST(moec_pack_records(bench->checkpoint, NULL, writer, moec_plan_count(plan), 2, NULL, NULL, &err));
+    MUST(moec_pack_records(bench->checkpoint, NULL, writer, 2, NULL, &err));
     MUST(moec_bundle_writer_commit(writer, &provenance, NULL, &err));
 }
 

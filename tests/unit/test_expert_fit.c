@@ -105,7 +105,8 @@ static uint8_t *record_of(const struct bench *bench, const struct moec_expert_en
     uint8_t *record = calloc(layout->n_bytes, 1);
     MUST(moec_alloc_aligned(&scratch, moec_checkpoint_expert_scratch_bytes(bench->fixture.checkpoint), 1,
                             "scratch", &err));
-    MUST(encoder->encode(encoder, layer, expert, layout, scratch, record, &err));
+    MUST(
+        encoder->encode(encoder, &(struct moec_expert_record){layer, expert, layout}, scratch, record, &err));
     free(scratch);
     return record;
 }

@@ -382,7 +382,9 @@ static float *folder_logits(const struct fixture *fixture, const char *folder)
     assert_same_config(moec_checkpoint_config(other.checkpoint), moec_checkpoint_config(fixture->checkpoint));
     assert_ok(moec_checkpoint_load_dense(other.checkpoint, 16, 0, &dense, &err), err);
     assert_ok(moec_model_create(moec_checkpoint_config(other.checkpoint), &dense, &other.model, &err), err);
-    assert_ok(moec_variants_create(other.checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &other.variants, &err),
+    assert_ok(moec_variants_create(other.checkpoint,
+                                   &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
+                                   &other.variants, &err),
               err);
     float *logits =
         fixture_run(&other, moec_kernels_best(), 1, other.n_tok, other.tokens, other.n_tok, other.n_tok);

@@ -26,7 +26,8 @@ static struct moec_loss measure(const double *reference, const double *variant, 
     struct moec_error err = {0};
     struct moec_loss loss;
     const struct moec_loss_windows windows = {.n_window = n, .scored = scored, .part = part};
-    if (moec_loss_measure(&windows, reference, variant, NULL, &options, &loss, &err) != MOEC_OK)
+    if (moec_loss_measure(&windows, &(struct moec_paired_nll){reference, variant, NULL}, &options, &loss,
+                          &err) != MOEC_OK)
         fail_msg("%s", err.message);
     return loss;
 }
@@ -66,7 +67,9 @@ static void test_metrics__loss_is_the_definition(void **state)
     struct moec_error err = {0};
     struct moec_loss loss;
     const struct moec_loss_windows windows = {.n_window = 4, .scored = scored, .part = MOEC_PART_ALL};
-    assert_int_equal(moec_loss_measure(&windows, reference, variant, kl, &options, &loss, &err), MOEC_OK);
+    assert_int_equal(
+        moec_loss_measure(&windows, &(struct moec_paired_nll){reference, variant, kl}, &options, &loss, &err),
+        MOEC_OK);
     check_near(loss.reference, exp(104.0 / 50), 1e-12);
     check_near(loss.compiled, exp(104.0 / 50), 1e-12);
     check_near(loss.loss, 0, 1e-15);
@@ -170,7 +173,8 @@ static double coverage(uint32_t n_window, int shape, bool pairs, uint64_t seed)
                                                   .part = MOEC_PART_ALL};
         struct moec_error err = {0};
         struct moec_loss loss;
-        if (moec_loss_measure(&windows, reference, variant, NULL, &options, &loss, &err) != MOEC_OK)
+        if (moec_loss_measure(&windows, &(struct moec_paired_nll){reference, variant, NULL}, &options, &loss,
+                              &err) != MOEC_OK)
             fail_msg("%s", err.message);
         assert_int_equal(loss.n_unit, pairs ? n_window / 2 : n_window);
         covered += loss.high >= expm1(0.02);
@@ -257,7 +261,9 @@ static void test_metrics__one_window_has_no_interval(void **state)
     const struct moec_loss_windows windows = {
         .n_window = 2, .scored = scored, .documents = same, .part = MOEC_PART_ALL};
     struct moec_error err = {0};
-    assert_int_equal(moec_loss_measure(&windows, reference, variant, NULL, &options, &loss, &err), MOEC_OK);
+    assert_int_equal(moec_loss_measure(&windows, &(struct moec_paired_nll){reference, variant, NULL},
+                                       &options, &loss, &err),
+                     MOEC_OK);
     assert_int_equal(loss.n_unit, 1);
     check_near(loss.loss, expm1(0.05), 1e-12);
     assert_true(isinf(loss.high));
@@ -285,15 +291,21 @@ static void test_metrics__wrong_options(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct moec_error err = {0};
         options.confidence = wrong[i];
-        assert_int_equal(moec_loss_measure(&windows, nll, nll, NULL, &options, &loss, &err), MOEC_ERR_USAGE);
+        assert_int_equal(
+            moec_loss_measure(&windows, &(struct moec_paired_nll){nll, nll, NULL}, &options, &loss, &err),
+            MOEC_ERR_USAGE);
     }
     options = moec_loss_options_default();
     struct moec_error err = {0};
-    assert_int_equal(moec_loss_measure(&windows, nll, bad, NULL, &options, &loss, &err), MOEC_ERR_FORMAT);
+    assert_int_equal(
+        moec_loss_measure(&windows, &(struct moec_paired_nll){nll, bad, NULL}, &options, &loss, &err),
+        MOEC_ERR_FORMAT);
     assert_non_null(strstr(err.message, "window 1"));
     windows.n_window = 1;
     windows.part = MOEC_PART_CERTIFICATE;
-    assert_int_equal(moec_loss_measure(&windows, nll, nll, NULL, &options, &loss, NULL), MOEC_ERR_USAGE);
+    assert_int_equal(
+        moec_loss_measure(&windows, &(struct moec_paired_nll){nll, nll, NULL}, &options, &loss, NULL),
+        MOEC_ERR_USAGE);
 }
 
 /* Two layers of three experts: 0 measured, 1 without activations, 2 routed to by the original alone. */

@@ -88,16 +88,20 @@ static void test_neuron_order__moves_whole_neurons(void **state)
         const uint32_t layer = moec_config_moe_layer(config, 0);
         MUST(moec_alloc_aligned(&scratch, moec_checkpoint_expert_scratch_bytes(fixture.checkpoint), 1,
                                 "scratch", &err));
-        MUST(plain.encoder.encode(&plain.encoder, layer, 1, &layout, scratch, before, &err));
-        MUST(ordered.encoder.encode(&ordered.encoder, layer, 1, &layout, scratch, after, &err));
+        MUST(plain.encoder.encode(&plain.encoder, &(struct moec_expert_record){layer, 1, &layout}, scratch,
+                                  before, &err));
+        MUST(ordered.encoder.encode(&ordered.encoder, &(struct moec_expert_record){layer, 1, &layout},
+                                    scratch, after, &err));
         for (uint32_t i = 0; i < n; i++) {
             assert_memory_equal(after + i * up, before + (n - 1 - i) * up, up);
             assert_memory_equal(after + layout.up_bytes + i * pair,
                                 before + layout.up_bytes + (n - 1 - i) * pair, pair);
         }
         /* Another expert stays. */
-        MUST(plain.encoder.encode(&plain.encoder, layer, 0, &layout, scratch, before, &err));
-        MUST(ordered.encoder.encode(&ordered.encoder, layer, 0, &layout, scratch, after, &err));
+        MUST(plain.encoder.encode(&plain.encoder, &(struct moec_expert_record){layer, 0, &layout}, scratch,
+                                  before, &err));
+        MUST(ordered.encoder.encode(&ordered.encoder, &(struct moec_expert_record){layer, 0, &layout},
+                                    scratch, after, &err));
         assert_memory_equal(after, before, layout.n_bytes);
         free(scratch);
         free(before);

@@ -102,7 +102,8 @@ static struct moec_part_draw draw(const struct texts *texts, const uint32_t *siz
 {
     struct moec_part_draw drawn;
     struct moec_error err = {0};
-    assert_ok(moec_parts_draw(texts->starts, texts->n, texts->n_window, sizes, seed, &drawn, &err), err);
+    const struct moec_part_documents documents = {texts->starts, texts->n, texts->n_window};
+    assert_ok(moec_parts_draw(&documents, sizes, seed, &drawn, &err), err);
     return drawn;
 }
 

@@ -117,7 +117,8 @@ static void test_profile_run__sweep_equals_full_evaluations_on_the_sample(void *
     struct moec_variants *variants = NULL;
     MUST(moec_checkpoint_load_dense(checkpoint, 16, 0, &dense, &err));
     MUST(moec_model_create(config, &dense, &model, &err));
-    MUST(moec_variants_create(checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &variants, &err));
+    MUST(moec_variants_create(checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
+                              &variants, &err));
     const size_t n_window = profile.n_sensitivity_window,
                  n_cell = (size_t)profile.n_moe_layer * profile.n_expert * n_window;
     struct moec_sensitivity naive = {

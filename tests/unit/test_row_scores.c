@@ -182,12 +182,13 @@ static void test_row_scores__long_prompts_lose_their_start(void **state)
 
     const char *answer = NULL;
     size_t n_answer = 0;
-    assert_ok(moec_continuation_generate(small, longer, strlen(longer), 8, no_stops, &answer, &n_answer,
-                                         &cost, &err),
+    assert_ok(moec_continuation_generate(small, &(struct moec_prompt){longer, strlen(longer), 8, no_stops},
+                                         &answer, &n_answer, &cost, &err),
               err);
     assert_true(cost.n_cut > 0 && cost.n_tokens <= 24);
-    assert_int_equal(moec_continuation_generate(small, PROMPT, strlen(PROMPT), 24, no_stops, &answer,
-                                                &n_answer, &cost, &err),
+    assert_int_equal(moec_continuation_generate(small,
+                                                &(struct moec_prompt){PROMPT, strlen(PROMPT), 24, no_stops},
+                                                &answer, &n_answer, &cost, &err),
                      MOEC_ERR_LIMIT);
     assert_non_null(strstr(err.message, "--ctx"));
     err = (struct moec_error){0};
@@ -214,7 +215,8 @@ static void test_row_scores__text_is_greedy_and_stops(void **state)
     struct moec_continuation *c = continuation(0);
     const char *answer = NULL;
     size_t n = 0;
-    assert_ok(moec_continuation_generate(c, PROMPT, strlen(PROMPT), 24, no_stops, &answer, &n, &cost, &err),
+    assert_ok(moec_continuation_generate(c, &(struct moec_prompt){PROMPT, strlen(PROMPT), 24, no_stops},
+                                         &answer, &n, &cost, &err),
               err);
     assert_true(n > 8);
     char *whole = strndup(answer, n);
@@ -235,9 +237,10 @@ static void test_row_scores__text_is_greedy_and_stops(void **state)
     char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES] = {"never found", ""};
     memcpy(stops[3], whole + n / 2, 3);
     const size_t first = (size_t)(strstr(whole, stops[3]) - whole);
-    assert_ok(moec_continuation_generate(c, PROMPT, strlen(PROMPT), 24,
-                                         (const char(*)[MOEC_TASK_TEXT_BYTES])stops, &answer, &n, &cost,
-                                         &err),
+    assert_ok(moec_continuation_generate(c,
+                                         &(struct moec_prompt){PROMPT, strlen(PROMPT), 24,
+                                                               (const char(*)[MOEC_TASK_TEXT_BYTES])stops},
+                                         &answer, &n, &cost, &err),
               err);
     assert_int_equal(n, first);
     assert_memory_equal(answer, whole, n);

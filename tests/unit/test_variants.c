@@ -19,7 +19,9 @@ static struct moec_variants *make(const struct moec_checkpoint *checkpoint, uint
 {
     struct moec_error err = {0};
     struct moec_variants *variants = NULL;
-    assert_ok(moec_variants_create(checkpoint, MOEC_SCHEME_ASYMMETRIC, 32, limit_bytes, 2, &variants, &err),
+    assert_ok(moec_variants_create(
+                  checkpoint, &(struct moec_variants_options){MOEC_SCHEME_ASYMMETRIC, 32, limit_bytes, 2},
+                  &variants, &err),
               err);
     return variants;
 }
@@ -163,11 +165,15 @@ static void test_variants__refuse_a_limit_under_one_expert(void **state)
     struct moec_checkpoint *checkpoint = open_checkpoint("mixtral");
     struct moec_variants *variants = NULL;
     struct moec_error err = {0};
-    assert_int_equal(moec_variants_create(checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 100, 1, &variants, &err),
+    assert_int_equal(moec_variants_create(checkpoint,
+                                          &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 100, 1},
+                                          &variants, &err),
                      MOEC_ERR_BUDGET);
     err = (struct moec_error){0};
-    assert_int_not_equal(moec_variants_create(checkpoint, MOEC_SCHEME_SYMMETRIC, 17, 0, 1, &variants, &err),
-                         MOEC_OK);
+    assert_int_not_equal(
+        moec_variants_create(checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 17, 0, 1},
+                             &variants, &err),
+        MOEC_OK);
     moec_checkpoint_close(checkpoint);
 }
 
@@ -419,15 +425,14 @@ static void test_variants__further_codecs(void **state)
 }
 
 /* Fills records with the number of the expert. */
-static enum moec_status encode_as_number(const struct moec_expert_encoder *self, uint32_t layer,
-                                         uint32_t expert, const struct moec_record_layout *layout,
-                                         void *scratch, uint8_t *record, struct moec_error *err)
+static enum moec_status encode_as_number(const struct moec_expert_encoder *self,
+                                         const struct moec_expert_record *made, void *scratch,
+                                         uint8_t *record, struct moec_error *err)
 {
     (void)self;
-    (void)layer;
     (void)scratch;
-    memset(record, (int)(10 + expert), layout->n_bytes);
-    if (expert == 2)
+    memset(record, (int)(10 + made->expert), made->layout->n_bytes);
+    if (made->expert == 2)
         return moec_fail(err, MOEC_ERR_IO, "no expert 2");
     return MOEC_OK;
 }
@@ -486,10 +491,13 @@ static void test_variants__projections_run_in_a_model(void **state)
     assert_memory_not_equal(mixed, uniform, n_logits * sizeof(float));
 
     struct moec_variants *unlimited = fixture.variants;
-    assert_ok(moec_variants_create(fixture.checkpoint, MOEC_SCHEME_SYMMETRIC, 0,
-                                   moec_variants_record_bytes(unlimited, source_bits) +
-                                       moec_variants_record_bytes(unlimited, 3),
-                                   2, &fixture.variants, &err),
+    assert_ok(moec_variants_create(
+                  fixture.checkpoint,
+                  &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0,
+                                                  moec_variants_record_bytes(unlimited, source_bits) +
+                                                      moec_variants_record_bytes(unlimited, 3),
+                                                  2},
+                  &fixture.variants, &err),
               err);
     assert_ok(moec_variants_assign_all(fixture.variants, code, &err), err);
     assert_ok(moec_variants_prepare(fixture.variants, 0, 0, &err), err);

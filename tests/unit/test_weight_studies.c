@@ -62,7 +62,9 @@ static void bench_open(struct bench *bench, const struct profiled *made, uint32_
     bench->windows.n_window = made->profile.n_window; /* studies leave the certificate's alone */
     MUST(moec_checkpoint_load_dense(made->checkpoint, dense_bits, 0, &dense, &err));
     MUST(moec_model_create(moec_checkpoint_config(made->checkpoint), &dense, &bench->model, &err));
-    MUST(moec_variants_create(made->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &bench->variants, &err));
+    MUST(moec_variants_create(made->checkpoint,
+                              &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
+                              &bench->variants, &err));
     MUST(moec_scorer_create(bench->model, moec_variants_experts(bench->variants), &bench->windows, &scoring,
                             &bench->scorer, &err));
     bench->measure = (struct moec_measure){calloc(bench->windows.n_window, sizeof(double)), NULL};
