@@ -76,14 +76,12 @@ static enum moec_status measure_all(struct measuring *m, const struct moec_progr
     return MOEC_OK;
 }
 
-enum moec_status moec_layer_gain_measure(const struct moec_trial_inputs *inputs,
-                                         const struct moec_trial_options *options,
-                                         const struct moec_neuron_harm *harm, enum moec_sparsity_by by,
-                                         bool at_gate, const struct moec_progress *progress, double *factors,
-                                         struct moec_error *err)
+enum moec_status moec_layer_gain_measure(const struct moec_trial *trial, const struct moec_neuron_harm *harm,
+                                         double *factors, struct moec_error *err)
 {
-    const struct moec_source *bundle = inputs->bundle;
-    struct measuring m = {.inputs = inputs, .harm = harm};
+    const struct moec_trial_options *options = trial->options;
+    const struct moec_source *bundle = trial->inputs->bundle;
+    struct measuring m = {.inputs = trial->inputs, .harm = harm};
     double *only = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(make_windows(&m, err));
@@ -96,13 +94,12 @@ enum moec_status moec_layer_gain_measure(const struct moec_trial_inputs *inputs,
                             "factors of layers", err));
     MOEC_TRY_OUT(moec_alloc((void **)&m.measured.nll, n, sizeof(double), "window losses", err));
     MOEC_TRY_OUT(moec_alloc((void **)&m.measured.kl, n, sizeof(double), "window losses", err));
-    MOEC_TRY_OUT(moec_sparsity_plan_create(bundle->config, by, &m.plan, err));
-    m.plan.is_at_gate = at_gate;
+    MOEC_TRY_OUT(moec_neuron_harm_plan_create(harm, &m.plan, err));
     MOEC_TRY_OUT(moec_states_create(m.windows.work, n_state, moec_forward_stride(bundle->config),
                                     "hidden states of a layer", &m.hidden, err));
     MOEC_TRY_OUT(moec_scorer_create(bundle->model, bundle->experts, &m.windows, &scorer, &m.scorer, err));
     MOEC_TRY_OUT(moec_scorer_set_reference(m.scorer, bundle->model, bundle->experts, NULL, NULL, err));
-    status = measure_all(&m, progress, only, factors, err);
+    status = measure_all(&m, trial->progress, only, factors, err);
 out:
     moec_scorer_free(m.scorer);
     moec_states_release(&m.hidden);

@@ -11,10 +11,9 @@
 #define MOEC_LAYER_GAIN_WINDOWS 24
 
 /* factors (MoE layers) receives the square roots of the gains, which scores of moec_neuron_harm are to be
- * multiplied by. `harm` has been filled. Errors: those of the scorer. */
-MOEC_WARN_UNUSED enum moec_status
-moec_layer_gain_measure(const struct moec_trial_inputs *inputs, const struct moec_trial_options *options,
-                        const struct moec_neuron_harm *harm, enum moec_sparsity_by by, bool at_gate,
-                        const struct moec_progress *progress, double *factors, struct moec_error *err);
+ * multiplied by. `harm` has been filled. Of the trial, its inputs and options are used. Errors: those of the scorer. */
+MOEC_WARN_UNUSED enum moec_status moec_layer_gain_measure(const struct moec_trial *trial,
+                                                          const struct moec_neuron_harm *harm,
+                                                          double *factors, struct moec_error *err);
 
 #endif

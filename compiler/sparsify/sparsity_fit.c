@@ -26,8 +26,9 @@ static enum moec_status calibrate(struct moec_sparsity_fit *fit, struct moec_tri
     const char *phase = trial->phase;
     MOEC_TRY(moec_scorer_set_route(trial->scorer, NULL, err));
     moec_scorer_keep_all(trial->scorer);
-    MOEC_TRY(moec_neuron_harm_create(&fit->config, fit->by, fit->at_gate, options->kernels,
-                                     options->n_threads, &fit->harm, err));
+    const struct moec_neuron_harm_options harm = {fit->by, fit->at_gate, options->kernels,
+                                                  options->n_threads};
+    MOEC_TRY(moec_neuron_harm_create(&fit->config, &harm, &fit->harm, err));
     MOEC_TRY(moec_alloc((void **)&fit->factors, moec_config_moe_count(&fit->config), sizeof *fit->factors,
                         "factors of layers", err));
     for (int turn = 0; turn < 2; turn++) {
@@ -38,8 +39,7 @@ static enum moec_status calibrate(struct moec_sparsity_fit *fit, struct moec_tri
         MOEC_TRY(moec_trial_run(trial, &variation, &measure, err));
     }
     trial->phase = phase;
-    return moec_layer_gain_measure(trial->inputs, options, fit->harm, fit->by, fit->at_gate, trial->progress,
-                                   fit->factors, err);
+    return moec_layer_gain_measure(trial, fit->harm, fit->factors, err);
 }
 
 enum moec_status moec_sparsity_fit_create(struct moec_trial *trial, enum moec_sparsity_by by, bool at_gate,

@@ -44,6 +44,12 @@ static inline uint64_t moec_sweep_rows(const struct moec_sweep *sweep, uint32_t 
     return sweep->row_start[first + n] - sweep->row_start[first];
 }
 
+/* What tokens chose in a MoE layer: (tokens, top_k) experts and their gate weights. */
+struct moec_token_choices {
+    const uint32_t *experts;
+    const float *weights;
+};
+
 /* Windows that go through a layer together. */
 struct moec_sweep_batch {
     uint32_t first, n;  /* windows */

@@ -231,11 +231,11 @@ static void add_expert(struct moec_activations *activations, const struct moec_m
 }
 
 enum moec_status moec_activations_add(struct moec_activations *activations, uint32_t layer, uint32_t n_tok,
-                                      const float *input, const uint32_t *chosen, const float *weights,
+                                      const float *input, const struct moec_token_choices *choices,
                                       struct moec_error *err)
 {
     struct moec_experts *source = activations->experts;
-    group_tokens(activations, n_tok, chosen, weights);
+    group_tokens(activations, n_tok, choices->experts, choices->weights);
     for (uint32_t e = 0; e < activations->config->n_expert; e++) {
         struct moec_mlp mlp;
         if (activations->start[e] == activations->start[e + 1])

@@ -8,6 +8,7 @@
 #ifndef MOEC_PROFILER_ACTIVATIONS_H
 #define MOEC_PROFILER_ACTIVATIONS_H
 
+#include "profiler/evaluate/sweep.h"
 #include "runtime/forward/pass/forward.h"
 
 struct moec_activations;
@@ -24,11 +25,11 @@ void moec_activations_free(struct moec_activations *activations);
 void moec_activations_clear(struct moec_activations *activations);
 
 /* Counts the activations of n_tok tokens (a batch of the forward at most) of one model layer in the experts
- * that they chose: normed inputs (n_tok, moec_forward_stride), choices and their weights (n_tok, top_k).
+ * that they chose: normed inputs (n_tok, moec_forward_stride), and choices.
  * Errors: those of the expert source. */
 MOEC_WARN_UNUSED enum moec_status moec_activations_add(struct moec_activations *activations, uint32_t layer,
                                                        uint32_t n_tok, const float *input,
-                                                       const uint32_t *chosen, const float *weights,
+                                                       const struct moec_token_choices *choices,
                                                        struct moec_error *err);
 
 /* From now on activations of the gate are counted times these: (E, n_ff) BF16 from +0 on, borrowed; NULL: as

@@ -48,8 +48,8 @@ static size_t scratch_floats(const struct moec_neuron_harm *harm)
     return MOEC_SUM_CHUNK * (harm->stride + TILE_TOKENS);
 }
 
-enum moec_status moec_neuron_harm_create(const struct moec_config *config, enum moec_sparsity_by by,
-                                         bool at_gate, const struct moec_kernels *kernels, int n_threads,
+enum moec_status moec_neuron_harm_create(const struct moec_config *config,
+                                         const struct moec_neuron_harm_options *options,
                                          struct moec_neuron_harm **out, struct moec_error *err)
 {
     static const char what[] = "the harm of neurons";
@@ -59,10 +59,10 @@ enum moec_status moec_neuron_harm_create(const struct moec_config *config, enum 
     const uint64_t n_neuron = n_expert * config->n_ff_expert;
     MOEC_TRY(moec_alloc((void **)&harm, 1, sizeof *harm, what, err));
     *harm = (struct moec_neuron_harm){.config = config,
-                                      .kernels = kernels,
-                                      .pool = moec_pool_make(n_threads),
-                                      .by = by,
-                                      .at_gate = at_gate,
+                                      .kernels = options->kernels,
+                                      .pool = moec_pool_make(options->n_threads),
+                                      .by = options->by,
+                                      .at_gate = options->at_gate,
                                       .stride = moec_forward_stride(config)};
     const uint64_t n_thread = (uint64_t)harm->pool.n_threads;
     MOEC_TRY_OUT(
@@ -451,6 +451,14 @@ static uint16_t scale_of(double value)
 {
     const uint16_t scale = moec_f32_to_bf16((float)fmin(value, 1e38));
     return scale < MOEC_SPARSITY_KEEP ? scale : MOEC_SPARSITY_KEEP;
+}
+
+enum moec_status moec_neuron_harm_plan_create(const struct moec_neuron_harm *harm,
+                                              struct moec_sparsity_plan *plan, struct moec_error *err)
+{
+    MOEC_TRY(moec_sparsity_plan_create(harm->config, harm->by, plan, err));
+    plan->is_at_gate = harm->at_gate;
+    return MOEC_OK;
 }
 
 void moec_neuron_harm_plan(const struct moec_neuron_harm *harm, const double *factors, double threshold,

@@ -24,12 +24,17 @@
 
 struct moec_neuron_harm;
 
-/* For a model whose neurons may be left out (moec_sparsity_check_config); the config is borrowed. `by` is
- * MOEC_SPARSITY_BY_EXPERT or MOEC_SPARSITY_BY_NEURON, `at_gate` as in a plan. `n_threads` as
- * forward pass. Errors: MOEC_ERR_MEMORY. */
+struct moec_neuron_harm_options {
+    enum moec_sparsity_by by; /* MOEC_SPARSITY_BY_EXPERT or MOEC_SPARSITY_BY_NEURON */
+    bool at_gate;             /* as in a plan */
+    const struct moec_kernels *kernels;
+    int n_threads; /* as moec_pool_make */
+};
+
+/* For a model whose neurons may be left out (moec_sparsity_check_config); the config is borrowed.
+ * Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_neuron_harm_create(const struct moec_config *config,
-                                                          enum moec_sparsity_by by, bool at_gate,
-                                                          const struct moec_kernels *kernels, int n_threads,
+                                                          const struct moec_neuron_harm_options *options,
                                                           struct moec_neuron_harm **out,
                                                           struct moec_error *err);
 void moec_neuron_harm_free(struct moec_neuron_harm *harm);
@@ -47,6 +52,10 @@ double moec_neuron_harm_layer_error(const struct moec_neuron_harm *harm, uint32_
  * factors[l] (MoE layers). */
 double moec_neuron_harm_threshold(const struct moec_neuron_harm *harm, const double *factors, double share);
 
+/* A plan of the same model and kind, with room for what moec_neuron_harm_plan sets. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_neuron_harm_plan_create(const struct moec_neuron_harm *harm,
+                                                               struct moec_sparsity_plan *plan,
+                                                               struct moec_error *err);
 /* Sets a plan of the same model and kind: scores of layer l times factors[l], which below 0 lets the layer
  * keep all its neurons. */
 void moec_neuron_harm_plan(const struct moec_neuron_harm *harm, const double *factors, double threshold,

@@ -98,8 +98,9 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
                                    .results = results,
                                    .hidden = hidden,
                                    .ranks = options->ranks};
-    MOEC_TRY(moec_routing_run(job->model, moec_variants_experts(job->variants), options->kernels,
-                              options->n_threads, &job->windows, &routing, options->progress, err));
+    MOEC_TRY(moec_routing_run(&(struct moec_runner){job->model, moec_variants_experts(job->variants),
+                                                    options->kernels, options->n_threads},
+                              &job->windows, &routing, options->progress, err));
     *cost = routing.multiply_adds;
     job->multiply_adds += routing.multiply_adds;
     return MOEC_OK;

@@ -42,7 +42,8 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
         close_layer(sweeping);
     open_layer(sweeping, ordinal);
     return moec_activations_add(sweeping->activations, moec_config_moe_layer(sweeping->config, ordinal),
-                                batch->n_rows, sweeping->input, sweeping->experts, sweeping->weights, err);
+                                batch->n_rows, sweeping->input,
+                                &(struct moec_token_choices){sweeping->experts, sweeping->weights}, err);
 }
 
 static uint64_t work_so_far(const struct sweeping *sweeping)

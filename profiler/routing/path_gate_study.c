@@ -13,17 +13,17 @@
 
 #define N_TOKEN MOEC_PATH_GATE_TOKENS
 
-enum moec_status moec_path_gate_keep(const struct moec_forward *forward, uint32_t ordinal, uint64_t token,
-                                     const float *input, uint32_t place, float *shares,
+enum moec_status moec_path_gate_keep(const struct moec_forward *forward, uint32_t ordinal,
+                                     const struct moec_path_gate_token *token, float *shares,
                                      const struct moec_path_gate_kept *kept, struct moec_error *err)
 {
     const struct moec_config *config = &forward->model->config;
-    const size_t at = (size_t)ordinal * N_TOKEN + place;
+    const size_t at = (size_t)ordinal * N_TOKEN + token->place;
     struct moec_forward here = *forward;
     here.backend = NULL; /* which would ask its router about its own rows */
-    MOEC_TRY(moec_router_preview(&here, moec_config_moe_layer(config, ordinal), 1, input,
+    MOEC_TRY(moec_router_preview(&here, moec_config_moe_layer(config, ordinal), 1, token->input,
                                  (struct moec_router_preview){.sums = shares}, err));
-    kept->tokens[at] = (double)token;
+    kept->tokens[at] = (double)token->row;
     for (uint32_t e = 0; e < config->n_expert; e++)
         kept->probabilities[at * config->n_expert + e] = (double)shares[e];
     return MOEC_OK;

@@ -22,11 +22,18 @@ struct moec_path_gate_kept {
     double *probabilities; /* (S, MOEC_PATH_GATE_TOKENS, E) */
 };
 
-/* Keeps what the router of MoE layer `ordinal` says of `input`, a gate input of the layer before, in a place
- * below MOEC_PATH_GATE_TOKENS. `shares`: room for a router's choices, padded to lanes. */
+/* A token that is kept. */
+struct moec_path_gate_token {
+    uint64_t row;       /* of the profile's trace */
+    uint32_t place;     /* below MOEC_PATH_GATE_TOKENS */
+    const float *input; /* (n_embd): the gate's */
+};
+
+/* Keeps what the router of MoE layer `ordinal` says of a token's gate input in the layer before.
+ * `shares`: room for a router's choices, padded to lanes. */
 MOEC_WARN_UNUSED enum moec_status moec_path_gate_keep(const struct moec_forward *forward, uint32_t ordinal,
-                                                      uint64_t token, const float *input, uint32_t place,
-                                                      float *shares, const struct moec_path_gate_kept *kept,
+                                                      const struct moec_path_gate_token *token, float *shares,
+                                                      const struct moec_path_gate_kept *kept,
                                                       struct moec_error *err);
 
 /* Adds the study to a profile whose trace is there. `table`: paths of the search part, of all MoE layers. */

@@ -147,8 +147,8 @@ static enum moec_status add_full_paths(struct moec_profile *profile, const struc
                           : profile->window_source != NULL ? "the decoder's MoE layers"
                                                            : "all MoE layers";
     memcpy(places, fractions, sizeof places);
-    MOEC_TRY(
-        moec_paths_popularity(&stack->trace, stack->tokens, 0, stack->trace.n_layer, shares, &n_path, err));
+    MOEC_TRY(moec_paths_popularity(&stack->trace, stack->tokens,
+                                   (struct moec_moe_range){0, stack->trace.n_layer}, shares, &n_path, err));
     if (n_path == 0)
         return MOEC_OK;
     cumulate(shares, n_path);
@@ -177,21 +177,22 @@ static enum moec_status add_full_paths(struct moec_profile *profile, const struc
     return MOEC_OK;
 }
 
-/* Rows of one stack in found (S, n_count), and the largest number of paths so far. */
-static enum moec_status find_three_paths(const struct stack *stack, const double *counts, uint32_t n_count,
+/* Rows of one stack in found (S, popular paths), and the largest number of paths so far. */
+static enum moec_status find_three_paths(const struct stack *stack, const struct moec_study_axis *popular,
                                          double *shares, double *found, uint64_t *most,
                                          struct moec_error *err)
 {
     for (uint32_t s = 0; s < stack->trace.n_layer; s++) {
         uint64_t n_path = 0;
         if (s + 3 <= stack->trace.n_layer) {
-            MOEC_TRY(moec_paths_popularity(&stack->trace, stack->tokens, s, 3, shares, &n_path, err));
+            MOEC_TRY(moec_paths_popularity(&stack->trace, stack->tokens, (struct moec_moe_range){s, 3},
+                                           shares, &n_path, err));
             cumulate(shares, n_path);
         }
         *most = n_path > *most ? n_path : *most;
-        double *row = found + ((size_t)stack->trace.first_layer + s) * n_count;
-        for (uint32_t i = 0; i < n_count; i++)
-            row[i] = n_path > 0 ? share_of(shares, n_path, counts[i]) : (double)NAN;
+        double *row = found + ((size_t)stack->trace.first_layer + s) * popular->n;
+        for (uint64_t i = 0; i < popular->n; i++)
+            row[i] = n_path > 0 ? share_of(shares, n_path, popular->values[i]) : (double)NAN;
     }
     return MOEC_OK;
 }
@@ -211,8 +212,9 @@ static enum moec_status add_three_paths(struct moec_profile *profile, const stru
     const double most_possible = pow(profile->n_expert, 3), n_token = (double)profile->n_trace_token;
     n_count = popular_counts((uint64_t)(most_possible < n_token ? most_possible : n_token), counts);
     MOEC_TRY_OUT(moec_alloc((void **)&found, (uint64_t)n_layer * n_count, sizeof *found, "path shares", err));
+    const struct moec_study_axis popular = {.n = n_count, .values = counts};
     for (uint32_t i = 0; i < stacks->n; i++)
-        MOEC_TRY_OUT(find_three_paths(&stacks->of[i], counts, n_count, shares, found, &most, err));
+        MOEC_TRY_OUT(find_three_paths(&stacks->of[i], &popular, shares, found, &most, err));
     /* The curves end where the longest has reached 1. */
     uint32_t n_kept = 1;
     while (n_kept < n_count && counts[n_kept - 1] < (double)most)
@@ -310,8 +312,7 @@ static void mark_half(const struct moec_profile *profile, const struct stack *st
 
 /* Hits on the windows that test of a table made from those that teach. */
 static enum moec_status count_predictions(struct moec_profile *profile, const struct stack *stack,
-                                          uint64_t *hits, uint64_t *frequency_hits, uint64_t *n_used,
-                                          struct moec_error *err)
+                                          struct moec_path_hits *hits, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_path_table half = {0};
@@ -320,7 +321,7 @@ static enum moec_status count_predictions(struct moec_profile *profile, const st
     mark_half(profile, stack, false, tokens);
     MOEC_TRY_OUT(moec_paths_build(&stack->trace, tokens, &half, err));
     mark_half(profile, stack, true, tokens);
-    MOEC_TRY_OUT(moec_paths_hits(&half, &stack->trace, tokens, hits, frequency_hits, n_used, err));
+    MOEC_TRY_OUT(moec_paths_hits(&half, &stack->trace, tokens, hits, err));
 out:
     moec_path_table_release(&half);
     free(tokens);
@@ -364,11 +365,10 @@ static enum moec_status add_predictions(struct moec_profile *profile, const stru
     for (uint32_t i = 0; i < stacks->n; i++) {
         const struct moec_path_trace *trace = &stacks->of[i].trace;
         const size_t first = (size_t)trace->first_layer * n_expert;
-        uint64_t n = 0;
-        MOEC_TRY_OUT(
-            count_predictions(profile, &stacks->of[i], hits + first, frequency_hits + first, &n, err));
+        struct moec_path_hits found = {hits + first, frequency_hits + first, 0};
+        MOEC_TRY_OUT(count_predictions(profile, &stacks->of[i], &found, err));
         for (uint32_t s = 0; s < trace->n_layer; s++)
-            n_used[trace->first_layer + s] = n;
+            n_used[trace->first_layer + s] = found.n_used;
     }
     find_recall(profile, hits, profile->path_recall);
     find_recall(profile, frequency_hits, profile->frequency_recall);

@@ -244,17 +244,17 @@ static void list_places(const struct moec_path_table *table, uint16_t *place)
     }
 }
 
-struct hits {
+struct hit_counter {
     const struct moec_path_table *table;
     const struct moec_path_trace *trace;
     uint16_t *place;    /* (S, E) */
     float *probability; /* (E) */
-    uint64_t *by_path, *by_frequency;
+    const struct moec_path_hits *found;
 };
 
-static void count_hits(const struct hits *hits, uint64_t token, uint32_t layer)
+static void count_hits(const struct hit_counter *counter, uint64_t token, uint32_t layer)
 {
-    const struct moec_path_trace *trace = hits->trace;
+    const struct moec_path_trace *trace = counter->trace;
     const size_t row = (size_t)layer * trace->n_expert;
     const uint16_t *chosen = choices(trace, token, layer);
     float last[MOEC_MAX_TOP_K], before[MOEC_MAX_TOP_K];
@@ -264,27 +264,26 @@ static void count_hits(const struct hits *hits, uint64_t token, uint32_t layer)
         gate_weights(trace, token, layer - 2, before);
     if (layer >= 1)
         moec_path_table_predict(
-            hits->table, layer,
+            counter->table, layer,
             (struct moec_path_choices){layer >= 2 ? choices(trace, token, layer - 2) : NULL, before},
-            (struct moec_path_choices){choices(trace, token, layer - 1), last}, hits->probability);
+            (struct moec_path_choices){choices(trace, token, layer - 1), last}, counter->probability);
     for (uint32_t i = 0; i < trace->top_k; i++) {
         if (chosen[i] == MOEC_PATH_NONE)
             continue;
-        const uint16_t by_frequency = hits->place[row + chosen[i]];
-        hits->by_frequency[row + by_frequency]++;
+        const uint16_t by_frequency = counter->place[row + chosen[i]];
+        counter->found->by_frequency[row + by_frequency]++;
         if (layer == 0)
-            hits->by_path[row + by_frequency]++;
+            counter->found->by_path[row + by_frequency]++;
         else
-            hits->by_path[row + rank_of(hits->probability, trace->n_expert, chosen[i])]++;
+            counter->found->by_path[row + rank_of(counter->probability, trace->n_expert, chosen[i])]++;
     }
 }
 
 enum moec_status moec_paths_hits(const struct moec_path_table *table, const struct moec_path_trace *trace,
-                                 const uint8_t *used, uint64_t *hits, uint64_t *frequency_hits,
-                                 uint64_t *n_used, struct moec_error *err)
+                                 const uint8_t *used, struct moec_path_hits *hits, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct hits counter = {.table = table, .trace = trace, .by_path = hits, .by_frequency = frequency_hits};
+    struct hit_counter counter = {.table = table, .trace = trace, .found = hits};
     const size_t n_cell = (size_t)trace->n_layer * trace->n_expert;
     MOEC_TRY_OUT(check_trace(trace, err));
     if (table->n_layer != trace->n_layer || table->n_expert != trace->n_expert ||
@@ -295,13 +294,13 @@ enum moec_status moec_paths_hits(const struct moec_path_table *table, const stru
     MOEC_TRY_OUT(moec_alloc((void **)&counter.probability, trace->n_expert, sizeof *counter.probability,
                             "predictions", err));
     list_places(table, counter.place);
-    memset(hits, 0, n_cell * sizeof *hits);
-    memset(frequency_hits, 0, n_cell * sizeof *frequency_hits);
-    *n_used = 0;
+    memset(hits->by_path, 0, n_cell * sizeof *hits->by_path);
+    memset(hits->by_frequency, 0, n_cell * sizeof *hits->by_frequency);
+    hits->n_used = 0;
     for (uint64_t token = 0; token < trace->n_token; token++) {
         if (!is_used(used, token))
             continue;
-        ++*n_used;
+        hits->n_used++;
         for (uint32_t layer = 0; layer < trace->n_layer; layer++)
             count_hits(&counter, token, layer);
     }
@@ -480,22 +479,22 @@ static int compare_falling(const void *a, const void *b)
 }
 
 enum moec_status moec_paths_popularity(const struct moec_path_trace *trace, const uint8_t *used,
-                                       uint32_t first_layer, uint32_t n_layers, double *shares,
-                                       uint64_t *n_path, struct moec_error *err)
+                                       struct moec_moe_range layers, double *shares, uint64_t *n_path,
+                                       struct moec_error *err)
 {
     struct walk *walks = NULL;
     uint64_t n_walk = 0;
     *n_path = 0;
     MOEC_TRY(check_trace(trace, err));
-    if (n_layers == 0 || first_layer >= trace->n_layer || n_layers > trace->n_layer - first_layer)
+    if (layers.count == 0 || layers.first >= trace->n_layer || layers.count > trace->n_layer - layers.first)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "paths of %" PRIu32 " layers from layer %" PRIu32 " on do not fit into the routing "
                          "trace, which has %" PRIu32 " layers",
-                         n_layers, first_layer, trace->n_layer);
+                         layers.count, layers.first, trace->n_layer);
     MOEC_TRY(moec_alloc((void **)&walks, trace->n_token, sizeof *walks, "expert paths", err));
     for (uint64_t t = 0; t < trace->n_token; t++)
         if (is_used(used, t))
-            walks[n_walk++] = (struct walk){trace, first_layer, n_layers, t};
+            walks[n_walk++] = (struct walk){trace, layers.first, layers.count, t};
     if (n_walk > 0)
         qsort(walks, n_walk, sizeof *walks, compare_walks);
     for (uint64_t begin = 0; begin < n_walk;) {

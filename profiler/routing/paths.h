@@ -28,15 +28,20 @@ struct moec_path_trace {
 MOEC_WARN_UNUSED enum moec_status moec_paths_build(const struct moec_path_trace *trace, const uint8_t *used,
                                                    struct moec_path_table *table, struct moec_error *err);
 
-/* How often a prediction was right, by its place: hits (S, E) = tokens used that activated in this layer the
+/* How often predictions were right. */
+struct moec_path_hits {
+    uint64_t *by_path;      /* (S, E), the caller's, filled */
+    uint64_t *by_frequency; /* (S, E): the same, predicting by the layer's frequencies alone */
+    uint64_t n_used;        /* tokens, set */
+};
+
+/* How often a prediction was right, by its place: by_path (S, E) = tokens used that activated in this layer the
  * expert which the table held for the r-th likeliest; equally likely ones stand by index. Layer 0, which has
- * no layer before it, predicts by frequency. frequency_hits (S, E): the same, predicting by the layer's
- * frequencies alone. Sums over a row are activations: tokens used times k, fewer where experts were full.
+ * no layer before it, predicts by frequency. Sums over a row are activations: tokens used times k, fewer where experts were full.
  * Errors: MOEC_ERR_USAGE, MOEC_ERR_MISMATCH, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_paths_hits(const struct moec_path_table *table,
                                                   const struct moec_path_trace *trace, const uint8_t *used,
-                                                  uint64_t *hits, uint64_t *frequency_hits, uint64_t *n_used,
-                                                  struct moec_error *err);
+                                                  struct moec_path_hits *hits, struct moec_error *err);
 
 /* Recall of the activated experts among the top k, k + 1 and 2k predicted, from hits (S, E): the share of the
  * n_choice activations of each layer that stand among them. recall: (S, 3); 0 without any. */
@@ -53,12 +58,12 @@ MOEC_WARN_UNUSED enum moec_status moec_paths_prune(const struct moec_path_table 
 MOEC_WARN_UNUSED enum moec_status moec_paths_append(const struct moec_path_table *stack,
                                                     struct moec_path_table *table, struct moec_error *err);
 
-/* Curves of path popularity (EdgeMoE Fig. 4): a token's path is its rank-1 expert in each of layers first ..
- * first + n - 1, or that it had none; shares (room for T) receives the share of the tokens used on each
- * distinct path, most popular first. n_layers = S gives full paths, 3 those of consecutive layers. */
+/* Curves of path popularity (EdgeMoE Fig. 4): a token's path is its rank-1 expert in each of these
+ * layers, or that it had none; shares (room for T) receives the share of the tokens used on each
+ * distinct path, most popular first. S layers give full paths, 3 those of consecutive layers. */
 MOEC_WARN_UNUSED enum moec_status moec_paths_popularity(const struct moec_path_trace *trace,
-                                                        const uint8_t *used, uint32_t first_layer,
-                                                        uint32_t n_layers, double *shares, uint64_t *n_path,
+                                                        const uint8_t *used, struct moec_moe_range layers,
+                                                        double *shares, uint64_t *n_path,
                                                         struct moec_error *err);
 
 #endif

@@ -185,16 +185,22 @@ static enum moec_status worked(void *context, double share, struct moec_error *e
 
 /* ---- results ---- */
 
-static enum moec_status find_share(struct studying *studying, const struct moec_windows *windows, uint32_t at,
-                                   bool is_precision, double *parts, double *wholes,
-                                   struct moec_study_share *out, struct moec_error *err)
+/* Counts of each window, of which a share is found: (windows) each. */
+struct shared_counts {
+    double *parts, *wholes; /* owned */
+};
+
+static enum moec_status find_share(struct studying *studying, uint32_t at, bool is_precision,
+                                   const struct shared_counts *room, struct moec_study_share *out,
+                                   struct moec_error *err)
 {
+    const struct moec_windows *windows = &studying->windows;
     for (uint32_t w = 0; w < windows->n_window; w++) {
         const struct counts *counts = &studying->by_window[w];
-        parts[w] = counts->n_hit[at];
-        wholes[w] = is_precision ? counts->n_prefetch[at] : counts->n_chosen;
+        room->parts[w] = counts->n_hit[at];
+        room->wholes[w] = is_precision ? counts->n_prefetch[at] : counts->n_chosen;
     }
-    return moec_study_share_make(windows, parts, wholes, out, err);
+    return moec_study_share_make(windows, room->parts, room->wholes, out, err);
 }
 
 static void find_layers(struct studying *studying, uint32_t p)
@@ -210,20 +216,21 @@ static void find_layers(struct studying *studying, uint32_t p)
     }
 }
 
-static enum moec_status find_gain(struct studying *studying, const struct moec_windows *windows,
-                                  double *parts, double *wholes, struct moec_error *err)
+static enum moec_status find_gain(struct studying *studying, const struct shared_counts *room,
+                                  struct moec_error *err)
 {
+    const struct moec_windows *windows = &studying->windows;
     for (uint32_t c = 0; c < N_WIDTH; c++) {
         studying->study->gain[c] = (struct moec_study_share){NAN, NAN, NAN};
         if (studying->predictors[MOEC_STUDIED_LEARNED] == NULL)
             continue;
         for (uint32_t w = 0; w < windows->n_window; w++) {
             const struct counts *counts = &studying->by_window[w];
-            parts[w] = counts->n_hit[MOEC_STUDIED_LEARNED * N_WIDTH + c] -
-                       counts->n_hit[MOEC_STUDIED_GATE * N_WIDTH + c];
-            wholes[w] = counts->n_chosen;
+            room->parts[w] = counts->n_hit[MOEC_STUDIED_LEARNED * N_WIDTH + c] -
+                             counts->n_hit[MOEC_STUDIED_GATE * N_WIDTH + c];
+            room->wholes[w] = counts->n_chosen;
         }
-        MOEC_TRY(moec_study_share_make(windows, parts, wholes, &studying->study->gain[c], err));
+        MOEC_TRY(moec_study_share_make(windows, room->parts, room->wholes, &studying->study->gain[c], err));
     }
     return MOEC_OK;
 }
@@ -232,12 +239,13 @@ static enum moec_status find_results(struct studying *studying, struct moec_erro
 {
     enum moec_status status = MOEC_OK;
     const struct moec_windows *windows = &studying->windows;
-    double *parts = NULL, *wholes = NULL;
+    struct shared_counts room = {0};
     studying->study->n_window = windows->n_window;
     studying->study->n_token = moec_windows_token_count(windows);
-    MOEC_TRY_OUT(moec_alloc((void **)&parts, windows->n_window, sizeof *parts, "counts of predictions", err));
     MOEC_TRY_OUT(
-        moec_alloc((void **)&wholes, windows->n_window, sizeof *wholes, "counts of predictions", err));
+        moec_alloc((void **)&room.parts, windows->n_window, sizeof(double), "counts of predictions", err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&room.wholes, windows->n_window, sizeof(double), "counts of predictions", err));
     for (uint32_t p = 0; p < N_PREDICTOR; p++) {
         struct moec_studied_predictor *predictor = &studying->study->predictors[p];
         if (studying->predictors[p] == NULL)
@@ -245,15 +253,14 @@ static enum moec_status find_results(struct studying *studying, struct moec_erro
         find_layers(studying, p);
         for (uint32_t c = 0; c < N_WIDTH; c++) {
             const uint32_t at = p * N_WIDTH + c;
-            MOEC_TRY_OUT(find_share(studying, windows, at, false, parts, wholes, &predictor->recall[c], err));
-            MOEC_TRY_OUT(
-                find_share(studying, windows, at, true, parts, wholes, &predictor->precision[c], err));
+            MOEC_TRY_OUT(find_share(studying, at, false, &room, &predictor->recall[c], err));
+            MOEC_TRY_OUT(find_share(studying, at, true, &room, &predictor->precision[c], err));
         }
     }
-    status = find_gain(studying, windows, parts, wholes, err);
+    status = find_gain(studying, &room, err);
 out:
-    free(parts);
-    free(wholes);
+    free(room.parts);
+    free(room.wholes);
     return status;
 }
 

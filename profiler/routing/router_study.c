@@ -196,8 +196,7 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
 }
 
 enum moec_status moec_router_study_create(const struct moec_forward *forward, struct moec_experts *experts,
-                                          const struct moec_kernels *kernels, int n_threads,
-                                          const struct moec_rank_windows *windows, uint32_t max_tokens,
+                                          const struct moec_rank_windows *windows,
                                           struct moec_router_results *results, struct moec_router_study **out,
                                           struct moec_error *err)
 {
@@ -211,11 +210,11 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
         (struct moec_router_study){.forward = forward,
                                    .model = model,
                                    .config = config,
-                                   .kernels = kernels,
+                                   .kernels = forward->kernels,
                                    .shared = windows,
                                    .windows = windows->all,
                                    .split = moec_part_split_make(windows->all->part, windows->n_all),
-                                   .pool = moec_pool_make(n_threads),
+                                   .pool = forward->pool,
                                    .stride = moec_forward_stride(config),
                                    .router_stride = moec_lanes_padded(moec_config_choices(config)),
                                    .n_token = n_token,
@@ -223,12 +222,11 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
                                    .n_listed = listed_experts(config),
                                    .sample_step = (n_token + MOEC_COSINE_TOKENS - 1) / MOEC_COSINE_TOKENS,
                                    .results = results};
-    MOEC_TRY_OUT(allocate(study, max_tokens, err));
-    MOEC_TRY_OUT(moec_up_study_create(config, experts, kernels, n_threads, windows, results->up_quantiles,
-                                      &study->up, err));
+    MOEC_TRY_OUT(allocate(study, forward->max_tokens, err));
+    MOEC_TRY_OUT(moec_up_study_create(forward, experts, windows, results->up_quantiles, &study->up, err));
     MOEC_TRY_OUT(moec_position_study_create(forward, windows,
                                             (n_token + study->sample_step - 1) / study->sample_step,
-                                            max_tokens, &study->positions, err));
+                                            forward->max_tokens, &study->positions, err));
     start_layer(study, 0);
     *out = study;
 out:
@@ -338,10 +336,13 @@ static enum moec_status keep_gates(struct moec_router_study *study, uint32_t ord
         const struct moec_position_sample *sample = &study->samples[i];
         if (sample->sample % step != 0 || !moec_part_split_tests(&study->split, sample->window))
             continue;
-        const uint64_t token = trace_row(study, ordinal, sample->window, sample_token(study, sample->sample));
-        MOEC_TRY(moec_path_gate_keep(
-            study->forward, ordinal + 1, token, study->gate_input + sample->row * study->stride,
-            (uint32_t)(sample->sample / step), study->scores, &study->results->path_gate, err));
+        const struct moec_path_gate_token token = {
+            .row = trace_row(study, ordinal, sample->window, sample_token(study, sample->sample)),
+            .place = (uint32_t)(sample->sample / step),
+            .input = study->gate_input + sample->row * study->stride,
+        };
+        MOEC_TRY(moec_path_gate_keep(study->forward, ordinal + 1, &token, study->scores,
+                                     &study->results->path_gate, err));
         study->multiply_adds += (uint64_t)study->config->n_expert * study->config->n_embd;
     }
     return MOEC_OK;
@@ -480,7 +481,7 @@ static void finish_gate(struct moec_router_study *study)
 
 /* What a window, whose rows of the batch begin at `row`, adds to the layer's sums. */
 static void add_window(struct moec_router_study *study, uint32_t ordinal, uint32_t w, uint64_t first_row,
-                       uint32_t row, const uint32_t *experts, const float *weights)
+                       uint32_t row, const struct moec_token_choices *choices)
 {
     const uint32_t k = study->config->top_k;
     const uint32_t end = row + (uint32_t)(study->layer_start[w + 1] - study->layer_start[w]);
@@ -490,35 +491,35 @@ static void add_window(struct moec_router_study *study, uint32_t ordinal, uint32
            (end - row) * sizeof *study->margins);
     for (; row < end; row++) {
         if (counts)
-            count_hits(study, first_row + row, experts + (size_t)row * k);
+            count_hits(study, first_row + row, choices->experts + (size_t)row * k);
         for (size_t choice = (size_t)row * k; choice < ((size_t)row + 1) * k; choice++)
-            if (experts[choice] != MOEC_ROUTER_NO_EXPERT)
-                add_choice(&sums->gate, weights[choice], study->norms[choice]);
+            if (choices->experts[choice] != MOEC_ROUTER_NO_EXPERT)
+                add_choice(&sums->gate, choices->weights[choice], study->norms[choice]);
         sums->range += study->ranges[row];
     }
 }
 
 enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32_t ordinal,
-                                         uint64_t first_row, uint32_t n_rows, const uint32_t *experts,
-                                         const float *weights, struct moec_error *err)
+                                         uint64_t first_row, uint32_t n_rows,
+                                         const struct moec_token_choices *choices, struct moec_error *err)
 {
     const uint32_t first_window = study->next_window;
     uint32_t n_sample = 0;
     for (uint32_t row = 0; row < n_rows;) {
         const uint32_t w = moec_rank_windows_number(study->shared, study->next_window++);
-        add_window(study, ordinal, w, first_row, row, experts, weights);
+        add_window(study, ordinal, w, first_row, row, choices);
         compare_inputs(study, ordinal, w, row, &n_sample);
         row += (uint32_t)(study->layer_start[w + 1] - study->layer_start[w]);
     }
     study->multiply_adds += (uint64_t)n_rows * study->config->top_k * study->config->n_embd;
     moec_position_study_batch(study->positions, ordinal, study->samples, n_sample, study->gate_input,
-                              experts);
+                              choices->experts);
     if (!is_last_of_stack(study, ordinal)) {
         predict_next(study, ordinal, first_row, n_rows);
         MOEC_TRY(keep_gates(study, ordinal, n_sample, err));
     }
-    return moec_up_study_windows(study->up, ordinal, first_window, study->next_window - first_window, experts,
-                                 study->input, err);
+    const struct moec_window_range taken = {first_window, study->next_window - first_window};
+    return moec_up_study_windows(study->up, ordinal, taken, choices->experts, study->input, err);
 }
 
 /* ---- the end of a layer ---- */

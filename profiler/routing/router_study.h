@@ -36,6 +36,7 @@
 
 #include "formats/profile/profile.h"
 #include "profiler/evaluate/rank_windows.h"
+#include "profiler/evaluate/sweep.h"
 #include "profiler/routing/path_gate_study.h"
 #include "runtime/forward/pass/forward.h"
 
@@ -81,12 +82,12 @@ struct moec_router_study;
 uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads, uint32_t n_window,
                                  uint64_t n_token, uint32_t max_tokens);
 
-/* Listens to batches of at most max_tokens; `results` are there after the last layer. Everything is borrowed
- * until free. */
-MOEC_WARN_UNUSED enum moec_status moec_router_study_create(
-    const struct moec_forward *forward, struct moec_experts *experts, const struct moec_kernels *kernels,
-    int n_threads, const struct moec_rank_windows *windows, uint32_t max_tokens,
-    struct moec_router_results *results, struct moec_router_study **out, struct moec_error *err);
+/* Listens to batches of the forward, which `experts` serves; `results` are there after the last layer.
+ * Everything is borrowed until free. */
+MOEC_WARN_UNUSED enum moec_status
+moec_router_study_create(const struct moec_forward *forward, struct moec_experts *experts,
+                         const struct moec_rank_windows *windows, struct moec_router_results *results,
+                         struct moec_router_study **out, struct moec_error *err);
 void moec_router_study_free(struct moec_router_study *study);
 
 /* Where a sweep leaves a batch's hidden states before attention, for moec_sweep_store. */
@@ -97,11 +98,11 @@ void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_tr
 
 #define MOEC_ROUTER_NO_EXPERT UINT32_MAX /* in place of a choice that was full */
 
-/* Takes a batch of whole windows, this rank's, of one MoE layer: what the trace received, with choices and gate
- * weights (rows, k). All batches of a layer come, in order, before those of the next. Errors of the expert source. */
+/* Takes a batch of whole windows, this rank's, of one MoE layer: what the trace received, with the rows'
+ * choices. All batches of a layer come, in order, before those of the next. Errors of the expert source. */
 MOEC_WARN_UNUSED enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32_t ordinal,
                                                           uint64_t first_row, uint32_t n_rows,
-                                                          const uint32_t *experts, const float *weights,
+                                                          const struct moec_token_choices *choices,
                                                           struct moec_error *err);
 
 /* Together, after the last batch of each layer, by ranks without windows too. Errors: a rank's failure,

@@ -29,9 +29,11 @@ struct collector {
 
 /* The choices of one token of window w in a layer: to its place in the trace, and into the window's sums. */
 static enum moec_status take_token(const struct collector *collector, uint32_t ordinal, uint32_t w,
-                                   uint64_t token, const uint32_t *experts, const float *weights,
+                                   uint64_t token, const struct moec_token_choices *choices,
                                    struct moec_error *err)
 {
+    const uint32_t *experts = choices->experts;
+    const float *weights = choices->weights;
     const struct moec_routing *routing = collector->routing;
     const uint32_t k = collector->config->top_k, n_expert = collector->config->n_expert;
     uint64_t *activations = routing->activations + (size_t)ordinal * n_expert;
@@ -86,12 +88,15 @@ static enum moec_status collect(void *context, uint32_t ordinal, const struct mo
         const uint64_t first = collector->trace_start[number] +
                                (stack == MOEC_STACK_ENCODER ? 0 : moec_windows_source(windows, w));
         for (uint32_t t = 0; t < moec_windows_read(windows, stack, w); t++, row++)
-            MOEC_TRY(take_token(collector, ordinal, number, first + t, collector->experts + row * k,
-                                collector->weights + row * k, err));
+            MOEC_TRY(take_token(
+                collector, ordinal, number, first + t,
+                &(struct moec_token_choices){collector->experts + row * k, collector->weights + row * k},
+                err));
     }
+    const struct moec_token_choices choices = {collector->experts, collector->weights};
     if (collector->study != NULL)
-        MOEC_TRY(moec_router_study_batch(collector->study, ordinal, batch->first_row, batch->n_rows,
-                                         collector->experts, collector->weights, err));
+        MOEC_TRY(moec_router_study_batch(collector->study, ordinal, batch->first_row, batch->n_rows, &choices,
+                                         err));
     return batch->first + batch->n == collector->n_own ? finish_layer(collector, ordinal, err) : MOEC_OK;
 }
 
@@ -180,13 +185,12 @@ static enum moec_status run_layers(struct collector *collector, struct moec_swee
     return MOEC_OK;
 }
 
-enum moec_status moec_routing_run(const struct moec_model *model, struct moec_experts *experts,
-                                  const struct moec_kernels *kernels, int n_threads,
-                                  const struct moec_windows *windows, struct moec_routing *routing,
-                                  const struct moec_progress *progress, struct moec_error *err)
+enum moec_status moec_routing_run(const struct moec_runner *runner, const struct moec_windows *windows,
+                                  struct moec_routing *routing, const struct moec_progress *progress,
+                                  struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const struct moec_config *config = &model->config;
+    const struct moec_config *config = &runner->model->config;
     struct moec_forward forward = {0};
     struct moec_sweep sweep = {0};
     struct moec_states hidden = {0};
@@ -198,7 +202,8 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
     const uint32_t max_tokens = moec_sweep_max_tokens(&shared->own);
     collector.n_own = moec_rank_windows_count(shared, windows->n_window);
     clear(&collector);
-    MOEC_TRY_OUT(moec_forward_init(&forward, model, kernels, n_threads, experts, max_tokens, err));
+    MOEC_TRY_OUT(moec_forward_init(&forward, runner->model, runner->kernels, runner->n_threads,
+                                   runner->experts, max_tokens, err));
     MOEC_TRY_OUT(moec_sweep_create(&forward, &shared->own, true, &sweep, err));
     MOEC_TRY_OUT(moec_states_create(windows->work, moec_windows_token_count(&shared->own),
                                     moec_forward_stride(config), "hidden states of the windows", &hidden,
@@ -206,8 +211,8 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
     MOEC_TRY_OUT(allocate(&collector, max_tokens, err));
     struct moec_mlp_trace trace = {.experts = collector.experts, .weights = collector.weights};
     if (routing->results != NULL) {
-        MOEC_TRY_OUT(moec_router_study_create(&forward, experts, kernels, n_threads, shared, max_tokens,
-                                              routing->results, &collector.study, err));
+        MOEC_TRY_OUT(moec_router_study_create(&forward, runner->experts, shared, routing->results,
+                                              &collector.study, err));
         moec_router_study_trace(collector.study, &trace);
     }
     MOEC_TRY_OUT(run_layers(&collector, &sweep, &hidden, &trace, err));

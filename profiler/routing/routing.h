@@ -26,11 +26,18 @@ struct moec_routing {
     struct moec_ranks *ranks; /* that share the windows and call together; borrowed, NULL = none do */
 };
 
-/* Runs the windows through all layers (not the head) with whatever `experts` answers. Errors: those of the
+/* A model, and what runs it. Borrowed. */
+struct moec_runner {
+    const struct moec_model *model;
+    struct moec_experts *experts;
+    const struct moec_kernels *kernels;
+    int n_threads; /* as moec_pool_make */
+};
+
+/* Runs the windows through all layers (not the head) with whatever the experts answer. Errors: those of the
  * expert source, MOEC_ERR_FORMAT when gate weights are not finite, what `progress` (may be NULL) answers. */
 MOEC_WARN_UNUSED enum moec_status
-moec_routing_run(const struct moec_model *model, struct moec_experts *experts,
-                 const struct moec_kernels *kernels, int n_threads, const struct moec_windows *windows,
+moec_routing_run(const struct moec_runner *runner, const struct moec_windows *windows,
                  struct moec_routing *routing, const struct moec_progress *progress, struct moec_error *err);
 
 #endif

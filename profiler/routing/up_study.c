@@ -72,19 +72,19 @@ static void set_sizes(struct moec_up_study *study)
     study->scratch_floats = scratch_floats(study->config);
 }
 
-enum moec_status moec_up_study_create(const struct moec_config *config, struct moec_experts *experts,
-                                      const struct moec_kernels *kernels, int n_threads,
+enum moec_status moec_up_study_create(const struct moec_forward *forward, struct moec_experts *experts,
                                       const struct moec_rank_windows *windows, double *found,
                                       struct moec_up_study **out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &forward->model->config;
     struct moec_up_study *study = NULL;
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of up projections", err));
     *study = (struct moec_up_study){.config = config,
                                     .experts = experts,
-                                    .kernels = kernels,
+                                    .kernels = forward->kernels,
                                     .windows = windows,
-                                    .pool = moec_pool_make(n_threads),
+                                    .pool = forward->pool,
                                     .stride = moec_forward_stride(config),
                                     .n_moe = moec_config_moe_count(config),
                                     .found = found};
@@ -235,15 +235,15 @@ static void sort_expert(void *context, size_t item, int thread)
                    moec_up_quantiles, MOEC_UP_QUANTILES, study->found + cell * MOEC_UP_QUANTILES);
 }
 
-enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ordinal, uint32_t first,
-                                       uint32_t n, const uint32_t *experts, const float *input,
-                                       struct moec_error *err)
+enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ordinal,
+                                       struct moec_window_range windows, const uint32_t *experts,
+                                       const float *input, struct moec_error *err)
 {
     const struct moec_config *config = study->config;
     const enum moec_stack stack = moec_config_stack(config, moec_config_moe_layer(config, ordinal));
     uint32_t row = 0;
     memset(study->n_picked, 0, config->n_expert * sizeof *study->n_picked);
-    for (uint32_t w = first; w < first + n; w++) {
+    for (uint32_t w = windows.first; w < windows.first + windows.n; w++) {
         const uint32_t n_tok = moec_windows_read(&study->windows->own, stack, w);
         group_window(study, n_tok, experts + (size_t)row * config->top_k);
         pick_from_window(study, ordinal, moec_rank_windows_number(study->windows, w), row);

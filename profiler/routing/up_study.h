@@ -15,6 +15,7 @@
 #define MOEC_PROFILER_UP_STUDY_H
 
 #include "profiler/evaluate/rank_windows.h"
+#include "runtime/forward/pass/forward.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/seam/experts.h"
 #include "runtime/threads/parallel.h"
@@ -31,21 +32,21 @@ struct moec_up_study;
 /* Bytes that a study takes. */
 uint64_t moec_up_study_bytes(const struct moec_config *config, int n_threads);
 
-/* Everything is borrowed until free. found (S, E, MOEC_UP_QUANTILES) receives the quantiles of each layer, NaN
+/* With the forward's kernels and threads. Everything is borrowed until free. found (S, E, MOEC_UP_QUANTILES) receives the quantiles of each layer, NaN
  * for experts that no token chose. */
-MOEC_WARN_UNUSED enum moec_status moec_up_study_create(const struct moec_config *config,
+MOEC_WARN_UNUSED enum moec_status moec_up_study_create(const struct moec_forward *forward,
                                                        struct moec_experts *experts,
-                                                       const struct moec_kernels *kernels, int n_threads,
                                                        const struct moec_rank_windows *windows, double *found,
                                                        struct moec_up_study **out, struct moec_error *err);
 void moec_up_study_free(struct moec_up_study *study);
 
-/* Takes this rank's windows first .. first + n - 1 in one MoE layer: their tokens' choices (rows, k) and normed
+/* Takes some of this rank's windows in one MoE layer: their tokens' choices (rows, k) and normed
  * inputs (rows, stride). All windows of a layer come, in order, before those of the next.
  * Errors of the expert source. */
 MOEC_WARN_UNUSED enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ordinal,
-                                                        uint32_t first, uint32_t n, const uint32_t *experts,
-                                                        const float *input, struct moec_error *err);
+                                                        struct moec_window_range windows,
+                                                        const uint32_t *experts, const float *input,
+                                                        struct moec_error *err);
 
 /* Together, after the last window of a layer. Errors: a rank's failure, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_up_study_finish(struct moec_up_study *study, uint32_t ordinal,

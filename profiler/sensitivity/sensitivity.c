@@ -551,12 +551,20 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
 
 /* ---- variants ---- */
 
+/* The choices that are an expert's in the traced layer. */
+static const uint32_t *choices_of(const struct sensitivity *job, uint32_t expert, uint32_t *n)
+{
+    const struct layer_trace *trace = &job->trace;
+    *n = trace->start[expert + 1] - trace->start[expert];
+    return trace->choices + trace->start[expert];
+}
+
 /* changed[i] = output of the expert's variant for choice i of the expert. */
 static enum moec_status run_expert(struct sensitivity *job, uint32_t layer, uint32_t expert,
-                                   const uint32_t *choices, uint32_t n_choice, uint64_t *multiply_adds,
-                                   struct moec_error *err)
+                                   uint64_t *multiply_adds, struct moec_error *err)
 {
-    const uint32_t k = job->config->top_k;
+    uint32_t n_choice = 0;
+    const uint32_t *choices = choices_of(job, expert, &n_choice), k = job->config->top_k;
     const size_t stride = job->stride;
     for (uint32_t done = 0; done < n_choice;) {
         const uint32_t left = n_choice - done, most = job->forward.max_tokens, n = left < most ? left : most;
@@ -608,11 +616,18 @@ static void open_span(const struct sensitivity *job, uint32_t s, uint64_t row, s
     span->n_rows = n_row - span->first_position;
 }
 
-/* One window of one variant: choices first .. end - 1 of the expert lie in it. */
+/* Choices first .. end - 1 of an expert. */
+struct choice_range {
+    uint32_t first, end;
+};
+
+/* One window of one variant, in which these choices of the variant's expert lie. */
 static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t variant,
-                                   struct moec_variant_span *span, const uint32_t *choices, uint32_t first,
-                                   uint32_t end, struct moec_error *err)
+                                   struct moec_variant_span *span, struct choice_range lying,
+                                   struct moec_error *err)
 {
+    uint32_t n_choice = 0;
+    const uint32_t *choices = choices_of(job, variant % job->config->n_expert, &n_choice);
     const struct moec_baseline *baseline = &job->baseline;
     const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
     const uint32_t w = baseline->first_window + span->window;
@@ -620,7 +635,7 @@ static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t
     const uint64_t full = full_cost(job, layer, w);
     uint64_t rows_first = stack_start(job, s)[span->window]; /* the row of the layer that rows[0] is */
     float *rows = NULL;
-    for (uint32_t c = first; c < end; c++) {
+    for (uint32_t c = lying.first; c < lying.end; c++) {
         const uint64_t row = choices[c] / k;
         recombine(job, s, choices[c], job->changed + c * stride);
         if (memcmp(job->row, job->trace.out + row * stride, stride * sizeof(float)) == 0)
@@ -651,17 +666,16 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
                                     struct moec_error *err)
 {
     const struct moec_baseline *baseline = &job->baseline;
-    const struct layer_trace *trace = &job->trace;
     const uint32_t layer = moec_config_moe_layer(job->config, s), bits = job->options->bits[b];
-    const uint32_t *choices = trace->choices + trace->start[e];
-    const uint32_t n_choice = trace->start[e + 1] - trace->start[e], k = job->config->top_k;
+    uint32_t n_choice = 0;
+    const uint32_t *choices = choices_of(job, e, &n_choice), k = job->config->top_k;
     const uint32_t variant = b * job->config->n_expert + e;
     const uint64_t *start = stack_start(job, s);
     struct variant_cost *cost = &job->costs[variant];
     *cost = (struct variant_cost){0};
     if (n_choice > 0) {
         MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, bits, err));
-        MOEC_TRY(run_expert(job, layer, e, choices, n_choice, &cost->expert, err));
+        MOEC_TRY(run_expert(job, layer, e, &cost->expert, err));
         MOEC_TRY(
             moec_variants_assign_one(job->options->variants, layer, e, job->options->baseline_bits, err));
     }
@@ -674,7 +688,7 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
                                          .kl = cell(job, job->result->expert_kl, s, e, b, w),
                                          .multiply_adds = &cost->later,
                                          .window = i};
-        MOEC_TRY(add_window(job, s, variant, &span, choices, first, next, err));
+        MOEC_TRY(add_window(job, s, variant, &span, (struct choice_range){first, next}, err));
     }
     return MOEC_OK;
 }

@@ -84,13 +84,22 @@ static enum moec_status read_range(const struct moec_sensitivity_units *kept, si
     return moec_unit_cost(kept->units, record, &range->multiply_adds, err);
 }
 
-/* Rows of a unit's part, (variants, windows), into their cells. */
-static enum moec_status scatter(const struct moec_sensitivity_units *kept, size_t record, uint32_t part,
-                                const struct moec_sensitivity_range *range, double *rows, double *array,
-                                struct moec_error *err)
+/* A unit that is read. */
+struct restored {
+    size_t record;
+    struct moec_sensitivity_range range;
+    double *rows; /* (variants, windows): room for a part, owned */
+};
+
+/* Rows of a unit's part into their cells. */
+static enum moec_status scatter(const struct moec_sensitivity_units *kept, const struct restored *unit,
+                                uint32_t part, double *array, struct moec_error *err)
 {
+    const struct moec_sensitivity_range *range = &unit->range;
+    double *rows = unit->rows;
     const size_t n = range->n_window;
-    MOEC_TRY(moec_unit_read_part(kept->units, record, part, rows, range->n_variant * n * sizeof *rows, err));
+    MOEC_TRY(
+        moec_unit_read_part(kept->units, unit->record, part, rows, range->n_variant * n * sizeof *rows, err));
     for (uint32_t i = 0; i < range->n_variant; i++)
         memcpy(cell(kept, array, range->s, range->first_variant + i) + range->first_window, rows + i * n,
                n * sizeof *rows);
@@ -101,31 +110,31 @@ static enum moec_status restore_variants(struct moec_sensitivity_units *kept, si
                                          struct moec_sensitivity *result, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct moec_sensitivity_range range = {0};
-    double *rows = NULL;
+    struct restored unit = {.record = record};
+    const struct moec_sensitivity_range *range = &unit.range;
     uint64_t *reached = NULL;
-    MOEC_TRY(read_range(kept, record, &range, err));
-    for (uint32_t i = 0; i < range.n_window; i++) {
-        uint32_t *done = moec_sensitivity_units_variants(kept, range.first_window + i, range.s);
-        if (*done != range.first_variant || !kept->baseline[range.first_window + i])
+    MOEC_TRY(read_range(kept, record, &unit.range, err));
+    for (uint32_t i = 0; i < range->n_window; i++) {
+        uint32_t *done = moec_sensitivity_units_variants(kept, range->first_window + i, range->s);
+        if (*done != range->first_variant || !kept->baseline[range->first_window + i])
             return refuse("their expert variants are out of order", err);
-        *done += range.n_variant;
+        *done += range->n_variant;
     }
-    const uint64_t n_row = (uint64_t)range.n_variant * range.n_window;
-    MOEC_TRY(moec_alloc((void **)&rows, n_row, sizeof *rows, "kept measures", err));
-    MOEC_TRY_OUT(scatter(kept, record, 1, &range, rows, result->expert_nll, err));
-    MOEC_TRY_OUT(scatter(kept, record, 2, &range, rows, result->expert_kl, err));
-    if (range.first_variant == 0 && result->reached != NULL) {
+    const uint64_t n_row = (uint64_t)range->n_variant * range->n_window;
+    MOEC_TRY(moec_alloc((void **)&unit.rows, n_row, sizeof *unit.rows, "kept measures", err));
+    MOEC_TRY_OUT(scatter(kept, &unit, 1, result->expert_nll, err));
+    MOEC_TRY_OUT(scatter(kept, &unit, 2, result->expert_kl, err));
+    if (range->first_variant == 0 && result->reached != NULL) {
         MOEC_TRY_OUT(moec_alloc((void **)&reached, kept->n_expert, sizeof *reached, "kept counts", err));
         MOEC_TRY_OUT(
             moec_unit_read_part(kept->units, record, 3, reached, kept->n_expert * sizeof *reached, err));
         for (uint32_t e = 0; e < kept->n_expert; e++)
-            result->reached[(size_t)range.s * kept->n_expert + e] += reached[e];
+            result->reached[(size_t)range->s * kept->n_expert + e] += reached[e];
     }
-    result->multiply_adds += range.multiply_adds;
-    kept->extra += range.extra;
+    result->multiply_adds += range->multiply_adds;
+    kept->extra += range->extra;
 out:
-    free(rows);
+    free(unit.rows);
     free(reached);
     return status;
 }

@@ -148,14 +148,14 @@ static void test_paths__recall_of_a_certain_path(void **state)
             sample.experts[t * 3 + s] = (uint16_t)((t * 5 + s * 3) % 8);
     }
     struct moec_path_table table;
-    uint64_t hits[3 * 8], frequency_hits[3 * 8], n_used = 0;
+    uint64_t hits[3 * 8], frequency_hits[3 * 8];
+    struct moec_path_hits found = {hits, frequency_hits, 0};
     double recall[9], frequency[9];
     assert_int_equal(moec_paths_build(&sample.trace, NULL, &table, &err), MOEC_OK);
-    assert_int_equal(moec_paths_hits(&table, &sample.trace, NULL, hits, frequency_hits, &n_used, &err),
-                     MOEC_OK);
-    assert_int_equal(n_used, 800);
-    moec_paths_recall(hits, 3, 8, 1, n_used, recall);
-    moec_paths_recall(frequency_hits, 3, 8, 1, n_used, frequency);
+    assert_int_equal(moec_paths_hits(&table, &sample.trace, NULL, &found, &err), MOEC_OK);
+    assert_int_equal(found.n_used, 800);
+    moec_paths_recall(hits, 3, 8, 1, found.n_used, recall);
+    moec_paths_recall(frequency_hits, 3, 8, 1, found.n_used, frequency);
     for (uint32_t i = 0; i < 8; i++) {
         assert_int_equal(frequency_hits[16 + i], 100);
         assert_int_equal(hits[16 + i], i == 0 ? 800 : 0);
@@ -180,15 +180,15 @@ static void test_paths__recall_equals_definition(void **state)
     for (size_t t = 0; t < 200; t++)
         odd[t] = t & 1;
     struct moec_path_table table;
-    uint64_t hits[3 * 8], frequency_hits[3 * 8], n_used = 0;
+    uint64_t hits[3 * 8], frequency_hits[3 * 8];
+    struct moec_path_hits found = {hits, frequency_hits, 0};
     double recall[9], frequency[9];
     assert_int_equal(moec_paths_build(&sample.trace, NULL, &table, &err), MOEC_OK);
     assert_int_equal(table.n_value, 6);
-    assert_int_equal(moec_paths_hits(&table, &sample.trace, odd, hits, frequency_hits, &n_used, &err),
-                     MOEC_OK);
-    assert_int_equal(n_used, 100);
-    moec_paths_recall(hits, 3, 7, 3, 3 * n_used, recall);
-    moec_paths_recall(frequency_hits, 3, 7, 3, 3 * n_used, frequency);
+    assert_int_equal(moec_paths_hits(&table, &sample.trace, odd, &found, &err), MOEC_OK);
+    assert_int_equal(found.n_used, 100);
+    moec_paths_recall(hits, 3, 7, 3, 3 * found.n_used, recall);
+    moec_paths_recall(frequency_hits, 3, 7, 3, 3 * found.n_used, frequency);
     static const uint32_t sizes[3] = {3, 4, 6};
     for (uint32_t s = 1; s < 3; s++) {
         double found[3] = {0, 0, 0};
@@ -274,7 +274,8 @@ static void test_paths__stacks_follow_each_other(void **state)
     struct moec_path_trace stacks[2] = {sample.trace, sample.trace};
     struct moec_path_table joined, table[2];
     uint8_t used[2][200];
-    uint64_t hits[3 * 6], frequency_hits[3 * 6], n_used = 0;
+    uint64_t hits[3 * 6], frequency_hits[3 * 6];
+    struct moec_path_hits found = {hits, frequency_hits, 0};
     stacks[0].n_layer = 2;
     stacks[1].n_layer = 3;
     stacks[1].first_layer = 2;
@@ -307,9 +308,8 @@ static void test_paths__stacks_follow_each_other(void **state)
                             (struct moec_path_choices){&last, &one}, both);
     assert_memory_equal(alone, both, sizeof both);
 
-    assert_int_equal(moec_paths_hits(&table[1], &stacks[1], used[1], hits, frequency_hits, &n_used, &err),
-                     MOEC_OK);
-    assert_int_equal(n_used, 100);
+    assert_int_equal(moec_paths_hits(&table[1], &stacks[1], used[1], &found, &err), MOEC_OK);
+    assert_int_equal(found.n_used, 100);
     for (uint32_t s = 0; s < 3; s++) {
         uint64_t sum = 0;
         for (uint32_t e = 0; e < 6; e++)
@@ -337,16 +337,24 @@ static void test_paths__popularity(void **state)
     }
     double shares[10];
     uint64_t n_path = 0;
-    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 0, 3, shares, &n_path, &err), MOEC_OK);
+    assert_int_equal(
+        moec_paths_popularity(&sample.trace, NULL, (struct moec_moe_range){0, 3}, shares, &n_path, &err),
+        MOEC_OK);
     assert_int_equal(n_path, 3);
     assert_true(shares[0] == 0.6 && shares[1] == 0.3 && shares[2] == 0.1);
-    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 1, 2, shares, &n_path, &err), MOEC_OK);
+    assert_int_equal(
+        moec_paths_popularity(&sample.trace, NULL, (struct moec_moe_range){1, 2}, shares, &n_path, &err),
+        MOEC_OK);
     assert_int_equal(n_path, 2);
     assert_true(shares[0] == 0.7 && shares[1] == 0.3);
-    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 1, 3, shares, &n_path, &err), MOEC_ERR_USAGE);
+    assert_int_equal(
+        moec_paths_popularity(&sample.trace, NULL, (struct moec_moe_range){1, 3}, shares, &n_path, &err),
+        MOEC_ERR_USAGE);
     sample.experts[3] = 4;
     err = (struct moec_error){0};
-    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 0, 1, shares, &n_path, &err), MOEC_ERR_USAGE);
+    assert_int_equal(
+        moec_paths_popularity(&sample.trace, NULL, (struct moec_moe_range){0, 1}, shares, &n_path, &err),
+        MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "expert 4"));
     sample_release(&sample);
 }

@@ -351,7 +351,8 @@ static void check_family(const char *name)
                                    .activations = calloc(n_cell, sizeof(uint64_t)),
                                    .mean_gate_weight = calloc(n_cell, sizeof(double)),
                                    .results = &results};
-    assert_ok(moec_routing_run(fixture.model, moec_variants_experts(fixture.variants), moec_kernels_best(), 3,
+    assert_ok(moec_routing_run(&(struct moec_runner){fixture.model, moec_variants_experts(fixture.variants),
+                                                     moec_kernels_best(), 3},
                                &windows, &routing, NULL, &err),
               err);
     struct traced traced = traced_make(&fixture, &windows);
@@ -368,7 +369,8 @@ static void check_family(const char *name)
     uint16_t *experts = routing.experts;
     routing.experts = calloc(n_choice, sizeof(uint16_t));
     routing.results = NULL;
-    assert_ok(moec_routing_run(fixture.model, moec_variants_experts(fixture.variants), moec_kernels_best(), 1,
+    assert_ok(moec_routing_run(&(struct moec_runner){fixture.model, moec_variants_experts(fixture.variants),
+                                                     moec_kernels_best(), 1},
                                &windows, &routing, NULL, &err),
               err);
     assert_true(routing.multiply_adds < with_study);
@@ -418,13 +420,15 @@ static void test_router_study__sample_of_many_windows(void **state)
             input[i * stride + c] = 1;
     }
     assert_ok(moec_rank_windows_make(NULL, &windows, &shared, &err), err);
-    assert_ok(moec_up_study_create(config, moec_variants_experts(fixture.variants), moec_kernels_best(), 2,
-                                   &shared, found, &study, &err),
-              err);
+    struct moec_forward forward;
+    struct moec_experts *source = moec_variants_experts(fixture.variants);
+    assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2, source, 1, &err), err);
+    assert_ok(moec_up_study_create(&forward, source, &shared, found, &study, &err), err);
     /* In uneven batches. */
     for (uint32_t w = 0; w < N; w += w == 0 ? 3 : 1) {
         const uint32_t n = w == 0 ? 3 : 1;
-        assert_ok(moec_up_study_windows(study, 0, w, n, experts + (size_t)2 * w * config->top_k,
+        assert_ok(moec_up_study_windows(study, 0, (struct moec_window_range){w, n},
+                                        experts + (size_t)2 * w * config->top_k,
                                         input + (size_t)2 * w * stride, &err),
                   err);
     }
@@ -436,6 +440,7 @@ static void test_router_study__sample_of_many_windows(void **state)
     for (uint32_t e = 0; e < config->n_expert; e++)
         assert_true(isnan(found[e * MOEC_UP_QUANTILES]) == (e >= config->top_k));
     moec_up_study_free(study);
+    moec_forward_release(&forward);
     free(windows.length);
     free(experts);
     free(input);

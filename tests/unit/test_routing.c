@@ -21,7 +21,8 @@ static void check_family(const char *name)
                                    .weights = calloc(n_token * n_moe * k, sizeof(uint16_t)),
                                    .activations = calloc(n_cell, sizeof(uint64_t)),
                                    .mean_gate_weight = calloc(n_cell, sizeof(double))};
-    assert_ok(moec_routing_run(fixture.model, moec_variants_experts(fixture.variants), moec_kernels_best(), 2,
+    assert_ok(moec_routing_run(&(struct moec_runner){fixture.model, moec_variants_experts(fixture.variants),
+                                                     moec_kernels_best(), 2},
                                &windows, &routing, NULL, &err),
               err);
 
@@ -119,9 +120,9 @@ static void score_against(struct fixture *fixture, const struct moec_windows *wi
               err);
     assert_ok(moec_scorer_create(fixture->model, experts, windows, &options, &scorer, &err), err);
     if (by_routing) {
-        assert_ok(
-            moec_routing_run(fixture->model, experts, options.kernels, 2, windows, &routing, NULL, &err),
-            err);
+        assert_ok(moec_routing_run(&(struct moec_runner){fixture->model, experts, options.kernels, 2},
+                                   windows, &routing, NULL, &err),
+                  err);
         assert_ok(moec_scorer_take_reference(scorer, &hidden, out->original, NULL, &err), err);
         assert_null(hidden.rows);
     } else {
@@ -186,9 +187,11 @@ static void test_routing__stops(void **state)
                 n_moe * config->n_expert <= 64);
     struct moec_routing routing = {
         .experts = choices, .weights = choices + 1024, .activations = activations, .mean_gate_weight = means};
-    assert_int_equal(moec_routing_run(fixture.model, moec_variants_experts(fixture.variants),
-                                      moec_kernels_best(), 1, &windows, &routing, &progress, &err),
-                     MOEC_ERR_CANCELLED);
+    assert_int_equal(
+        moec_routing_run(&(struct moec_runner){fixture.model, moec_variants_experts(fixture.variants),
+                                               moec_kernels_best(), 1},
+                         &windows, &routing, &progress, &err),
+        MOEC_ERR_CANCELLED);
     moec_windows_release(&windows);
     fixture_close(&fixture);
 }

@@ -335,7 +335,10 @@ static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sp
     cut_make(fixture, &cut);
     for (uint32_t l = 0; l < moec_config_moe_count(config); l++)
         factors[l] = 1;
-    assert_ok(moec_neuron_harm_create(config, by, at_gate, options.kernels, n_threads, &harm, &err), err);
+    assert_ok(
+        moec_neuron_harm_create(
+            config, &(struct moec_neuron_harm_options){by, at_gate, options.kernels, n_threads}, &harm, &err),
+        err);
     assert_ok(moec_scorer_create(fixture->model, moec_variants_experts(fixture->variants), &cut.windows,
                                  &options, &scorer, &err),
               err);

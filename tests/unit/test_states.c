@@ -158,7 +158,9 @@ static void measure(const struct fixture *fixture, struct moec_work_memory *work
                                    .weights = out->weights,
                                    .activations = out->activations,
                                    .mean_gate_weight = out->gate};
-    assert_ok(moec_routing_run(fixture->model, experts, kernels, 2, &windows, &routing, NULL, &err), err);
+    assert_ok(moec_routing_run(&(struct moec_runner){fixture->model, experts, kernels, 2}, &windows, &routing,
+                               NULL, &err),
+              err);
     moec_scorer_free(scorer);
     free(windows.tokens);
 }

@@ -295,11 +295,16 @@ static void check_quantiles(uint8_t activation)
         chosen[i] = i % config->top_k + (i / config->top_k % 2); /* 0 and 1, or 1 and 2 */
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2, experts, N_TOK, &err), err);
     assert_ok(moec_activations_create(&forward, experts, &activations, &err), err);
-    assert_ok(moec_activations_add(activations, 0, N_TOK, input, chosen, weights, &err), err);
+    assert_ok(moec_activations_add(activations, 0, N_TOK, input,
+                                   &(struct moec_token_choices){chosen, weights}, &err),
+              err);
     moec_activations_clear(activations);
-    assert_ok(moec_activations_add(activations, 0, N_TOK / 4, input, chosen, weights, &err), err);
+    assert_ok(moec_activations_add(activations, 0, N_TOK / 4, input,
+                                   &(struct moec_token_choices){chosen, weights}, &err),
+              err);
     assert_ok(moec_activations_add(activations, 0, N_TOK - N_TOK / 4, input + N_TOK / 4 * stride,
-                                   chosen + N_TOK / 4 * config->top_k, weights + N_TOK / 4 * config->top_k,
+                                   &(struct moec_token_choices){chosen + N_TOK / 4 * config->top_k,
+                                                                weights + N_TOK / 4 * config->top_k},
                                    &err),
               err);
     struct moec_mlp mlp;
@@ -335,7 +340,9 @@ static void check_quantiles(uint8_t activation)
     moec_activations_clear(activations);
     moec_activations_scale_gate(activations, scales);
     assert_ok(moec_activations_keep_up(activations, n_kept, &err), err);
-    assert_ok(moec_activations_add(activations, 0, N_TOK, input, chosen, weights, &err), err);
+    assert_ok(moec_activations_add(activations, 0, N_TOK, input,
+                                   &(struct moec_token_choices){chosen, weights}, &err),
+              err);
     check_sorted(activations, MOEC_PROJECTION_GATE, scaled, N_TOK * n_ff);
     moec_activations_count_turns(activations, 1, least, &n_active, &n_turn);
     assert_int_equal(n_active, active_by_hand);
