@@ -236,9 +236,9 @@ static double draw_text(struct moec_plot *plot, const struct moec_chart *chart,
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i][0] == '\0')
             continue;
-        uint32_t n =
-            moec_plot_paragraph(plot, at->margin, y, at->width - 2 * at->margin, MOEC_CHART_LINE_HEIGHT,
-                                moec_chart_font(MOEC_CHART_SMALL, colours[i]), texts[i]);
+        uint32_t n = moec_plot_paragraph(plot, (struct moec_plot_point){at->margin, y},
+                                         at->width - 2 * at->margin, MOEC_CHART_LINE_HEIGHT,
+                                         moec_chart_font(MOEC_CHART_SMALL, colours[i]), texts[i]);
         y += n * MOEC_CHART_LINE_HEIGHT + PARAGRAPH_GAP;
     }
     return y;
@@ -259,22 +259,24 @@ static struct moec_chart_layout lay_out(const struct moec_chart *chart, double w
                       : moec_chart_lay_out_plane(chart, width, margin, top);
         if (is_bare)
             break;
-        uint32_t n =
-            moec_plot_paragraph(NULL, 0, 0, at.width - 2 * margin, TITLE_HEIGHT, title_font, chart->title);
+        uint32_t n = moec_plot_paragraph(NULL, (struct moec_plot_point){0, 0}, at.width - 2 * margin,
+                                         TITLE_HEIGHT, title_font, chart->title);
         top = margin + n * TITLE_HEIGHT + 14;
     }
     at.height = is_bare ? at.text_top : draw_text(NULL, chart, &at) + margin - MOEC_CHART_LINE_HEIGHT / 2;
     return at;
 }
 
-static enum moec_status draw(const struct moec_chart *chart, const char *path, enum moec_plot_format format,
-                             double width, bool is_bare, struct moec_plot **plot, struct moec_error *err)
+static enum moec_status draw(const struct moec_chart *chart, const char *path,
+                             const struct moec_chart_look *look, struct moec_plot **plot,
+                             struct moec_error *err)
 {
-    struct moec_chart_layout at = lay_out(chart, width, is_bare);
-    MOEC_TRY(moec_plot_open(path, format, at.width, at.height, chart->title, plot, err));
-    if (!is_bare) {
-        (void)moec_plot_paragraph(*plot, at.margin, at.margin + 8, at.width - 2 * at.margin, TITLE_HEIGHT,
-                                  title_font, chart->title);
+    struct moec_chart_layout at = lay_out(chart, look->width, look->is_bare);
+    const struct moec_plot_sheet sheet = {look->format, at.width, at.height, chart->title};
+    MOEC_TRY(moec_plot_open(path, &sheet, plot, err));
+    if (!look->is_bare) {
+        (void)moec_plot_paragraph(*plot, (struct moec_plot_point){at.margin, at.margin + 8},
+                                  at.width - 2 * at.margin, TITLE_HEIGHT, title_font, chart->title);
         (void)draw_text(*plot, chart, &at);
     }
     if (chart->kind == MOEC_CHART_CELLS)
@@ -284,11 +286,11 @@ static enum moec_status draw(const struct moec_chart *chart, const char *path, e
     return MOEC_OK;
 }
 
-enum moec_status moec_chart_render(const struct moec_chart *chart, enum moec_plot_format format, double width,
-                                   bool is_bare, uint8_t **bytes, size_t *n_bytes, struct moec_error *err)
+enum moec_status moec_chart_render(const struct moec_chart *chart, const struct moec_chart_look *look,
+                                   uint8_t **bytes, size_t *n_bytes, struct moec_error *err)
 {
     struct moec_plot *plot = NULL;
-    MOEC_TRY(draw(chart, chart->name, format, width, is_bare, &plot, err));
+    MOEC_TRY(draw(chart, chart->name, look, &plot, err));
     return moec_plot_take_bytes(plot, bytes, n_bytes, err);
 }
 
@@ -309,7 +311,7 @@ enum moec_status moec_chart_write(const struct moec_chart *chart, const char *pa
     MOEC_TRY(moec_plot_format_of(path, &format, err));
     if (format == MOEC_PLOT_CSV)
         return write_csv(chart, path, err);
-    MOEC_TRY(draw(chart, path, format, 0, false, &plot, err));
+    MOEC_TRY(draw(chart, path, &(struct moec_chart_look){.format = format}, &plot, err));
     return moec_plot_commit(plot, err);
 }
 

@@ -125,11 +125,17 @@ const char *moec_chart_exact(char text[static MOEC_CHART_NUMBER], double value);
 MOEC_WARN_UNUSED enum moec_status moec_chart_csv(const struct moec_chart *chart, char **text, size_t *n_bytes,
                                                  struct moec_error *err);
 
-/* A sheet `width` points wide (0: as wide as the chart likes) in memory, owned by the caller; `is_bare`
- * leaves out title, caption, source and provenance, which then stand elsewhere. `format` is not CSV. */
+/* How a chart is drawn. */
+struct moec_chart_look {
+    enum moec_plot_format format; /* not CSV */
+    double width;                 /* points; 0 = as wide as the chart likes */
+    bool is_bare; /* without title, caption, source and provenance, which then stand elsewhere */
+};
+
+/* A sheet in memory, owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_chart_render(const struct moec_chart *chart,
-                                                    enum moec_plot_format format, double width, bool is_bare,
-                                                    uint8_t **bytes, size_t *n_bytes, struct moec_error *err);
+                                                    const struct moec_chart_look *look, uint8_t **bytes,
+                                                    size_t *n_bytes, struct moec_error *err);
 
 /* Draws or tabulates by the ending of the name, whole or not at all. */
 MOEC_WARN_UNUSED enum moec_status moec_chart_write(const struct moec_chart *chart, const char *path,

@@ -111,9 +111,9 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
         if (i == 0)
             moec_plot_marker(plot, x + 12, flow.y, 8, moec_chart_red);
         else if (i == 1)
-            moec_plot_hatch(plot, x, flow.y - 5, 14, 10);
+            moec_plot_hatch(plot, (struct moec_plot_box){x, flow.y - 5, 14, 10});
         else
-            moec_plot_rectangle(plot, x, flow.y - 5, 14, 10,
+            moec_plot_rectangle(plot, (struct moec_plot_box){x, flow.y - 5, 14, 10},
                                 i == 2 ? colour_at(cells, 1) : moec_colour_faded(colour_at(cells, 0.75)));
         moec_plot_text(plot, x + 19, flow.y, MOEC_PLOT_LEFT, text_font(), texts[i]);
     }
@@ -159,13 +159,13 @@ static void draw_cells(struct moec_plot *plot, const struct moec_chart_cells *ce
             double value = cells->values[(size_t)r * cells->n_column + c];
             double x = at->left + c * at->cell_width, y = at->top + r * at->cell_height;
             if (!isfinite(value)) {
-                moec_plot_hatch(plot, x, y, width, height);
+                moec_plot_hatch(plot, (struct moec_plot_box){x, y, width, height});
                 continue;
             }
             struct moec_colour colour = colour_at(cells, part_of(cells, low, high, value));
             if (cells->faded != NULL && cells->faded[(size_t)r * cells->n_column + c])
                 colour = moec_colour_faded(colour);
-            moec_plot_rectangle(plot, x, y, width, height, colour);
+            moec_plot_rectangle(plot, (struct moec_plot_box){x, y, width, height}, colour);
             if (at->decimals < 0)
                 continue;
             char text[64];
@@ -184,14 +184,16 @@ static void draw_axes(struct moec_plot *plot, const struct moec_chart *chart,
     uint32_t every = moec_ticks_every(cells->n_column, at->cell_width, cells->n_column > 1000 ? 34 : 26);
     for (uint32_t c = 0; c < cells->n_column; c += every) {
         double x = at->left + (c + 0.5) * at->cell_width - at->gap / 2;
-        moec_plot_line(plot, x, at->bottom + 1, x, at->bottom + 4, 0.6, moec_chart_black);
+        moec_plot_line(plot, (struct moec_plot_point){x, at->bottom + 1},
+                       (struct moec_plot_point){x, at->bottom + 4}, 0.6, moec_chart_black);
         (void)snprintf(number, sizeof number, "%" PRIu32, c);
         moec_plot_text(plot, x, at->bottom + 11, MOEC_PLOT_CENTRE, text_font(), number);
     }
     every = moec_ticks_every(cells->n_row, at->cell_height, 12);
     for (uint32_t r = 0; r < cells->n_row; r += every) {
         double y = at->top + (r + 0.5) * at->cell_height - at->gap / 2;
-        moec_plot_line(plot, at->left - 4, y, at->left - 1, y, 0.6, moec_chart_black);
+        moec_plot_line(plot, (struct moec_plot_point){at->left - 4, y},
+                       (struct moec_plot_point){at->left - 1, y}, 0.6, moec_chart_black);
         (void)snprintf(number, sizeof number, "%.6g", cells->rows[r]);
         moec_plot_text(plot, at->left - 7, y, MOEC_PLOT_RIGHT, text_font(), number);
     }
@@ -211,7 +213,8 @@ static void draw_scale(struct moec_plot *plot, const struct moec_chart_cells *ce
     const double slice = at->bar_height / BAR_SLICES, middle = is_both ? 0.5 : 0;
     char text[MOEC_CHART_NUMBER];
     for (int i = 0; i < BAR_SLICES; i++)
-        moec_plot_rectangle(plot, at->bar_left, at->top + i * slice, BAR_WIDTH, slice + 0.5,
+        moec_plot_rectangle(plot,
+                            (struct moec_plot_box){at->bar_left, at->top + i * slice, BAR_WIDTH, slice + 0.5},
                             colour_at(cells, 1 - (i + 0.5) / BAR_SLICES));
     for (int sign = 1; sign >= (is_both ? -1 : 1); sign -= 2) {
         double last = at->top + at->bar_height * (1 - middle);
@@ -222,8 +225,8 @@ static void draw_scale(struct moec_plot *plot, const struct moec_chart_cells *ce
             if (part < 0 || part > 1 || fabs(y - last) < LEAST_GAP)
                 continue;
             (void)snprintf(text, sizeof text, "%+g", over);
-            moec_plot_line(plot, at->bar_left + BAR_WIDTH, y, at->bar_left + BAR_WIDTH + 3, y, 0.6,
-                           moec_chart_black);
+            moec_plot_line(plot, (struct moec_plot_point){at->bar_left + BAR_WIDTH, y},
+                           (struct moec_plot_point){at->bar_left + BAR_WIDTH + 3, y}, 0.6, moec_chart_black);
             moec_plot_text(plot, at->bar_left + BAR_WIDTH + 5, y, MOEC_PLOT_LEFT, text_font(), text);
             last = y;
         }
@@ -235,14 +238,16 @@ static void draw_bar(struct moec_plot *plot, const struct moec_chart *chart,
 {
     const struct moec_plot_font font = moec_chart_font(MOEC_CHART_AXIS_TEXT, moec_chart_black);
     if (chart->cells.scale == MOEC_CHART_SCALE_PLAIN)
-        moec_plot_colour_bar(plot, at->bar_left, at->top, BAR_WIDTH, at->bar_height, low, high, text_font());
+        moec_plot_colour_bar(plot, (struct moec_plot_box){at->bar_left, at->top, BAR_WIDTH, at->bar_height},
+                             low, high, text_font());
     else
         draw_scale(plot, &chart->cells, at, low, high);
     if (isfinite(chart->cells.mark)) {
         const double part = fmin(fmax(part_of(&chart->cells, low, high, chart->cells.mark), 0), 1);
         const double y = at->top + at->bar_height * (1 - part);
         moec_plot_marker(plot, at->bar_left - 1, y, 8, moec_chart_red);
-        moec_plot_line(plot, at->bar_left, y, at->bar_left + BAR_WIDTH, y, 1.2, moec_chart_red);
+        moec_plot_line(plot, (struct moec_plot_point){at->bar_left, y},
+                       (struct moec_plot_point){at->bar_left + BAR_WIDTH, y}, 1.2, moec_chart_red);
     }
     /* A short bar has no room for the whole of its label: what stands before the comma is left out. */
     const char *text = chart->value_label, *units = strrchr(text, ',');

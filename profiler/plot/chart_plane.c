@@ -327,7 +327,7 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
             continue;
         double ends[2] = {x, x + SWATCH}, middle[2] = {flow.y, flow.y};
         if (chart->kind == MOEC_CHART_BARS) {
-            moec_plot_bar(plot, x + 4, flow.y - 5, SWATCH - 8, 10, s);
+            moec_plot_bar(plot, (struct moec_plot_box){x + 4, flow.y - 5, SWATCH - 8, 10}, s);
         } else {
             if (chart->kind == MOEC_CHART_LINES)
                 moec_plot_polyline(plot, ends, middle, 2, 1.5, s);
@@ -342,7 +342,8 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
             moec_chart_flow_take(&flow, SWATCH + 5 + moec_plot_text_width(font, chart->rules[r].label) + 14);
         if (plot == NULL)
             continue;
-        moec_plot_line(plot, x, flow.y, x + SWATCH, flow.y, 1, moec_chart_grey);
+        moec_plot_line(plot, (struct moec_plot_point){x, flow.y},
+                       (struct moec_plot_point){x + SWATCH, flow.y}, 1, moec_chart_grey);
         moec_plot_text(plot, x + SWATCH + 5, flow.y, MOEC_PLOT_LEFT, font, chart->rules[r].label);
     }
     return flow.y;
@@ -390,8 +391,10 @@ static void draw_axes(const struct plane *plane)
     choose_ticks(&plane->y, at->bottom - at->top, 32, chart->y.is_whole, &ticks);
     for (uint32_t i = 0; i < ticks.n; i++) {
         double y = place(&plane->y, ticks.at[i]);
-        moec_plot_line(plot, at->left, y, at->right, y, 0.6, grid);
-        moec_plot_line(plot, at->left - 3, y, at->left, y, 0.6, moec_chart_black);
+        moec_plot_line(plot, (struct moec_plot_point){at->left, y}, (struct moec_plot_point){at->right, y},
+                       0.6, grid);
+        moec_plot_line(plot, (struct moec_plot_point){at->left - 3, y}, (struct moec_plot_point){at->left, y},
+                       0.6, moec_chart_black);
         moec_plot_text(plot, at->left - 6, y, MOEC_PLOT_RIGHT, font, ticks.text[i]);
     }
     double names_bottom = at->bottom + 11;
@@ -402,12 +405,15 @@ static void draw_axes(const struct plane *plane)
         choose_ticks(&plane->x, at->right - at->left, 38, chart->x.is_whole, &ticks);
         for (uint32_t i = 0; i < ticks.n; i++) {
             double x = place(&plane->x, ticks.at[i]);
-            moec_plot_line(plot, x, at->bottom, x, at->bottom + 3, 0.6, moec_chart_black);
+            moec_plot_line(plot, (struct moec_plot_point){x, at->bottom},
+                           (struct moec_plot_point){x, at->bottom + 3}, 0.6, moec_chart_black);
             moec_plot_text(plot, x, names_bottom, MOEC_PLOT_CENTRE, font, ticks.text[i]);
         }
     }
-    moec_plot_line(plot, at->left, at->top, at->left, at->bottom, 0.8, moec_chart_black);
-    moec_plot_line(plot, at->left, at->bottom, at->right, at->bottom, 0.8, moec_chart_black);
+    moec_plot_line(plot, (struct moec_plot_point){at->left, at->top},
+                   (struct moec_plot_point){at->left, at->bottom}, 0.8, moec_chart_black);
+    moec_plot_line(plot, (struct moec_plot_point){at->left, at->bottom},
+                   (struct moec_plot_point){at->right, at->bottom}, 0.8, moec_chart_black);
     moec_plot_text(plot, (at->left + at->right) / 2, names_bottom + 16, MOEC_PLOT_CENTRE, label,
                    chart->x.label);
     /* Twelve points from the edge: an upright label is as wide as its letters are high. */
@@ -420,7 +426,8 @@ static void draw_upright(const struct plane *plane, const struct moec_chart_rule
     const struct moec_plot_font font = moec_chart_font(MOEC_CHART_TEXT, moec_chart_grey);
     const double x = place(&plane->x, rule->at), top = plane->at->top;
     const double beside = x - plane->at->left > 16 ? x - 6 : x + 6;
-    moec_plot_line(plane->plot, x, top, x, plane->at->bottom, 1, moec_chart_grey);
+    moec_plot_line(plane->plot, (struct moec_plot_point){x, top},
+                   (struct moec_plot_point){x, plane->at->bottom}, 1, moec_chart_grey);
     moec_plot_text_up(plane->plot, beside, top + 3 + moec_plot_text_width(font, rule->label) / 2, font,
                       rule->label);
 }
@@ -438,7 +445,8 @@ static void draw_rules(const struct plane *plane)
         if (!is_shown(&plane->y, at))
             continue;
         double y = place(&plane->y, at);
-        moec_plot_line(plane->plot, plane->at->left, y, plane->at->right, y, 1, moec_chart_grey);
+        moec_plot_line(plane->plot, (struct moec_plot_point){plane->at->left, y},
+                       (struct moec_plot_point){plane->at->right, y}, 1, moec_chart_grey);
     }
 }
 
@@ -458,12 +466,15 @@ static void draw_interval(const struct plane *plane, double x, double low, doubl
         return;
     /* On a logarithmic scale an end that is not positive lies below the plot. */
     double bottom = place(&plane->y, low), top = place(&plane->y, high);
-    moec_plot_line(plane->plot, x, bottom, x, top, 0.9, colour);
+    moec_plot_line(plane->plot, (struct moec_plot_point){x, bottom}, (struct moec_plot_point){x, top}, 0.9,
+                   colour);
     if (cap <= 0)
         return;
-    moec_plot_line(plane->plot, x - cap, top, x + cap, top, 0.9, colour);
+    moec_plot_line(plane->plot, (struct moec_plot_point){x - cap, top},
+                   (struct moec_plot_point){x + cap, top}, 0.9, colour);
     if (!plane->y.is_log || low > plane->y.low)
-        moec_plot_line(plane->plot, x - cap, bottom, x + cap, bottom, 0.9, colour);
+        moec_plot_line(plane->plot, (struct moec_plot_point){x - cap, bottom},
+                       (struct moec_plot_point){x + cap, bottom}, 0.9, colour);
 }
 
 /* Runs of points that can be joined, a chunk at a time. */
@@ -540,13 +551,15 @@ static void draw_bars(const struct plane *plane)
             if (!isfinite(series->y[i]) || !isfinite(series->x[i]))
                 continue;
             double x = bar_middle(plane, s, series->x[i]), y = place(&plane->y, series->y[i]);
-            moec_plot_bar(plane->plot, x - width / 2, fmin(y, zero), width, fabs(y - zero), s);
+            moec_plot_bar(plane->plot,
+                          (struct moec_plot_box){x - width / 2, fmin(y, zero), width, fabs(y - zero)}, s);
             if (series->has_interval)
                 draw_interval(plane, x, series->low[i], series->high[i], fmin(3, width / 3),
                               moec_chart_black);
         }
     }
-    moec_plot_line(plane->plot, plane->at->left, zero, plane->at->right, zero, 0.8, moec_chart_black);
+    moec_plot_line(plane->plot, (struct moec_plot_point){plane->at->left, zero},
+                   (struct moec_plot_point){plane->at->right, zero}, 0.8, moec_chart_black);
 }
 
 /* Numbers over bars and points, all or none: a part of them would look chosen. */

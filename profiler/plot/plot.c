@@ -211,11 +211,12 @@ static cairo_surface_t *make_surface(struct moec_plot *plot, double width, doubl
     return surface;
 }
 
-enum moec_status moec_plot_open(const char *path, enum moec_plot_format format, double width, double height,
-                                const char *title, struct moec_plot **out, struct moec_error *err)
+enum moec_status moec_plot_open(const char *path, const struct moec_plot_sheet *sheet, struct moec_plot **out,
+                                struct moec_error *err)
 {
+    const double width = sheet->width, height = sheet->height;
     struct moec_plot *plot = NULL;
-    if (format == MOEC_PLOT_CSV)
+    if (sheet->format == MOEC_PLOT_CSV)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "'%s' ends in .csv, but this is a plot, not a table: expected .png, .svg or .pdf",
                          path);
@@ -224,13 +225,13 @@ enum moec_status moec_plot_open(const char *path, enum moec_plot_format format, 
                          "plot '%s' would be %.0f x %.0f points, expected at most %.0f per side: use .csv",
                          path, width, height, MOEC_PLOT_MAX_SIDE);
     MOEC_TRY(moec_alloc((void **)&plot, 1, sizeof *plot, "a plot", err));
-    plot->format = format;
+    plot->format = sheet->format;
     enum moec_status status = moec_strndup(&plot->path, path, strlen(path), err);
     if (status != MOEC_OK) {
         moec_plot_free(plot);
         return status;
     }
-    plot->surface = make_surface(plot, width, height, title);
+    plot->surface = make_surface(plot, width, height, sheet->title);
     plot->cairo = cairo_create(plot->surface);
     if (cairo_status(plot->cairo) != CAIRO_STATUS_SUCCESS) {
         status = moec_fail(err, MOEC_ERR_MEMORY, "cannot start plot '%s': %s", path,
@@ -238,9 +239,10 @@ enum moec_status moec_plot_open(const char *path, enum moec_plot_format format, 
         moec_plot_free(plot);
         return status;
     }
-    if (format == MOEC_PLOT_PNG)
+    if (sheet->format == MOEC_PLOT_PNG)
         cairo_scale(plot->cairo, MOEC_PLOT_PNG_SCALE, MOEC_PLOT_PNG_SCALE);
-    moec_plot_rectangle(plot, 0, 0, width, height, (struct moec_colour){255, 255, 255});
+    moec_plot_rectangle(plot, (struct moec_plot_box){0, 0, width, height},
+                        (struct moec_colour){255, 255, 255});
     *out = plot;
     return MOEC_OK;
 }
@@ -353,27 +355,26 @@ enum moec_status moec_plot_take_bytes(struct moec_plot *plot, uint8_t **bytes, s
 
 /* ---- shapes ---- */
 
-void moec_plot_rectangle(struct moec_plot *plot, double x, double y, double width, double height,
-                         struct moec_colour colour)
+void moec_plot_rectangle(struct moec_plot *plot, struct moec_plot_box box, struct moec_colour colour)
 {
     use_colour(plot, colour);
-    cairo_rectangle(plot->cairo, x, y, width, height);
+    cairo_rectangle(plot->cairo, box.x, box.y, box.width, box.height);
     cairo_fill(plot->cairo);
 }
 
 /* Outline of `line` points, drawn inside the rectangle. */
-static void frame(struct moec_plot *plot, double x, double y, double width, double height, double line,
-                  struct moec_colour colour)
+static void frame(struct moec_plot *plot, struct moec_plot_box box, double line, struct moec_colour colour)
 {
     use_colour(plot, colour);
     cairo_set_line_width(plot->cairo, line);
-    cairo_rectangle(plot->cairo, x + line / 2, y + line / 2, width - line, height - line);
+    cairo_rectangle(plot->cairo, box.x + line / 2, box.y + line / 2, box.width - line, box.height - line);
     cairo_stroke(plot->cairo);
 }
 
-void moec_plot_hatch(struct moec_plot *plot, double x, double y, double width, double height)
+void moec_plot_hatch(struct moec_plot *plot, struct moec_plot_box box)
 {
-    moec_plot_rectangle(plot, x, y, width, height, (struct moec_colour){232, 232, 232});
+    const double x = box.x, y = box.y, width = box.width, height = box.height;
+    moec_plot_rectangle(plot, box, (struct moec_colour){232, 232, 232});
     cairo_save(plot->cairo);
     cairo_rectangle(plot->cairo, x, y, width, height);
     cairo_clip(plot->cairo);
@@ -388,13 +389,13 @@ void moec_plot_hatch(struct moec_plot *plot, double x, double y, double width, d
     cairo_restore(plot->cairo);
 }
 
-void moec_plot_line(struct moec_plot *plot, double x0, double y0, double x1, double y1, double line,
-                    struct moec_colour colour)
+void moec_plot_line(struct moec_plot *plot, struct moec_plot_point from, struct moec_plot_point to,
+                    double line, struct moec_colour colour)
 {
     use_colour(plot, colour);
     cairo_set_line_width(plot->cairo, line);
-    cairo_move_to(plot->cairo, x0, y0);
-    cairo_line_to(plot->cairo, x1, y1);
+    cairo_move_to(plot->cairo, from.x, from.y);
+    cairo_line_to(plot->cairo, to.x, to.y);
     cairo_stroke(plot->cairo);
 }
 
@@ -511,17 +512,18 @@ static void stroke_bar(cairo_t *cairo, double x, double y, double width, double 
     cairo_stroke(cairo);
 }
 
-void moec_plot_bar(struct moec_plot *plot, double x, double y, double width, double height, uint32_t series)
+void moec_plot_bar(struct moec_plot *plot, struct moec_plot_box box, uint32_t series)
 {
+    const double x = box.x, y = box.y, width = box.width, height = box.height;
     struct moec_colour colour = moec_colour_series(series);
-    moec_plot_rectangle(plot, x, y, width, height, colour);
+    moec_plot_rectangle(plot, box, colour);
     cairo_save(plot->cairo);
     cairo_rectangle(plot->cairo, x, y, width, height);
     cairo_clip(plot->cairo);
     stroke_bar(plot->cairo, x, y, width, height, series);
     cairo_restore(plot->cairo);
     if (width > 2 && height > 1)
-        frame(plot, x, y, width, height, 0.6, (struct moec_colour){40, 40, 40});
+        frame(plot, box, 0.6, (struct moec_colour){40, 40, 40});
 }
 
 /* ---- text ---- */
@@ -602,8 +604,8 @@ double moec_plot_text_width(struct moec_plot_font font, const char *text)
     return width;
 }
 
-uint32_t moec_plot_paragraph(struct moec_plot *plot, double x, double y, double width, double line_height,
-                             struct moec_plot_font font, const char *text)
+uint32_t moec_plot_paragraph(struct moec_plot *plot, struct moec_plot_point at, double width,
+                             double line_height, struct moec_plot_font font, const char *text)
 {
     char line[1024];
     uint32_t n_line = 0;
@@ -629,7 +631,7 @@ uint32_t moec_plot_paragraph(struct moec_plot *plot, double x, double y, double 
         memcpy(line, text, best);
         line[best] = '\0';
         if (plot != NULL)
-            moec_plot_text(plot, x, y + n_line * line_height, MOEC_PLOT_LEFT, font, line);
+            moec_plot_text(plot, at.x, at.y + n_line * line_height, MOEC_PLOT_LEFT, font, line);
         n_line++;
         text += best + strspn(text + best, " ");
     }
@@ -638,9 +640,10 @@ uint32_t moec_plot_paragraph(struct moec_plot *plot, double x, double y, double 
 
 /* ---- colour bar ---- */
 
-void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double width, double height, double low,
-                          double high, struct moec_plot_font font)
+void moec_plot_colour_bar(struct moec_plot *plot, struct moec_plot_box box, double low, double high,
+                          struct moec_plot_font font)
 {
+    const double x = box.x, y = box.y, width = box.width, height = box.height;
     cairo_pattern_t *gradient = cairo_pattern_create_linear(x, y + height, x, y);
     for (size_t i = 0; i < N_VIRIDIS; i++)
         cairo_pattern_add_color_stop_rgb(gradient, (double)i / LAST_VIRIDIS, viridis[i].red / 255.0,
@@ -649,13 +652,14 @@ void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double wid
     cairo_set_source(plot->cairo, gradient);
     cairo_fill(plot->cairo);
     cairo_pattern_destroy(gradient);
-    frame(plot, x, y, width, height, 0.6, font.colour);
+    frame(plot, box, 0.6, font.colour);
     struct moec_ticks ticks = moec_ticks_choose(low, high, (uint32_t)fmax(2, fmin(9, height / 22)));
     for (uint32_t i = 0; i < ticks.n; i++) {
         char number[64];
         double value = ticks.first + i * ticks.step;
         double at = y + height * (high - value) / (high > low ? high - low : 1);
-        moec_plot_line(plot, x + width, at, x + width + 3, at, 0.6, font.colour);
+        moec_plot_line(plot, (struct moec_plot_point){x + width, at},
+                       (struct moec_plot_point){x + width + 3, at}, 0.6, font.colour);
         /* -0.0 would show its sign. */
         (void)snprintf(number, sizeof number, "%.*f", ticks.decimals,
                        fabs(value) < ticks.step / 2 ? 0.0 : value);

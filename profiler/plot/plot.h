@@ -76,13 +76,27 @@ struct moec_plot_font {
     struct moec_colour colour;
 };
 
+/* Points of a sheet, from its left and upper edges. */
+struct moec_plot_point {
+    double x, y;
+};
+struct moec_plot_box {
+    double x, y, width, height;
+};
+
+/* What is drawn on. */
+struct moec_plot_sheet {
+    enum moec_plot_format format;
+    double width, height; /* points */
+    const char *title;    /* of PDF's metadata */
+};
+
 struct moec_plot;
 
-/* Starts a white sheet. `path` and `title` (for PDF's metadata) are copied. Errors: MOEC_ERR_LIMIT for a side
+/* Starts a white sheet. `path` and the title are copied. Errors: MOEC_ERR_LIMIT for a side
  * over MOEC_PLOT_MAX_SIDE, MOEC_ERR_USAGE for CSV. */
-MOEC_WARN_UNUSED enum moec_status moec_plot_open(const char *path, enum moec_plot_format format, double width,
-                                                 double height, const char *title, struct moec_plot **out,
-                                                 struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_plot_open(const char *path, const struct moec_plot_sheet *sheet,
+                                                 struct moec_plot **out, struct moec_error *err);
 
 /* Finishes the sheet, writes the file whole or not at all and frees the plot in either case. */
 MOEC_WARN_UNUSED enum moec_status moec_plot_commit(struct moec_plot *plot, struct moec_error *err);
@@ -94,12 +108,11 @@ MOEC_WARN_UNUSED enum moec_status moec_plot_take_bytes(struct moec_plot *plot, u
 /* Throws the plot away. NULL-safe. */
 void moec_plot_free(struct moec_plot *plot);
 
-void moec_plot_rectangle(struct moec_plot *plot, double x, double y, double width, double height,
-                         struct moec_colour colour);
+void moec_plot_rectangle(struct moec_plot *plot, struct moec_plot_box box, struct moec_colour colour);
 /* Light grey with dark diagonal strokes: no value. */
-void moec_plot_hatch(struct moec_plot *plot, double x, double y, double width, double height);
-void moec_plot_line(struct moec_plot *plot, double x0, double y0, double x1, double y1, double line,
-                    struct moec_colour colour);
+void moec_plot_hatch(struct moec_plot *plot, struct moec_plot_box box);
+void moec_plot_line(struct moec_plot *plot, struct moec_plot_point from, struct moec_plot_point to,
+                    double line, struct moec_colour colour);
 /* A filled triangle whose tip is at (x, y) and whose base lies `size` points to the left (negative: right).
  */
 void moec_plot_marker(struct moec_plot *plot, double x, double y, double size, struct moec_colour colour);
@@ -112,7 +125,7 @@ void moec_plot_band(struct moec_plot *plot, const double *x, const double *low, 
 /* Marker of a series, `size` points across. */
 void moec_plot_symbol(struct moec_plot *plot, double x, double y, double size, uint32_t series);
 /* Bar of a series: its colour, under white strokes that differ from series to series, in a dark outline. */
-void moec_plot_bar(struct moec_plot *plot, double x, double y, double width, double height, uint32_t series);
+void moec_plot_bar(struct moec_plot *plot, struct moec_plot_box box, uint32_t series);
 /* One line of UTF-8 text; y is the middle of its lower-case letters. */
 void moec_plot_text(struct moec_plot *plot, double x, double y, enum moec_plot_anchor anchor,
                     struct moec_plot_font font, const char *text);
@@ -128,13 +141,13 @@ void moec_plot_clean_text(char *to, size_t capacity, const char *from);
 double moec_plot_text_width(struct moec_plot_font font, const char *text);
 
 /* Breaks a text at spaces into lines of at most `width` points (one word at least) and draws them when `plot`
- * is not NULL, the first with its middle at y. Returns the number of lines. */
-uint32_t moec_plot_paragraph(struct moec_plot *plot, double x, double y, double width, double line_height,
-                             struct moec_plot_font font, const char *text);
+ * is not NULL, the first with its middle at at.y. Returns the number of lines. */
+uint32_t moec_plot_paragraph(struct moec_plot *plot, struct moec_plot_point at, double width,
+                             double line_height, struct moec_plot_font font, const char *text);
 
 /* Vertical bar from `low` (bottom) to `high` with frame, ticks and their numbers on its right. */
-void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double width, double height, double low,
-                          double high, struct moec_plot_font font);
+void moec_plot_colour_bar(struct moec_plot *plot, struct moec_plot_box box, double low, double high,
+                          struct moec_plot_font font);
 
 /* Version of Cairo in use, "1.16.0". */
 const char *moec_plot_version(void);

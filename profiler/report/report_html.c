@@ -198,7 +198,7 @@ static enum moec_status put_drawing(FILE *stream, const struct moec_chart *chart
     uint8_t *bytes = NULL;
     size_t n_bytes = 0;
     enum moec_plot_format format = format_of(chart);
-    MOEC_TRY(moec_chart_render(chart, format, width, true, &bytes, &n_bytes, err));
+    MOEC_TRY(moec_chart_render(chart, &(struct moec_chart_look){format, width, true}, &bytes, &n_bytes, err));
     moec_html_data(stream, format, bytes, n_bytes);
     free(bytes);
     return MOEC_OK;

@@ -51,7 +51,9 @@ static void draw_everywhere(const struct moec_chart *chart)
             struct moec_error err = {0};
             uint8_t *bytes = NULL;
             size_t n = 0;
-            assert_status(moec_chart_render(chart, formats[f], widths[w], w % 2 == 1, &bytes, &n, &err),
+            assert_status(moec_chart_render(chart,
+                                            &(struct moec_chart_look){formats[f], widths[w], w % 2 == 1},
+                                            &bytes, &n, &err),
                           MOEC_OK, err);
             assert_true(n > 100);
             assert_memory_equal(bytes, starts[f], strlen(starts[f]));

@@ -141,7 +141,8 @@ static void test_figures__every_shape_and_value_is_drawn(void **state)
                 for (uint32_t c = 0; c < figures.items[f].n_chart; c++) {
                     uint8_t *bytes = NULL;
                     size_t n = 0;
-                    assert_status(moec_chart_render(&figures.items[f].charts[c], MOEC_PLOT_SVG, 290, true,
+                    assert_status(moec_chart_render(&figures.items[f].charts[c],
+                                                    &(struct moec_chart_look){MOEC_PLOT_SVG, 290, true},
                                                     &bytes, &n, &err),
                                   MOEC_OK, err);
                     assert_null(memmem(bytes, n, "nan", 3));

@@ -111,14 +111,20 @@ static void test_plot__paragraph_wraps(void **state)
     const struct moec_plot_font font = {.size = 8};
     double word = moec_plot_text_width(font, "quantisation");
     assert_true(word > 20);
-    assert_int_equal(moec_plot_paragraph(NULL, 0, 0, 10 * word, 12, font, "quantisation quantisation"), 1);
-    assert_int_equal(moec_plot_paragraph(NULL, 0, 0, 1.5 * word, 12, font, "quantisation quantisation"), 2);
-    assert_int_equal(moec_plot_paragraph(NULL, 0, 0, 1, 12, font, "quantisation quantisation"), 2);
-    assert_int_equal(moec_plot_paragraph(NULL, 0, 0, 1, 12, font, ""), 0);
+    assert_int_equal(moec_plot_paragraph(NULL, (struct moec_plot_point){0, 0}, 10 * word, 12, font,
+                                         "quantisation quantisation"),
+                     1);
+    assert_int_equal(moec_plot_paragraph(NULL, (struct moec_plot_point){0, 0}, 1.5 * word, 12, font,
+                                         "quantisation quantisation"),
+                     2);
+    assert_int_equal(
+        moec_plot_paragraph(NULL, (struct moec_plot_point){0, 0}, 1, 12, font, "quantisation quantisation"),
+        2);
+    assert_int_equal(moec_plot_paragraph(NULL, (struct moec_plot_point){0, 0}, 1, 12, font, ""), 0);
     char longest[5000];
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
-    assert_int_equal(moec_plot_paragraph(NULL, 0, 0, 100, 12, font, longest), 5);
+    assert_int_equal(moec_plot_paragraph(NULL, (struct moec_plot_point){0, 0}, 100, 12, font, longest), 5);
 }
 
 static void test_plot__sheet_too_large_is_refused(void **state)
@@ -126,9 +132,13 @@ static void test_plot__sheet_too_large_is_refused(void **state)
     (void)state;
     struct moec_plot *plot = NULL;
     struct moec_error err = {0};
-    assert_int_equal(moec_plot_open("a.png", MOEC_PLOT_PNG, 20000, 10, "t", &plot, &err), MOEC_ERR_LIMIT);
+    assert_int_equal(
+        moec_plot_open("a.png", &(struct moec_plot_sheet){MOEC_PLOT_PNG, 20000, 10, "t"}, &plot, &err),
+        MOEC_ERR_LIMIT);
     assert_message(err, "use .csv");
-    assert_int_equal(moec_plot_open("a.csv", MOEC_PLOT_CSV, 10, 10, "t", &plot, NULL), MOEC_ERR_USAGE);
+    assert_int_equal(
+        moec_plot_open("a.csv", &(struct moec_plot_sheet){MOEC_PLOT_CSV, 10, 10, "t"}, &plot, NULL),
+        MOEC_ERR_USAGE);
 }
 
 /* ---- heatmap ---- */
