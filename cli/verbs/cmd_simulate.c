@@ -317,9 +317,11 @@ static enum moec_status open_device(struct job *job, struct moec_error *err)
     if (has_device)
         MOEC_TRY(moec_device_load(cli_text(job->args, "device-file"), &job->described, err));
     job->sweep.has_times = has_device || is_emulated;
-    return moec_simulated_device_make(has_device ? &job->described : NULL,
-                                      is_emulated ? &job->emulation : NULL, &job->recording, &job->model,
-                                      job->bundle != NULL ? &job->described_sizes : NULL, &job->device, err);
+    return moec_simulated_device_make(
+        &(struct moec_simulated_hardware){.device = has_device ? &job->described : NULL,
+                                          .described = job->bundle != NULL ? &job->described_sizes : NULL,
+                                          .storage = is_emulated ? &job->emulation : NULL},
+        &job->recording, &job->model, &job->device, err);
 }
 
 /* ---- the sweep ---- */

@@ -103,10 +103,11 @@ static enum moec_status decide_on(struct moec_compile_run *run, struct moec_comp
     const struct moec_unit_part kept[] = {
         {part->measured.nll, n_bytes}, {part->measured.kl, n_bytes}, {&traffic, sizeof traffic}};
     name_unit(run, part->which, plan, settings, key);
-    MOEC_TRY(moec_unit_find(run->units, key, kept, 3, &cost, &found, err));
+    const struct moec_unit unit = {key, kept, 3};
+    MOEC_TRY(moec_unit_find(run->units, &unit, &cost, &found, err));
     if (!found) {
         MOEC_TRY(measure(run, part, plan, settings, &traffic, err));
-        MOEC_TRY(moec_unit_keep(run->units, key, kept, 3, 0, err));
+        MOEC_TRY(moec_unit_keep(run->units, &unit, 0, err));
     }
     MOEC_TRY(moec_compile_part_loss(run, part, true, &loss, err));
     *out = moec_compile_evaluation(run, &loss);

@@ -63,10 +63,11 @@ enum moec_status moec_compile_order_make(struct moec_compile_run *run, struct mo
     const struct moec_unit_part kept[] = {
         {order->neurons, (uint64_t)order->n_layer * order->n_expert * order->n_neuron * sizeof(uint16_t)},
         {&runs, sizeof runs}};
-    MOEC_TRY(moec_unit_find(run->units, "neurons", kept, 2, &cost, &found, err));
+    const struct moec_unit unit = {"neurons", kept, 2};
+    MOEC_TRY(moec_unit_find(run->units, &unit, &cost, &found, err));
     if (!found) {
         MOEC_TRY(measure(run, &runs, err));
-        MOEC_TRY(moec_unit_keep(run->units, "neurons", kept, 2, 0, err));
+        MOEC_TRY(moec_unit_keep(run->units, &unit, 0, err));
     }
     MOEC_TRY(moec_neuron_order_validate(order, err));
     run->report->runs_before = runs.before;

@@ -150,7 +150,8 @@ static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part w
     MOEC_TRY(moec_alloc((void **)&part->scores, n, sizeof(double), "scores of rows", err));
     const struct moec_unit_part kept = {part->reference_scores, n * sizeof(double)};
     (void)snprintf(key, sizeof key, "original/%d", (int)which);
-    MOEC_TRY(moec_unit_find(run->units, key, &kept, 1, &cost, &found, err));
+    const struct moec_unit unit = {key, &kept, 1};
+    MOEC_TRY(moec_unit_find(run->units, &unit, &cost, &found, err));
     if (found)
         return check_rows_chance(run, part, err);
     MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
@@ -161,7 +162,7 @@ static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part w
     if (status != MOEC_OK)
         return status;
     MOEC_TRY(check_rows_chance(run, part, err));
-    return moec_unit_keep(run->units, key, &kept, 1, 0, err);
+    return moec_unit_keep(run->units, &unit, 0, err);
 }
 
 /* ---- the original on windows that the profile did not measure ---- */
@@ -180,7 +181,7 @@ static enum moec_status find_original(const struct moec_compile_run *run, struct
     char key[MOEC_JOURNAL_MAX_KEY];
     const struct moec_unit_part kept = name_original(part, key);
     uint64_t cost = 0;
-    return moec_unit_find(run->units, key, &kept, 1, &cost, found, err);
+    return moec_unit_find(run->units, &(struct moec_unit){key, &kept, 1}, &cost, found, err);
 }
 
 static enum moec_status keep_original(const struct moec_compile_run *run, struct moec_compile_part *part,
@@ -189,7 +190,7 @@ static enum moec_status keep_original(const struct moec_compile_run *run, struct
     char key[MOEC_JOURNAL_MAX_KEY];
     const struct moec_unit_part kept = name_original(part, key);
     part->has_reference = true;
-    return moec_unit_keep(run->units, key, &kept, 1, 0, err);
+    return moec_unit_keep(run->units, &(struct moec_unit){key, &kept, 1}, 0, err);
 }
 
 enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
@@ -305,10 +306,10 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
         MOEC_TRY(copy_original(run, part, err));
     moec_compile_units_name(run, part->which, plan, key);
     if (!is_original)
-        MOEC_TRY(moec_unit_find(run->units, key, kept, n_kept, &cost, &found, err));
+        MOEC_TRY(moec_unit_find(run->units, &(struct moec_unit){key, kept, n_kept}, &cost, &found, err));
     if (!found) {
         MOEC_TRY(moec_compile_part_run(run, part, plan, err));
-        MOEC_TRY(moec_unit_keep(run->units, key, kept, n_kept, 0, err));
+        MOEC_TRY(moec_unit_keep(run->units, &(struct moec_unit){key, kept, n_kept}, 0, err));
     }
     if (run->rows == NULL && !part->has_reference)
         MOEC_TRY(moec_compile_part_ready(run, part, err));

@@ -25,11 +25,12 @@ enum moec_status moec_compile_scope_take(struct moec_compile_run *run, uint64_t 
     const struct moec_unit_part part = {&level, sizeof level};
     uint64_t cost = 0;
     bool found = false;
-    MOEC_TRY(moec_unit_find(run->units, "scope", &part, 1, &cost, &found, err));
+    const struct moec_unit unit = {"scope", &part, 1};
+    MOEC_TRY(moec_unit_find(run->units, &unit, &cost, &found, err));
     if (!found && n_kept > 0)
         level = 0; /* whose journals say nothing */
     else if (!found && level > 0)
-        MOEC_TRY(moec_unit_keep(run->units, "scope", &part, 1, 0, err));
+        MOEC_TRY(moec_unit_keep(run->units, &unit, 0, err));
     if (level >= MOEC_COMPILE_SCOPES)
         return moec_fail(
             err, MOEC_ERR_FORMAT,

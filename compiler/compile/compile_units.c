@@ -105,8 +105,8 @@ enum moec_status moec_compile_units_open(struct moec_compile_run *run, struct mo
                                       : moec_path_exists(path)     ? MOEC_UNITS_RESUME
                                                                    : MOEC_UNITS_NEW;
     struct moec_ranks *ranks = run->options->ranks;
-    enum moec_status status =
-        moec_units_open_shared(path, mode, text, &run->stopper, ranks, &run->units, err);
+    const struct moec_units_place place = {path, mode, ranks};
+    const enum moec_status status = moec_units_open_shared(&place, text, &run->stopper, &run->units, err);
     free(text);
     MOEC_TRY(status);
     if (run->units != NULL && moec_ranks_own(ranks) == 0 && moec_units_look(path, &summary, NULL) != MOEC_OK)

@@ -62,7 +62,7 @@ static enum moec_status find_before(struct moec_compile_run *run, uint32_t n_par
         uint64_t cost = 0;
         bool found = false;
         name_windows(tried, key);
-        MOEC_TRY(moec_unit_find(run->units, key, &kept, 1, &cost, &found, err));
+        MOEC_TRY(moec_unit_find(run->units, &(struct moec_unit){key, &kept, 1}, &cost, &found, err));
         if (found && tried > *n)
             *n = tried;
         if (size >= n_part)
@@ -107,8 +107,8 @@ static enum moec_status keep_once(struct moec_compile_run *run, const char *key,
     const struct moec_unit_part read = {before, n}, kept = {bytes, n};
     uint64_t cost = 0;
     bool found = false;
-    MOEC_TRY(moec_unit_find(run->units, key, &read, 1, &cost, &found, err));
-    return found ? MOEC_OK : moec_unit_keep(run->units, key, &kept, 1, 0, err);
+    MOEC_TRY(moec_unit_find(run->units, &(struct moec_unit){key, &read, 1}, &cost, &found, err));
+    return found ? MOEC_OK : moec_unit_keep(run->units, &(struct moec_unit){key, &kept, 1}, 0, err);
 }
 
 enum moec_status moec_compile_windows_fix(struct moec_compile_run *run, struct moec_error *err)

@@ -177,13 +177,13 @@ static enum moec_status find_piece(const struct moec_dense_fit *fit, struct piec
                                    struct moec_error *err)
 {
     uint64_t cost = 0;
-    return moec_unit_find(fit->units, piece->key, piece->parts, 2, &cost, found, err);
+    return moec_unit_find(fit->units, &(struct moec_unit){piece->key, piece->parts, 2}, &cost, found, err);
 }
 
 static enum moec_status keep_piece(const struct moec_dense_fit *fit, const struct piece *piece,
                                    struct moec_error *err)
 {
-    return moec_unit_keep(fit->units, piece->key, piece->parts, 2, 0, err);
+    return moec_unit_keep(fit->units, &(struct moec_unit){piece->key, piece->parts, 2}, 0, err);
 }
 
 /* What stands when all pieces are there. */
@@ -228,7 +228,7 @@ static enum moec_status find_all(struct moec_dense_fit *fit, bool *found, struct
     struct moec_unit_part parts[4];
     uint64_t cost = 0;
     const uint32_t n_part = describe_all(fit, key, parts);
-    MOEC_TRY(moec_unit_find(fit->units, key, parts, n_part, &cost, found, err));
+    MOEC_TRY(moec_unit_find(fit->units, &(struct moec_unit){key, parts, n_part}, &cost, found, err));
     for (uint32_t s = 0; s < fit->n_store; s++)
         for (size_t at = 0; at < fit->original.n_entries && *found; at++)
             if (*fitted_at(fit, s, at))
@@ -241,7 +241,7 @@ static enum moec_status keep_all(struct moec_dense_fit *fit, struct moec_error *
     char key[MOEC_JOURNAL_MAX_KEY];
     struct moec_unit_part parts[4];
     const uint32_t n_part = describe_all(fit, key, parts);
-    return moec_unit_keep(fit->units, key, parts, n_part, 0, err);
+    return moec_unit_keep(fit->units, &(struct moec_unit){key, parts, n_part}, 0, err);
 }
 
 /* ---- encoding a tensor ---- */

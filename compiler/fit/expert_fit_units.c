@@ -58,7 +58,7 @@ static enum moec_status find_matrix(struct moec_expert_fit *fit, size_t expert, 
     bool found = false;
     const uint32_t n_part = list_parts(fit, expert, p, c, parts);
     name_unit(fit, expert, p, c, key);
-    MOEC_TRY(moec_unit_find(fit->units, key, parts, n_part, &cost, &found, err));
+    MOEC_TRY(moec_unit_find(fit->units, &(struct moec_unit){key, parts, n_part}, &cost, &found, err));
     uint8_t *left = &fit->left[expert * MOEC_PROJECTION_COUNT + p];
     if (found)
         *left = (uint8_t)(*left & ~(1u << c));
@@ -86,7 +86,7 @@ static enum moec_status keep_matrix(struct moec_expert_fit *fit, size_t expert, 
     struct moec_unit_part parts[UNIT_PARTS];
     const uint32_t n_part = list_parts(fit, expert, p, c, parts);
     name_unit(fit, expert, p, c, key);
-    return moec_unit_keep(fit->units, key, parts, n_part, 0, err);
+    return moec_unit_keep(fit->units, &(struct moec_unit){key, parts, n_part}, 0, err);
 }
 
 /* An expert that is finished is counted. */

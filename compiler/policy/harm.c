@@ -84,12 +84,13 @@ static enum moec_status find(const struct harm_job *job, const struct kept *kept
                              struct moec_error *err)
 {
     uint64_t cost = 0;
-    return moec_unit_find(job->request->units, kept->key, &kept->part, 1, &cost, found, err);
+    return moec_unit_find(job->request->units, &(struct moec_unit){kept->key, &kept->part, 1}, &cost, found,
+                          err);
 }
 
 static enum moec_status keep(const struct harm_job *job, const struct kept *kept, struct moec_error *err)
 {
-    return moec_unit_keep(job->request->units, kept->key, &kept->part, 1, 0, err);
+    return moec_unit_keep(job->request->units, &(struct moec_unit){kept->key, &kept->part, 1}, 0, err);
 }
 
 /* The scorer, with the original as its reference: only for what has to be measured. */

@@ -203,7 +203,8 @@ enum moec_status moec_foretell_move(struct moec_foretell *foretell, const struct
     moec_simulated_device_release(&foretell->clock);
     foretell->has_times = device != NULL;
     const enum moec_status status = moec_simulated_device_make(
-        device, NULL, &foretell->recording, &foretell->model, &described, &foretell->clock, err);
+        &(struct moec_simulated_hardware){.device = device, .described = &described}, &foretell->recording,
+        &foretell->model, &foretell->clock, err);
     moec_simulated_model_release(&described);
     return status;
 }

@@ -129,7 +129,8 @@ enum moec_status moec_tune_find(const struct tune *tune, enum moec_part part,
         return MOEC_OK;
     name_run(tune, part, candidate, key);
     list_parts(&kept, parts);
-    MOEC_TRY(moec_unit_find(tune->options->units, key, parts, N_PART, &cost, found, err));
+    MOEC_TRY(
+        moec_unit_find(tune->options->units, &(struct moec_unit){key, parts, N_PART}, &cost, found, err));
     if (*found)
         scatter(&kept, candidate, loss);
     return MOEC_OK;
@@ -147,7 +148,7 @@ enum moec_status moec_tune_keep(const struct tune *tune, enum moec_part part,
     name_run(tune, part, candidate, key);
     gather(candidate, loss, &kept);
     list_parts(&kept, parts);
-    return moec_unit_keep(tune->options->units, key, parts, N_PART, 0, err);
+    return moec_unit_keep(tune->options->units, &(struct moec_unit){key, parts, N_PART}, 0, err);
 }
 
 /* ---- the certificate ---- */
@@ -188,6 +189,7 @@ enum moec_status moec_tune_fix_sequence(const struct tune *tune, struct moec_err
     moec_sha256_hex(all, hex);
     (void)snprintf(key, sizeof key, "sequence/%s", hex);
     const struct moec_unit_part parts[] = {{order, sizeof order}, {stops, sizeof stops}, {digests, n_bytes}};
-    MOEC_TRY(moec_unit_find(tune->options->units, key, parts, 3, &cost, &found, err));
-    return found ? MOEC_OK : moec_unit_keep(tune->options->units, key, parts, 3, 0, err);
+    const struct moec_unit unit = {key, parts, 3};
+    MOEC_TRY(moec_unit_find(tune->options->units, &unit, &cost, &found, err));
+    return found ? MOEC_OK : moec_unit_keep(tune->options->units, &unit, 0, err);
 }

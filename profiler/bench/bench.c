@@ -158,8 +158,11 @@ static enum moec_status run_sample(struct run *run, uint32_t r, uint32_t sample,
     run->n_done++;
     if (row->error.status != MOEC_OK)
         return MOEC_OK;
-    if (moec_bench_worker_run(&run->workers[r], &bench->tokens, sample, &wait, &row->samples[slot],
-                              row->decoded + (uint64_t)slot * bench->tokens.n_tokens, &theirs) != MOEC_OK)
+    if (moec_bench_worker_run(
+            &run->workers[r], sample, &wait, &row->samples[slot],
+            &(struct moec_bench_decoded){row->decoded + (uint64_t)slot * bench->tokens.n_tokens,
+                                         bench->tokens.n_tokens},
+            &theirs) != MOEC_OK)
         return settle(run, row, r, &theirs, err);
     return MOEC_OK;
 }

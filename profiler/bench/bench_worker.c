@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -374,11 +375,12 @@ static enum moec_status await(struct moec_bench_worker *worker, const struct moe
     }
 }
 
-/* Receives a frame of `kind` with a payload of exactly n bytes in two parts, or the worker's message. */
+/* Receives a frame of `kind` with a payload of exactly these two parts, or the worker's message. */
 static enum moec_status receive(struct moec_bench_worker *worker, const struct moec_bench_wait *wait,
-                                enum frame_kind kind, void *first, size_t n_first, void *second,
-                                size_t n_second, struct moec_error *err)
+                                enum frame_kind kind, const struct iovec payload[static 2],
+                                struct moec_error *err)
 {
+    const size_t n_payload = payload[0].iov_len + payload[1].iov_len;
     uint8_t got = 0;
     uint32_t n = 0;
     struct moec_error theirs = {0};
@@ -387,10 +389,10 @@ static enum moec_status receive(struct moec_bench_worker *worker, const struct m
     MOEC_TRY(await(worker, wait, err));
     const int64_t deadline = moec_pipe_now_ms() + FRAME_LIMIT_MS;
     enum moec_pipe_outcome outcome = moec_pipe_read_head(worker->socket, &got, &n, deadline);
-    if (outcome == MOEC_PIPE_OK && got == kind && n == n_first + n_second) {
-        outcome = moec_pipe_read(worker->socket, first, n_first, deadline);
+    if (outcome == MOEC_PIPE_OK && got == kind && n == n_payload) {
+        outcome = moec_pipe_read(worker->socket, payload[0].iov_base, payload[0].iov_len, deadline);
         if (outcome == MOEC_PIPE_OK)
-            outcome = moec_pipe_read(worker->socket, second, n_second, deadline);
+            outcome = moec_pipe_read(worker->socket, payload[1].iov_base, payload[1].iov_len, deadline);
         if (outcome == MOEC_PIPE_OK)
             return MOEC_OK;
     } else if (outcome == MOEC_PIPE_OK && got == FRAME_FAILED && n == sizeof theirs) {
@@ -403,7 +405,7 @@ static enum moec_status receive(struct moec_bench_worker *worker, const struct m
     } else if (outcome == MOEC_PIPE_OK) {
         moec_bench_worker_end(worker);
         return moec_fail(err, MOEC_ERR_IO, "the worker sent a frame of kind %u with %u bytes, expected %zu",
-                         got, n, n_first + n_second);
+                         got, n, n_payload);
     }
     if (outcome == MOEC_PIPE_LATE) {
         moec_bench_worker_end(worker);
@@ -417,19 +419,20 @@ enum moec_status moec_bench_worker_opened(struct moec_bench_worker *worker,
                                           const struct moec_bench_wait *wait,
                                           struct moec_bench_opened *opened, struct moec_error *err)
 {
-    return receive(worker, wait, FRAME_OPENED, opened, sizeof *opened, NULL, 0, err);
+    const struct iovec payload[2] = {{opened, sizeof *opened}};
+    return receive(worker, wait, FRAME_OPENED, payload, err);
 }
 
-enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker,
-                                       const struct moec_bench_tokens *tokens, uint32_t sample,
+enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker, uint32_t sample,
                                        const struct moec_bench_wait *wait, struct moec_bench_sample *out,
-                                       struct moec_bench_token *decoded, struct moec_error *err)
+                                       const struct moec_bench_decoded *decoded, struct moec_error *err)
 {
     /* A worker that is gone shows at the answer, with its reason. */
     if (worker->pid != 0)
         (void)moec_pipe_send(worker->socket, FRAME_RUN, &sample, sizeof sample);
-    return receive(worker, wait, FRAME_SAMPLE, out, sizeof *out, decoded, tokens->n_tokens * sizeof *decoded,
-                   err);
+    const struct iovec payload[2] = {{out, sizeof *out},
+                                     {decoded->tokens, decoded->n_tokens * sizeof *decoded->tokens}};
+    return receive(worker, wait, FRAME_SAMPLE, payload, err);
 }
 
 enum moec_status moec_bench_worker_finish(struct moec_bench_worker *worker, struct moec_error *err)

@@ -116,12 +116,19 @@ MOEC_WARN_UNUSED enum moec_status moec_bench_worker_opened(struct moec_bench_wor
                                                            struct moec_bench_opened *opened,
                                                            struct moec_error *err);
 
-/* Computes a sample (n_sample: the one that is not counted) and waits for it; decoded (n_tokens).
+/* Room for what is measured of each token that a sample decodes. */
+struct moec_bench_decoded {
+    struct moec_bench_token *tokens; /* (n_tokens) */
+    uint32_t n_tokens;
+};
+
+/* Computes a sample (n_sample: the one that is not counted) and waits for it.
  * Errors as above. */
-MOEC_WARN_UNUSED enum moec_status
-moec_bench_worker_run(struct moec_bench_worker *worker, const struct moec_bench_tokens *tokens,
-                      uint32_t sample, const struct moec_bench_wait *wait, struct moec_bench_sample *out,
-                      struct moec_bench_token *decoded, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker, uint32_t sample,
+                                                        const struct moec_bench_wait *wait,
+                                                        struct moec_bench_sample *out,
+                                                        const struct moec_bench_decoded *decoded,
+                                                        struct moec_error *err);
 
 /* Lets the worker close its engine (its trace appears then) and end; after some seconds it is ended anyway.
  * NULL-safe, idempotent. Errors: what the worker reports (a trace that could not be written), MOEC_ERR_IO

@@ -177,14 +177,14 @@ static void measure(struct bench *bench, int n_threads, struct moec_expert_rate 
 }
 
 enum moec_status moec_expert_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
-                                       uint64_t memory_bytes, uint64_t turn_bytes,
-                                       struct moec_expert_rate *rates, uint32_t *n, struct moec_error *err)
+                                       uint64_t memory_bytes, struct moec_expert_rate *rates, uint32_t *n,
+                                       struct moec_error *err)
 {
     for (size_t c = 0; c < N_CODEC; c++) {
         struct bench bench = {.kernels = *kernels,
                               .n_ff = kernels->all == &moec_kernels_scalar ? N_FF_LOW : N_FF};
         const enum moec_status status =
-            create(&bench, up_codecs[c], memory_bytes, turn_bytes, n_threads, err);
+            create(&bench, up_codecs[c], memory_bytes, MOEC_BENCH_TURN_BYTES, n_threads, err);
         if (status == MOEC_OK && kernels->int8 != NULL)
             kernels->int8->round(bench.x, N_EMBD, bench.rounded);
         if (status == MOEC_OK)

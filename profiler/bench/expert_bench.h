@@ -21,10 +21,12 @@ struct moec_expert_rate {
     double bytes_share; /* of the record that is read */
 };
 
+/* Weights that a turn reads, so that they come from memory. */
+#define MOEC_BENCH_TURN_BYTES ((uint64_t)128 << 20)
+
 /* Adds rows at `rates` from *n on, at most MOEC_EXPERT_BENCH_MAX in all. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
-                                                        uint64_t memory_bytes, uint64_t turn_bytes,
-                                                        struct moec_expert_rate *rates, uint32_t *n,
-                                                        struct moec_error *err);
+                                                        uint64_t memory_bytes, struct moec_expert_rate *rates,
+                                                        uint32_t *n, struct moec_error *err);
 
 #endif

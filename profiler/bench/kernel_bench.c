@@ -20,7 +20,6 @@
 #define TURNS          5
 #define REGIONS        2000
 #define LEAST_BYTES    ((uint64_t)128 << 20)
-#define TURN_BYTES     ((uint64_t)128 << 20)
 #define SCALAR_BYTES   ((uint64_t)256 << 10)
 #define READ_STREAMS   4
 #define READ_AHEAD     1024
@@ -144,7 +143,7 @@ static void meeting_item(void *context, size_t item, int thread)
 static double bytes_per_second(struct job *job, int n_threads, moec_parallel_body *body)
 {
     const struct moec_pool pool = moec_pool_make(n_threads);
-    const uint64_t rows = TURN_BYTES / job->matrix.stride_bytes;
+    const uint64_t rows = MOEC_BENCH_TURN_BYTES / job->matrix.stride_bytes;
     job->first_row += job->n_rows;
     job->n_rows = rows < job->matrix.rows ? (uint32_t)rows : job->matrix.rows;
     if (job->n_rows > job->matrix.rows - job->first_row)
@@ -319,8 +318,8 @@ enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, i
     if (status == MOEC_OK)
         status = moec_progress_report(progress, "experts", (double)N_CODEC, (double)N_CODEC, err);
     if (status == MOEC_OK)
-        status = moec_expert_bench_run(kernels, bench->n_threads, bench->matrix_bytes, TURN_BYTES,
-                                       bench->expert_rates, &bench->n_expert_rate, err);
+        status = moec_expert_bench_run(kernels, bench->n_threads, bench->matrix_bytes, bench->expert_rates,
+                                       &bench->n_expert_rate, err);
     return status;
 }
 

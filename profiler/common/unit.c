@@ -138,44 +138,43 @@ bool moec_unit_next(const struct moec_units *units, const char *key, size_t *cur
 /* ---- units ---- */
 
 /* In the journal of this process. */
-static enum moec_status find_here(struct moec_units *units, const char *key,
-                                  const struct moec_unit_part *parts, uint32_t n_part, uint64_t *cost,
+static enum moec_status find_here(struct moec_units *units, const struct moec_unit *unit, uint64_t *cost,
                                   bool *found, struct moec_error *err)
 {
-    const size_t record = moec_journal_find(&units->journal, units->hint, KIND_UNIT, key);
+    const size_t record = moec_journal_find(&units->journal, units->hint, KIND_UNIT, unit->key);
     if (record == units->journal.n_record)
         return MOEC_OK;
     units->hint = record + 1;
-    for (uint32_t i = 0; i < n_part; i++)
-        MOEC_TRY(moec_unit_read_part(units, record, i, parts[i].data, parts[i].n_bytes, err));
+    for (uint32_t i = 0; i < unit->n_part; i++)
+        MOEC_TRY(moec_unit_read_part(units, record, i, unit->parts[i].data, unit->parts[i].n_bytes, err));
     MOEC_TRY(moec_unit_cost(units, record, cost, err));
     *found = true;
     return MOEC_OK;
 }
 
 /* From the first rank, whose journal it is, to all. */
-static enum moec_status spread_found(struct moec_units *units, const struct moec_unit_part *parts,
-                                     uint32_t n_part, uint64_t *cost, bool *found, struct moec_error *err)
+static enum moec_status spread_found(struct moec_units *units, const struct moec_unit *unit, uint64_t *cost,
+                                     bool *found, struct moec_error *err)
 {
     uint64_t answer[2] = {*found, *cost};
     MOEC_TRY(moec_ranks_spread(units->ranks, 0, answer, sizeof answer, err));
     *found = answer[0] != 0;
     *cost = answer[1];
-    for (uint32_t i = 0; i < n_part && *found; i++)
-        MOEC_TRY(moec_ranks_spread(units->ranks, 0, parts[i].data, parts[i].n_bytes, err));
+    for (uint32_t i = 0; i < unit->n_part && *found; i++)
+        MOEC_TRY(moec_ranks_spread(units->ranks, 0, unit->parts[i].data, unit->parts[i].n_bytes, err));
     return MOEC_OK;
 }
 
-enum moec_status moec_unit_find(struct moec_units *units, const char *key, const struct moec_unit_part *parts,
-                                uint32_t n_part, uint64_t *multiply_adds, bool *found, struct moec_error *err)
+enum moec_status moec_unit_find(struct moec_units *units, const struct moec_unit *unit,
+                                uint64_t *multiply_adds, bool *found, struct moec_error *err)
 {
     uint64_t cost = 0;
     *found = false;
     if (units == NULL)
         return MOEC_OK;
     if (moec_ranks_own(units->ranks) == 0)
-        MOEC_TRY(find_here(units, key, parts, n_part, &cost, found, err));
-    MOEC_TRY(spread_found(units, parts, n_part, &cost, found, err));
+        MOEC_TRY(find_here(units, unit, &cost, found, err));
+    MOEC_TRY(spread_found(units, unit, &cost, found, err));
     if (!*found)
         return MOEC_OK;
     *multiply_adds += cost;
@@ -199,9 +198,12 @@ enum moec_status moec_unit_any(struct moec_units *units, const char *prefix, boo
     return MOEC_OK;
 }
 
-enum moec_status moec_unit_keep(struct moec_units *units, const char *key, const struct moec_unit_part *parts,
-                                uint32_t n_part, uint64_t multiply_adds, struct moec_error *err)
+enum moec_status moec_unit_keep(struct moec_units *units, const struct moec_unit *unit,
+                                uint64_t multiply_adds, struct moec_error *err)
 {
+    const char *key = unit->key;
+    const struct moec_unit_part *parts = unit->parts;
+    const uint32_t n_part = unit->n_part;
     struct moec_error problem = {0};
     if (units == NULL || units->is_full || moec_ranks_own(units->ranks) != 0)
         return MOEC_OK;
@@ -411,14 +413,15 @@ enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, co
                                  const struct moec_progress *progress, struct moec_units **out,
                                  struct moec_error *err)
 {
-    return moec_units_open_shared(path, mode, job, progress, NULL, out, err);
+    const struct moec_units_place place = {path, mode, NULL};
+    return moec_units_open_shared(&place, job, progress, out, err);
 }
 
-enum moec_status moec_units_open_shared(const char *path, enum moec_units_mode mode,
-                                        const struct moec_job_text *job, const struct moec_progress *progress,
-                                        struct moec_ranks *ranks, struct moec_units **out,
+enum moec_status moec_units_open_shared(const struct moec_units_place *place, const struct moec_job_text *job,
+                                        const struct moec_progress *progress, struct moec_units **out,
                                         struct moec_error *err)
 {
+    struct moec_ranks *ranks = place->ranks;
     struct moec_units *units = NULL;
     *out = NULL;
     if (job->is_full)
@@ -426,9 +429,9 @@ enum moec_status moec_units_open_shared(const char *path, enum moec_units_mode m
                          "this job has too many options for a journal: their description is longer than %zu "
                          "bytes",
                          sizeof job->text);
-    MOEC_TRY(create(mode, progress, ranks, &units, err));
+    MOEC_TRY(create(place->mode, progress, ranks, &units, err));
     if (moec_ranks_own(ranks) == 0)
-        MOEC_TRY(open_own(path, job, &units, err));
+        MOEC_TRY(open_own(place->path, job, &units, err));
     uint8_t is_there = units != NULL;
     const enum moec_status status = moec_ranks_spread(ranks, 0, &is_there, sizeof is_there, err);
     if (status != MOEC_OK || is_there == 0) {

@@ -28,10 +28,18 @@ struct moec_unit_part {
 
 /* ---- in the phases ---- */
 
-/* Looks for the unit `key`. When it is there, fills the parts, adds its cost to `*multiply_adds` and sets
+/* Work that is done or found as a whole. Borrowed. */
+struct moec_unit {
+    /* What it is, such as "uniform/2": at most MOEC_JOURNAL_MAX_KEY - 1 bytes, the same in every run of the
+     * job and no other unit's. */
+    const char *key;
+    const struct moec_unit_part *parts; /* (n_part) what it made */
+    uint32_t n_part;
+};
+
+/* Looks for a unit. When it is there, fills the parts, adds its cost to `*multiply_adds` and sets
  * `*found`. Errors: MOEC_ERR_FORMAT when its parts have other sizes than these, MOEC_ERR_IO. */
-MOEC_WARN_UNUSED enum moec_status moec_unit_find(struct moec_units *units, const char *key,
-                                                 const struct moec_unit_part *parts, uint32_t n_part,
+MOEC_WARN_UNUSED enum moec_status moec_unit_find(struct moec_units *units, const struct moec_unit *unit,
                                                  uint64_t *multiply_adds, bool *found,
                                                  struct moec_error *err);
 
@@ -39,10 +47,8 @@ MOEC_WARN_UNUSED enum moec_status moec_unit_find(struct moec_units *units, const
 MOEC_WARN_UNUSED enum moec_status moec_unit_any(struct moec_units *units, const char *prefix, bool *any,
                                                 struct moec_error *err);
 
-/* Keeps a finished unit. `key` says what it is, such as "uniform/2": at most MOEC_JOURNAL_MAX_KEY - 1 bytes,
- * the same in every run of the job and no other unit's. Errors: those of moec_journal_append. */
-MOEC_WARN_UNUSED enum moec_status moec_unit_keep(struct moec_units *units, const char *key,
-                                                 const struct moec_unit_part *parts, uint32_t n_part,
+/* Keeps a finished unit. Errors: those of moec_journal_append. */
+MOEC_WARN_UNUSED enum moec_status moec_unit_keep(struct moec_units *units, const struct moec_unit *unit,
                                                  uint64_t multiply_adds, struct moec_error *err);
 
 /* For phases whose units share a key and say in a part of theirs what they cover: the next record from
@@ -85,13 +91,19 @@ MOEC_WARN_UNUSED enum moec_status moec_units_open(const char *path, enum moec_un
                                                   const struct moec_job_text *job,
                                                   const struct moec_progress *progress,
                                                   struct moec_units **out, struct moec_error *err);
-/* The same for ranks that do the same work (borrowed; NULL = this process is alone). The first one's journal is
- * the only one. This function, moec_unit_find and moec_unit_any are called together; moec_unit_next is not for use then. */
-MOEC_WARN_UNUSED enum moec_status moec_units_open_shared(const char *path, enum moec_units_mode mode,
+/* Where a journal is. Borrowed. */
+struct moec_units_place {
+    const char *path;
+    enum moec_units_mode mode;
+    struct moec_ranks *ranks; /* that do the same work; NULL = this process is alone */
+};
+
+/* The same for ranks that do the same work. The first one's journal is the only one. This function, moec_unit_find
+ * and moec_unit_any are called together; moec_unit_next is not for use then. */
+MOEC_WARN_UNUSED enum moec_status moec_units_open_shared(const struct moec_units_place *place,
                                                          const struct moec_job_text *job,
                                                          const struct moec_progress *progress,
-                                                         struct moec_ranks *ranks, struct moec_units **out,
-                                                         struct moec_error *err);
+                                                         struct moec_units **out, struct moec_error *err);
 /* A journal in which nothing was kept is removed. */
 void moec_units_close(struct moec_units *units);
 /* Closes and removes the journal: the job is finished. */

@@ -124,12 +124,16 @@ static uint64_t bytes_of_first(const struct moec_bundle *bundle, uint32_t n)
     return total;
 }
 
-static enum moec_status load_record(struct compute_job *job, uint32_t copy, uint32_t ordinal, uint32_t expert,
-                                    uint8_t *record, struct moec_mlp *mlp, struct moec_error *err)
+/* A record of a bundle. */
+struct record_key {
+    uint32_t copy, ordinal, expert;
+};
+
+static enum moec_status load_record(const struct moec_bundle *bundle, struct record_key key, uint8_t *record,
+                                    struct moec_mlp *mlp, struct moec_error *err)
 {
-    const struct moec_bundle *bundle = job->bundle;
-    MOEC_TRY(moec_bundle_read_record(bundle, (struct moec_record_id){copy, ordinal, expert}, record, err));
-    moec_record_bind(moec_bundle_layout(bundle, copy, ordinal, expert), record, mlp);
+    MOEC_TRY(moec_bundle_read_record(bundle, (struct moec_record_id){key.copy, key.ordinal, key.expert}, record, err));
+    moec_record_bind(moec_bundle_layout(bundle, key.copy, key.ordinal, key.expert), record, mlp);
     return MOEC_OK;
 }
 
@@ -157,8 +161,8 @@ static enum moec_status load_resident(struct compute_job *job, struct moec_error
     for (uint32_t s = 0; s < n_layer; s++) {
         MOEC_TRY(moec_progress_report(job->options->progress, "loading", s, n_layer, err));
         for (uint32_t e = 0; e < n; e++) {
-            MOEC_TRY(load_record(job, 0, s, e, resident->records + offset, &resident->mlps[(size_t)s * n + e],
-                                 err));
+            MOEC_TRY(load_record(bundle, (struct record_key){0, s, e}, resident->records + offset,
+                                 &resident->mlps[(size_t)s * n + e], err));
             offset += ((uint64_t)moec_bundle_record(bundle, 0, s, e)->n_bytes + 63) / 64 * 64;
         }
     }
@@ -497,8 +501,9 @@ static enum moec_status load_specimens(struct compute_job *job, uint32_t bits, s
         MOEC_TRY(moec_alloc_aligned(&memory, bundle->records[i].n_bytes, 1, "an expert record", err));
         specimen->record = memory;
         ++*n;
-        MOEC_TRY(load_record(job, specimen->copy, specimen->ordinal, specimen->expert, specimen->record,
-                             &specimen->mlp, err));
+        MOEC_TRY(load_record(job->bundle,
+                             (struct record_key){specimen->copy, specimen->ordinal, specimen->expert},
+                             specimen->record, &specimen->mlp, err));
     }
     return MOEC_OK;
 }

@@ -59,11 +59,11 @@ struct waiting {
 
 /* ---- reading ---- */
 
-/* Asks, waits, checks, as the expert cache does for what its reader has just begun. */
+/* Expert key % n_expert of MoE layer key / n_expert: asks, waits, checks, as the expert cache does for what its reader has just begun. */
 static enum moec_status read_expert(const struct moec_bundle *bundle, struct moec_reader *reader,
-                                    uint32_t ordinal, uint32_t expert, uint8_t *slot, uint64_t *waited_ns,
-                                    struct moec_error *err)
+                                    uint32_t key, uint8_t *slot, uint64_t *waited_ns, struct moec_error *err)
 {
+    const uint32_t ordinal = key / bundle->config.n_expert, expert = key % bundle->config.n_expert;
     const struct moec_record_entry *record = moec_bundle_record(bundle, 0, ordinal, expert);
     const struct moec_record_place place = moec_record_place_of(bundle, record->offset, record->n_bytes);
     struct moec_read read = {.offset = place.offset, .n_bytes = place.n_bytes, .buffer = slot};
@@ -94,8 +94,8 @@ static void *run_companion(void *argument)
         const uint32_t key = companion->n_read++ % (n_layer * n_expert);
         companion->is_asked = false;
         (void)pthread_mutex_unlock(&companion->lock);
-        const enum moec_status status = read_expert(bundle, companion->reader, key / n_expert, key % n_expert,
-                                                    companion->slot, &waited_ns, &companion->error);
+        const enum moec_status status =
+            read_expert(bundle, companion->reader, key, companion->slot, &waited_ns, &companion->error);
         (void)pthread_mutex_lock(&companion->lock);
         companion->status = status;
     }
@@ -199,7 +199,8 @@ static enum moec_status waiting_acquire(struct moec_experts *self, struct moec_e
         return resident->ops->acquire(resident, request, mlp, err);
     uint8_t *slot = waiting->slots + waiting->n_read++ % waiting->n_slots * waiting->slot_bytes;
     const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(&bundle->config, request.layer);
-    MOEC_TRY(read_expert(bundle, waiting->reader, ordinal, expert, slot, &waiting->waited_ns, err));
+    MOEC_TRY(read_expert(bundle, waiting->reader, ordinal * bundle->config.n_expert + expert, slot,
+                         &waiting->waited_ns, err));
     const struct moec_record_entry *entry = moec_bundle_record(bundle, 0, ordinal, expert);
     moec_record_bind(moec_bundle_layout(bundle, 0, ordinal, expert),
                      slot + moec_record_place_of(bundle, entry->offset, entry->n_bytes).skip, mlp);

@@ -72,8 +72,9 @@ static enum moec_status measure_products(struct job *job, struct moec_error *err
             .bits = moec_codec_bits(codecs[i]), .rows = config->n_ff_expert, .columns = config->n_embd};
         (void)moec_codec_name(codecs[i], product->codec);
         MOEC_TRY(moec_progress_report(job->options->progress, "products", i, n, err));
-        MOEC_TRY(moec_gpu_speed_product(&job->speed, codecs[i], product->rows, product->columns, 1,
-                                        &product->n_bytes, &product->ns, err));
+        const struct moec_matrix shape = {
+            .codec = codecs[i], .rows = product->rows, .columns = product->columns};
+        MOEC_TRY(moec_gpu_speed_product(&job->speed, &shape, 1, &product->n_bytes, &product->ns, err));
         job->gpu->n_products = i + 1;
     }
     return MOEC_OK;
@@ -151,18 +152,16 @@ static enum moec_status as_moec(enum moert_status status, const struct moert_err
                                              : moec_fail(err, MOEC_ERR_IO, "%s", wrong->message);
 }
 
-/* Decodes tokens from where the session is, each of them twice, and notes how long the second time took. */
-static enum moert_status time_tokens(struct moert_session *session, uint32_t position, uint32_t n_vocab,
-                                     struct moec_random *random, float *times, float *logits,
-                                     struct moert_error *wrong)
+/* Decodes tokens (TOKENS) from this position on, each of them twice, and notes how long the second time took. */
+static enum moert_status time_tokens(struct moert_session *session, uint32_t position, const uint32_t *tokens,
+                                     float *times, float *logits, struct moert_error *wrong)
 {
     enum moert_status status = MOERT_OK;
     for (uint32_t i = 0; status == MOERT_OK && i < TOKENS; i++) {
-        const uint32_t token = (uint32_t)moec_random_below(random, n_vocab);
         for (int pass = 0; status == MOERT_OK && pass < 2; pass++) {
             moert_session_truncate(session, position + i);
             const uint64_t begun = moec_now_ns();
-            status = moert_session_step(session, &token, 1, logits, wrong);
+            status = moert_session_step(session, &tokens[i], 1, logits, wrong);
             times[i] = (float)(moec_now_ns() - begun);
         }
     }
@@ -189,8 +188,10 @@ static enum moec_status measure_session(struct job *job, struct moert_engine *en
             moert_session_truncate(session, 0);
             MOEC_TRY(as_moec(moert_session_step(session, tokens, far, NULL, &wrong), &wrong, err));
         }
-        MOEC_TRY(as_moec(time_tokens(session, end == 0 ? 0 : far, n_vocab, &random, times, logits, &wrong),
-                         &wrong, err));
+        for (uint32_t i = 0; i < TOKENS; i++)
+            tokens[i] = (uint32_t)moec_random_below(&random, n_vocab);
+        MOEC_TRY(
+            as_moec(time_tokens(session, end == 0 ? 0 : far, tokens, times, logits, &wrong), &wrong, err));
         moec_quantiles(times, scratch, TOKENS, middle, 1, &level[end]);
     }
     const double slope = (level[1] - level[0]) / far;

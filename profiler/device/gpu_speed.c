@@ -365,21 +365,19 @@ out:
     return status;
 }
 
-enum moec_status moec_gpu_speed_product(const struct moec_gpu_speed *speed, struct moec_codec codec,
-                                        uint32_t rows, uint32_t columns, uint32_t n_tok, uint64_t *n_bytes,
-                                        uint64_t *ns, struct moec_error *err)
+enum moec_status moec_gpu_speed_product(const struct moec_gpu_speed *speed, const struct moec_matrix *matrix,
+                                        uint32_t n_tok, uint64_t *n_bytes, uint64_t *ns,
+                                        struct moec_error *err)
 {
     struct work work = {.speed = speed};
     double all = 0;
-    const struct moec_matrix shape = {.codec = codec,
-                                      .rows = rows,
-                                      .columns = columns,
-                                      .stride_bytes = moec_codec_row_bytes(codec, columns)};
+    struct moec_matrix shape = *matrix;
+    shape.stride_bytes = moec_codec_row_bytes(shape.codec, shape.columns);
     enum moec_status status = prepare_products(&work, &shape, n_tok, err);
     if (status == MOEC_OK)
         status = measure(speed, launch_products, &work, &all, err);
     speed->gpu->ops->free(speed->gpu, work.memory);
-    *n_bytes = (uint64_t)rows * shape.stride_bytes;
+    *n_bytes = (uint64_t)shape.rows * shape.stride_bytes;
     *ns = work.n_launches > 0 ? (uint64_t)(all / work.n_launches) : 0;
     return status;
 }

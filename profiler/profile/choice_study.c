@@ -105,11 +105,12 @@ static enum moec_status study_layer(struct choice_study *study, uint32_t s, stru
     char key[MOEC_JOURNAL_MAX_KEY];
     bool found = false;
     (void)snprintf(key, sizeof key, "choice/%" PRIu32, s);
-    MOEC_TRY(moec_unit_find(job->units, key, parts, 2, &job->multiply_adds, &found, err));
+    const struct moec_unit unit = {key, parts, 2};
+    MOEC_TRY(moec_unit_find(job->units, &unit, &job->multiply_adds, &found, err));
     if (found || job->model->layers[study->layer].router_table.rows > 0)
         return MOEC_OK;
     MOEC_TRY(try_all(study, s, err));
-    return moec_unit_keep(job->units, key, parts, 2, moec_scorer_multiply_adds(job->scorer) - before, err);
+    return moec_unit_keep(job->units, &unit, moec_scorer_multiply_adds(job->scorer) - before, err);
 }
 
 static enum moec_status study_layers(struct choice_study *study, struct moec_error *err)

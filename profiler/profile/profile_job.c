@@ -28,13 +28,13 @@ enum moec_status moec_job_score_first(struct moec_profile_job *job, const char *
     const struct moec_unit_part parts[] = {{measure->nll, n_bytes}, {measure->kl, n_bytes}};
     const uint32_t n_part = measure->kl != NULL ? 2 : 1;
     bool found = false;
-    MOEC_TRY(moec_unit_find(job->units, key, parts, n_part, &job->multiply_adds, &found, err));
+    const struct moec_unit unit = {key, parts, n_part};
+    MOEC_TRY(moec_unit_find(job->units, &unit, &job->multiply_adds, &found, err));
     if (found)
         return MOEC_OK;
     const uint64_t before = moec_scorer_multiply_adds(job->scorer);
     MOEC_TRY(moec_scorer_run_varied(job->scorer, &variation, measure, job->options->progress, err));
-    return moec_unit_keep(job->units, key, parts, n_part, moec_scorer_multiply_adds(job->scorer) - before,
-                          err);
+    return moec_unit_keep(job->units, &unit, moec_scorer_multiply_adds(job->scorer) - before, err);
 }
 
 /* ---- progress ---- */
@@ -129,7 +129,8 @@ static enum moec_status keep_studies(struct moec_profile_job *job, const char *k
         at += moec_study_bytes(&studies->items[i]);
     }
     const struct moec_unit_part part = {bytes, n_bytes};
-    const enum moec_status status = moec_unit_keep(job->units, key, &part, 1, multiply_adds, err);
+    const enum moec_status status =
+        moec_unit_keep(job->units, &(struct moec_unit){key, &part, 1}, multiply_adds, err);
     free(bytes);
     return status;
 }

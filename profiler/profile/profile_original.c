@@ -24,10 +24,10 @@ static enum moec_status check_reference(struct moec_profile_job *job, struct moe
     const struct moec_unit_part now = {profile->reference.nll, n_bytes};
     MOEC_TRY(moec_alloc((void **)&before, profile->n_window, sizeof *before, "window losses", err));
     const struct moec_unit_part then = {before, n_bytes};
-    MOEC_TRY_OUT(moec_unit_find(job->units, "original", &then, 1, &cost, &found, err));
+    MOEC_TRY_OUT(moec_unit_find(job->units, &(struct moec_unit){"original", &then, 1}, &cost, &found, err));
     if (!found)
-        MOEC_TRY_OUT(
-            moec_unit_keep(job->units, "original", &now, 1, moec_scorer_multiply_adds(job->scorer), err));
+        MOEC_TRY_OUT(moec_unit_keep(job->units, &(struct moec_unit){"original", &now, 1},
+                                    moec_scorer_multiply_adds(job->scorer), err));
     else if (memcmp(before, profile->reference.nll, n_bytes) != 0)
         status = moec_fail(err, MOEC_ERR_MISMATCH,
                            "the losses of the original model differ from those recorded in the journal "
@@ -81,7 +81,8 @@ static enum moec_status find_routing(struct moec_profile_job *job, struct moec_r
                                      bool *found, struct moec_error *err)
 {
     const struct routing_parts kept = routing_parts(job->profile, results);
-    MOEC_TRY(moec_unit_find(job->units, routing_key, kept.parts, kept.n, &job->multiply_adds, found, err));
+    MOEC_TRY(moec_unit_find(job->units, &(struct moec_unit){routing_key, kept.parts, kept.n},
+                            &job->multiply_adds, found, err));
     return *found ? check_trace(job, err) : MOEC_OK;
 }
 
@@ -170,7 +171,8 @@ static enum moec_status measure_both(struct moec_profile_job *job, struct moec_r
     MOEC_TRY_OUT(check_reference(job, err));
     if (!has_routing) {
         const struct routing_parts kept = routing_parts(job->profile, results);
-        MOEC_TRY_OUT(moec_unit_keep(job->units, routing_key, kept.parts, kept.n, cost, err));
+        MOEC_TRY_OUT(
+            moec_unit_keep(job->units, &(struct moec_unit){routing_key, kept.parts, kept.n}, cost, err));
     }
 out:
     moec_states_release(&hidden);
@@ -186,8 +188,8 @@ enum moec_status moec_job_measure_original(struct moec_profile_job *job, struct 
     bool has_losses = false, has_routing = false;
     MOEC_TRY_OUT(moec_router_results_create(job->config, &results, err));
     if (!needs_original(job))
-        MOEC_TRY_OUT(
-            moec_unit_find(job->units, "original", &losses, 1, &job->multiply_adds, &has_losses, err));
+        MOEC_TRY_OUT(moec_unit_find(job->units, &(struct moec_unit){"original", &losses, 1},
+                                    &job->multiply_adds, &has_losses, err));
     if (has_losses)
         MOEC_TRY_OUT(find_routing(job, &results, &has_routing, err));
     if (has_routing) {

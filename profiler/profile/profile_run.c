@@ -305,9 +305,8 @@ static enum moec_status open_units(struct moec_profile_job *job, struct moec_err
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
     describe_job(job, text);
-    const enum moec_status status =
-        moec_units_open_shared(options->journal_path, options->journal_mode, text, options->progress,
-                               options->ranks, &job->units, err);
+    const struct moec_units_place place = {options->journal_path, options->journal_mode, options->ranks};
+    const enum moec_status status = moec_units_open_shared(&place, text, options->progress, &job->units, err);
     free(text);
     return status;
 }

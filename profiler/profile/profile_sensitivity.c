@@ -63,12 +63,13 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
     /* What was chosen once stays chosen, however fast the machine is now. */
     const struct moec_unit_part part = {&profile->sensitivity, sizeof profile->sensitivity};
     bool found = false;
-    MOEC_TRY(moec_unit_find(job->units, "choice", &part, 1, &job->multiply_adds, &found, err));
+    const struct moec_unit unit = {"choice", &part, 1};
+    MOEC_TRY(moec_unit_find(job->units, &unit, &job->multiply_adds, &found, err));
     if (!found) {
         MOEC_TRY(choose_by_time(job, &profile->sensitivity, err));
         MOEC_TRY(moec_ranks_spread(options->ranks, 0, &profile->sensitivity, sizeof profile->sensitivity,
                                    err)); /* by the first one's clock */
-        MOEC_TRY(moec_unit_keep(job->units, "choice", &part, 1, 0, err));
+        MOEC_TRY(moec_unit_keep(job->units, &unit, 0, err));
     }
     /* Without the estimate, which differs from run to run. */
     (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice,
@@ -225,14 +226,15 @@ static enum moec_status run_fast(struct moec_profile_job *job, const double *ori
     };
     const uint32_t n_part = sizeof parts / sizeof *parts;
     bool found = false;
-    MOEC_TRY(moec_unit_find(job->units, "fast", parts, n_part, &job->multiply_adds, &found, err));
+    const struct moec_unit unit = {"fast", parts, n_part};
+    MOEC_TRY(moec_unit_find(job->units, &unit, &job->multiply_adds, &found, err));
     if (found)
         return MOEC_OK;
     struct moec_job_progress scaled;
     fast.progress = moec_job_progress_scale(job, (double)fast.limit_multiply_adds / pass, &scaled);
     MOEC_TRY(moec_fast_sensitivity_run(&fast, result, err));
     job->multiply_adds += result->multiply_adds;
-    return moec_unit_keep(job->units, "fast", parts, n_part, result->multiply_adds, err);
+    return moec_unit_keep(job->units, &unit, result->multiply_adds, err);
 }
 
 enum moec_status moec_job_estimate_sensitivity(struct moec_profile_job *job, struct moec_error *err)

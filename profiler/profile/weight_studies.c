@@ -211,12 +211,12 @@ enum moec_status moec_weight_run_measure(struct moec_weight_run *run,
     char key[MOEC_JOURNAL_MAX_KEY];
     bool found = false;
     (void)snprintf(key, sizeof key, "%s/%" PRIu64, study->shape.name, at);
-    MOEC_TRY(moec_unit_find(job->units, key, parts, 2, &job->multiply_adds, &found, err));
+    const struct moec_unit unit = {key, parts, 2};
+    MOEC_TRY(moec_unit_find(job->units, &unit, &job->multiply_adds, &found, err));
     if (!found) {
         MOEC_TRY(moec_scorer_run_varied(job->scorer, variation != NULL ? variation : &none, &run->measure,
                                         &run->progress, err));
-        MOEC_TRY(
-            moec_unit_keep(job->units, key, parts, 2, moec_scorer_multiply_adds(job->scorer) - before, err));
+        MOEC_TRY(moec_unit_keep(job->units, &unit, moec_scorer_multiply_adds(job->scorer) - before, err));
         moec_weight_run_ended(run);
     }
     return moec_loss_study_set(study, at, job->profile, &run->measure, err);

@@ -202,7 +202,8 @@ enum moec_status moec_sensitivity_units_keep_baseline(struct moec_sensitivity_un
                                            {result->baseline.nll + first, n_bytes},
                                            {result->baseline.kl + first, n_bytes}};
     char key[MOEC_JOURNAL_MAX_KEY];
-    MOEC_TRY(moec_unit_keep(kept->units, key_of(kept, "baseline", key), parts, 3, multiply_adds, err));
+    MOEC_TRY(moec_unit_keep(kept->units, &(struct moec_unit){key_of(kept, "baseline", key), parts, 3},
+                            multiply_adds, err));
     memset(kept->baseline + first, 1, n);
     return MOEC_OK;
 }
@@ -239,7 +240,8 @@ enum moec_status moec_sensitivity_units_keep(struct moec_sensitivity_units *kept
                                            {rows + n_row, n_bytes},
                                            {(void *)(uintptr_t)reached, n_reached}};
     char key[MOEC_JOURNAL_MAX_KEY];
-    status = moec_unit_keep(kept->units, key_of(kept, "variants", key), parts, 4, range->multiply_adds, err);
+    status = moec_unit_keep(kept->units, &(struct moec_unit){key_of(kept, "variants", key), parts, 4},
+                            range->multiply_adds, err);
     free(rows);
     return status;
 }

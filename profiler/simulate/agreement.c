@@ -213,8 +213,10 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
     MOEC_TRY_OUT(moec_simulated_model_of_bundle(setup->bundle, (uint32_t)row->copy, setup->low,
                                                 setup->recording, &scene->model, err));
     moec_simulated_model_pool(&scene->model, &setup->prefetches);
-    MOEC_TRY_OUT(moec_simulated_device_make(setup->device, storage, setup->recording, &scene->model,
-                                            scene->assignment, &scene->clock, err));
+    MOEC_TRY_OUT(moec_simulated_device_make(&(struct moec_simulated_hardware){.device = setup->device,
+                                                                              .described = scene->assignment,
+                                                                              .storage = storage},
+                                            setup->recording, &scene->model, &scene->clock, err));
     MOEC_TRY_OUT(run_row(scene, row, &result, err));
     fill_predicted(scene, row->is_run, &result, out);
 out:

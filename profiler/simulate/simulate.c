@@ -231,9 +231,13 @@ static enum moec_status tune(struct moec_simulation *simulation, int n_threads, 
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&simulation->tuned, sweep->n_budget, sizeof *simulation->tuned,
                         "tuned weights", err));
-    for (uint32_t b = 0; b < sweep->n_budget; b++)
-        MOEC_TRY(moec_tune_evict(sweep->recording, sweep->model, sweep->device, sweep->has_times,
-                                 sweep->budgets[b], n_threads, &simulation->tuned[b], err));
+    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+        const struct moec_simulated_setup setup = {.recording = sweep->recording,
+                                                   .model = sweep->model,
+                                                   .device = sweep->device,
+                                                   .capacity_bytes = sweep->budgets[b]};
+        MOEC_TRY(moec_tune_evict(&setup, sweep->has_times, n_threads, &simulation->tuned[b], err));
+    }
     return MOEC_OK;
 }
 

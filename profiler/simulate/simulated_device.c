@@ -226,13 +226,13 @@ static enum moec_status set_compute(const struct moec_device *device,
     return MOEC_OK;
 }
 
-enum moec_status moec_simulated_device_make(const struct moec_device *device,
-                                            const struct moec_emulation *emulation,
+enum moec_status moec_simulated_device_make(const struct moec_simulated_hardware *hardware,
                                             const struct moec_recording *recording,
                                             const struct moec_simulated_model *model,
-                                            const struct moec_simulated_model *described,
                                             struct moec_simulated_device *out, struct moec_error *err)
 {
+    const struct moec_device *device = hardware->device;
+    const struct moec_emulation *emulation = hardware->storage;
     enum moec_status status = MOEC_OK;
     uint32_t n_moe = 0;
     *out = (struct moec_simulated_device){0};
@@ -251,7 +251,7 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
     if (device != NULL || emulation != NULL)
         MOEC_TRY_OUT(set_storage(device != NULL ? &device->storage : NULL, emulation, model, out, err));
     if (device != NULL)
-        MOEC_TRY_OUT(set_compute(device, model, described != NULL ? described : model,
+        MOEC_TRY_OUT(set_compute(device, model, hardware->described != NULL ? hardware->described : model,
                                  recording->logical != NULL, out, err));
     else
         out->is_recorded = emulation != NULL && recording->replay->has_times;

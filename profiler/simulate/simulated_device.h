@@ -33,16 +33,23 @@ struct moec_simulated_device {
 /* What a wait of this length costs in addition to itself; is_first: the first wait in its layer. */
 double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns, bool is_first);
 
-/* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). `described`
- * has the sizes that it was measured with, those of the compiled assignment; NULL: the model's. Without a
+/* What is simulated. All may be NULL. */
+struct moec_simulated_hardware {
+    const struct moec_device *device;
+    /* The sizes that the device was measured with, those of the compiled assignment; NULL: the model's. */
+    const struct moec_simulated_model *described;
+    const struct moec_emulation *storage; /* in place of the device's own */
+};
+
+/* Times of a described device, whose storage may be replaced by an emulated one. Without a
  * device computing takes what it took in the recording, where that is a trace; without an emulated storage
  * either nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model
  * of other layers, MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status
-moec_simulated_device_make(const struct moec_device *device, const struct moec_emulation *emulation,
-                           const struct moec_recording *recording, const struct moec_simulated_model *model,
-                           const struct moec_simulated_model *described, struct moec_simulated_device *out,
-                           struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_simulated_device_make(const struct moec_simulated_hardware *hardware,
+                                                             const struct moec_recording *recording,
+                                                             const struct moec_simulated_model *model,
+                                                             struct moec_simulated_device *out,
+                                                             struct moec_error *err);
 void moec_simulated_device_release(struct moec_simulated_device *device);
 
 #endif

@@ -54,24 +54,21 @@ static double penalty_of(const struct moec_simulated_counts *decode, bool has_ti
     return has_times ? decode->stall_ns : (double)decode->read_bytes;
 }
 
-enum moec_status moec_tune_evict(const struct moec_recording *recording,
-                                 const struct moec_simulated_model *model,
-                                 const struct moec_simulated_device *device, bool has_times,
-                                 uint64_t capacity_bytes, int n_threads, struct moec_tuned_evict *out,
-                                 struct moec_error *err)
+enum moec_status moec_tune_evict(const struct moec_simulated_setup *setup, bool has_times, int n_threads,
+                                 struct moec_tuned_evict *out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct tuning *tuning = NULL;
     const struct moec_pool pool = moec_pool_make(n_threads);
     MOEC_TRY(moec_alloc((void **)&tuning, 1, sizeof *tuning, "trials of weights", err));
-    tuning->setup = (struct moec_simulated_setup){.recording = recording,
-                                                  .model = model,
-                                                  .device = device,
-                                                  .capacity_bytes = capacity_bytes,
+    tuning->setup = (struct moec_simulated_setup){.recording = setup->recording,
+                                                  .model = setup->model,
+                                                  .device = setup->device,
+                                                  .capacity_bytes = setup->capacity_bytes,
                                                   .policy = &moec_evict_hobbit,
                                                   .reads_on = true,
                                                   .predictor = &moec_predict_none};
-    plan(tuning, model->n_form > 1);
+    plan(tuning, setup->model->n_form > 1);
     moec_parallel_for(&pool, tuning->n_trial, run_trial, tuning);
     const struct trial *best = &tuning->trials[0];
     for (size_t i = 0; i < tuning->n_trial; i++) {

@@ -15,13 +15,11 @@ struct moec_tuned_evict {
     double lost_ns, lost_by_lru_ns; /* waited for misses while decoding: with them, and by recency alone */
 };
 
-/* Tries weights in steps of a fifth for a buffer of capacity_bytes, without predictions; of equals the first.
- * `has_times`: the device's times count, else bytes. Where all records are of high precision uses in it are
+/* Tries weights in steps of a fifth without predictions; of equals the first. Of the setup recording, model,
+ * device and capacity_bytes count. `has_times`: the device's times count, else bytes. Where all records are of high precision uses in it are
  * all uses, and get no weight of their own. Errors: those of moec_simulated_run. */
-MOEC_WARN_UNUSED enum moec_status moec_tune_evict(const struct moec_recording *recording,
-                                                  const struct moec_simulated_model *model,
-                                                  const struct moec_simulated_device *device, bool has_times,
-                                                  uint64_t capacity_bytes, int n_threads,
-                                                  struct moec_tuned_evict *out, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_tune_evict(const struct moec_simulated_setup *setup, bool has_times,
+                                                  int n_threads, struct moec_tuned_evict *out,
+                                                  struct moec_error *err);
 
 #endif

@@ -185,8 +185,10 @@ static enum moec_status measure_prefill_of(const struct moec_gpu_speed *speed, c
     enum moec_status status = MOEC_OK;
     const double n_weight = (double)shape->n_embd * shape->n_embd;
     const double n_expert_weight = 3.0 * shape->n_ff * shape->n_embd * shape->top_k;
-    MOEC_TRY(moec_gpu_speed_product(speed, codecs[c].codec, shape->n_embd, shape->n_embd, TOKENS, &n_bytes,
-                                    &ns, err));
+    MOEC_TRY(moec_gpu_speed_product(
+        speed,
+        &(struct moec_matrix){.codec = codecs[c].codec, .rows = shape->n_embd, .columns = shape->n_embd},
+        TOKENS, &n_bytes, &ns, err));
     prefill_figures(shape, codecs[c].name, "product", 2 * TOKENS * n_weight, ns, peak_name, peak);
     MOEC_TRY(make_expert(shape, codecs[c].codec, &mlp, &record, &n_bytes, err));
     MOEC_TRY_OUT(moec_gpu_speed_experts(

@@ -161,8 +161,9 @@ static void test_bench_worker__computes(void **state)
     assert_int_equal(opened.n_threads, 1);
     assert_true(opened.expert_total_bytes > 0);
     for (uint32_t s = 0; s <= f->tokens.n_sample; s++) {
-        assert_status(moec_bench_worker_run(&worker, &f->tokens, s, NULL, &sample, decoded, &err), MOEC_OK,
-                      err);
+        assert_status(moec_bench_worker_run(&worker, s, NULL, &sample,
+                                            &(struct moec_bench_decoded){decoded, f->tokens.n_tokens}, &err),
+                      MOEC_OK, err);
         assert_true(sample.prefill_ns > 0 && sample.peak_bytes > 0);
         for (uint32_t i = 0; i < f->tokens.n_tokens; i++)
             assert_true(decoded[i].ns > 0);
@@ -170,7 +171,9 @@ static void test_bench_worker__computes(void **state)
         assert_int_equal(sample.decode.hits + sample.decode.late + sample.decode.misses,
                          4 * f->tokens.n_tokens);
     }
-    assert_status(moec_bench_worker_run(&worker, &f->tokens, 3, NULL, &again, decoded, &err), MOEC_OK, err);
+    assert_status(moec_bench_worker_run(&worker, 3, NULL, &again,
+                                        &(struct moec_bench_decoded){decoded, f->tokens.n_tokens}, &err),
+                  MOEC_OK, err);
     assert_int_equal(again.logits_crc, sample.logits_crc);
     const pid_t pid = worker.pid;
     assert_status(moec_bench_worker_finish(&worker, &err), MOEC_OK, err);
@@ -226,12 +229,14 @@ static void test_bench_worker__dies(void **state)
     start(f, f->path, &setup, &worker);
     assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
     assert_int_equal(kill(worker.pid, SIGABRT), 0);
-    assert_int_equal(moec_bench_worker_run(&worker, &f->tokens, 0, NULL, &sample, decoded, &err),
+    assert_int_equal(moec_bench_worker_run(&worker, 0, NULL, &sample,
+                                           &(struct moec_bench_decoded){decoded, f->tokens.n_tokens}, &err),
                      MOEC_ERR_IO);
     assert_non_null(strstr(err.message, "ended by signal 6"));
     assert_int_equal(worker.pid, 0);
     err = (struct moec_error){0};
-    assert_int_equal(moec_bench_worker_run(&worker, &f->tokens, 0, NULL, &sample, decoded, &err),
+    assert_int_equal(moec_bench_worker_run(&worker, 0, NULL, &sample,
+                                           &(struct moec_bench_decoded){decoded, f->tokens.n_tokens}, &err),
                      MOEC_ERR_IO);
     moec_bench_worker_end(&worker);
 }
@@ -255,7 +260,8 @@ static void test_bench_worker__is_stopped(void **state)
     start(f, f->path, &setup, &worker);
     assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
     assert_int_equal(kill(worker.pid, SIGSTOP), 0); /* as one that never answers */
-    assert_int_equal(moec_bench_worker_run(&worker, &f->tokens, 0, &wait, &sample, decoded, &err),
+    assert_int_equal(moec_bench_worker_run(&worker, 0, &wait, &sample,
+                                           &(struct moec_bench_decoded){decoded, f->tokens.n_tokens}, &err),
                      MOEC_ERR_CANCELLED);
     const pid_t pid = worker.pid;
     moec_bench_worker_end(&worker);

@@ -172,7 +172,9 @@ static void parts_are_measured_by_themselves(void **state)
         speed.arithmetic = arithmetic;
         MUST(moec_gpu_speed_experts(&speed, &batch, &ns, &err));
         assert_true(ns > 0);
-        MUST(moec_gpu_speed_product(&speed, mlp.up.codec, 20, 33, 5, &product_bytes, &ns, &err));
+        MUST(moec_gpu_speed_product(&speed,
+                                    &(struct moec_matrix){.codec = mlp.up.codec, .rows = 20, .columns = 33},
+                                    5, &product_bytes, &ns, &err));
         assert_true(ns > 0);
     }
     speed.arithmetic = MOEC_ARITHMETIC_CANONICAL;

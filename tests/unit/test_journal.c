@@ -221,11 +221,12 @@ static void test_unit__found_again_with_its_cost(void **state)
     assert_status(moec_units_open(path, MOEC_UNITS_RESUME, &job, &progress, &units, &err), MOEC_OK, err);
     assert_non_null(strstr(noted, "starting over"));
     const struct moec_unit_part parts[] = {{nll, sizeof nll}, {numbers, sizeof numbers}};
-    assert_status(moec_unit_find(units, "uniform/2", parts, 2, &cost, &found, &err), MOEC_OK, err);
+    assert_status(moec_unit_find(units, &(struct moec_unit){"uniform/2", parts, 2}, &cost, &found, &err),
+                  MOEC_OK, err);
     assert_false(found);
     const struct moec_progress *inner = moec_units_progress(units, &progress);
     assert_status(moec_progress_report(inner, "evaluation", 1.5, 4, &err), MOEC_OK, err);
-    assert_status(moec_unit_keep(units, "uniform/2", parts, 2, 11, &err), MOEC_OK, err);
+    assert_status(moec_unit_keep(units, &(struct moec_unit){"uniform/2", parts, 2}, 11, &err), MOEC_OK, err);
     assert_status(moec_progress_report(inner, "evaluation", 4, 4, &err), MOEC_ERR_CANCELLED, err);
     moec_units_close(units);
 
@@ -238,14 +239,16 @@ static void test_unit__found_again_with_its_cost(void **state)
     assert_non_null(strstr(noted, "1 units of work are done (evaluation, 1.5 of 4.0 passes)"));
     const struct moec_unit_part back[] = {{got, sizeof got}, {numbers, sizeof numbers}};
     numbers[1] = 0;
-    assert_status(moec_unit_find(units, "uniform/2", back, 2, &cost, &found, &err), MOEC_OK, err);
+    assert_status(moec_unit_find(units, &(struct moec_unit){"uniform/2", back, 2}, &cost, &found, &err),
+                  MOEC_OK, err);
     assert_true(found);
     assert_int_equal(cost, 111);
     assert_true(got[2] == 3 && numbers[1] == 8);
     assert_true(moec_unit_next(units, "uniform/2", &cursor, &record));
     assert_false(moec_unit_next(units, "uniform/2", &cursor, &record));
     const struct moec_unit_part wrong = {got, 8};
-    assert_status(moec_unit_find(units, "uniform/2", &wrong, 1, &cost, &found, &err), MOEC_ERR_FORMAT, err);
+    assert_status(moec_unit_find(units, &(struct moec_unit){"uniform/2", &wrong, 1}, &cost, &found, &err),
+                  MOEC_ERR_FORMAT, err);
     assert_message(err, "24 bytes, expected 8");
     moec_units_close(units);
     free(path);
@@ -281,9 +284,9 @@ static void test_unit__without_a_journal(void **state)
     uint64_t cost = 5;
     size_t cursor = 0, record = 0;
     bool found = true;
-    assert_status(moec_unit_find(NULL, "x", NULL, 0, &cost, &found, &err), MOEC_OK, err);
+    assert_status(moec_unit_find(NULL, &(struct moec_unit){"x", NULL, 0}, &cost, &found, &err), MOEC_OK, err);
     assert_false(found);
-    assert_status(moec_unit_keep(NULL, "x", NULL, 0, 3, &err), MOEC_OK, err);
+    assert_status(moec_unit_keep(NULL, &(struct moec_unit){"x", NULL, 0}, 3, &err), MOEC_OK, err);
     assert_false(moec_unit_next(NULL, "x", &cursor, &record));
     const struct moec_progress progress = {.report = report};
     assert_ptr_equal(moec_units_progress(NULL, &progress), &progress);
@@ -331,25 +334,28 @@ static void test_unit__auto(void **state)
     noted[0] = '\0';
     assert_status(moec_units_open(path, MOEC_UNITS_AUTO, &job, &progress, &units, &err), MOEC_OK, err);
     assert_string_equal(noted, "");
-    assert_status(moec_unit_keep(units, "a", &part, 1, 0, &err), MOEC_OK, err);
+    assert_status(moec_unit_keep(units, &(struct moec_unit){"a", &part, 1}, 0, &err), MOEC_OK, err);
     moec_units_close(units);
 
     assert_status(moec_units_open(path, MOEC_UNITS_AUTO, &job, &progress, &units, &err), MOEC_OK, err);
     assert_non_null(strstr(noted, "1 units of work are done"));
     assert_null(strstr(noted, "passes"));
     value = 0;
-    assert_status(moec_unit_find(units, "a", &part, 1, &cost, &found, &err), MOEC_OK, err);
+    assert_status(moec_unit_find(units, &(struct moec_unit){"a", &part, 1}, &cost, &found, &err), MOEC_OK,
+                  err);
     assert_true(found && value == 3);
-    assert_status(moec_unit_find(units, "b", &part, 1, &cost, &found, &err), MOEC_OK, err);
+    assert_status(moec_unit_find(units, &(struct moec_unit){"b", &part, 1}, &cost, &found, &err), MOEC_OK,
+                  err);
     assert_false(found);
     assert_int_equal(moec_units_found_count(units), 1);
     moec_units_close(units);
 
     assert_status(moec_units_open(path, MOEC_UNITS_AUTO, &other, &progress, &units, &err), MOEC_OK, err);
     assert_non_null(strstr(noted, "another job: its model is 'one' (this run: 'two'); starting over"));
-    assert_status(moec_unit_find(units, "a", &part, 1, &cost, &found, &err), MOEC_OK, err);
+    assert_status(moec_unit_find(units, &(struct moec_unit){"a", &part, 1}, &cost, &found, &err), MOEC_OK,
+                  err);
     assert_false(found);
-    assert_status(moec_unit_keep(units, "a", &part, 1, 0, &err), MOEC_OK, err);
+    assert_status(moec_unit_keep(units, &(struct moec_unit){"a", &part, 1}, 0, &err), MOEC_OK, err);
     moec_units_discard(units);
     assert_false(moec_path_exists(path));
 

@@ -81,7 +81,7 @@ static void test_lock__work_goes_on_without(void **state)
         assert_non_null(strstr(noted, "x.journal' cannot be locked"));
         const double value = 3;
         const struct moec_unit_part part = {(void *)&value, sizeof value};
-        assert_status(moec_unit_keep(units, "a", &part, 1, 0, &err), MOEC_OK, err);
+        assert_status(moec_unit_keep(units, &(struct moec_unit){"a", &part, 1}, 0, &err), MOEC_OK, err);
         moec_units_close(units);
         noted[0] = '\0';
         assert_status(moec_units_open(path, MOEC_UNITS_AUTO, &job, &progress, &units, &err), MOEC_OK, err);

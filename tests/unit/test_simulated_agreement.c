@@ -39,7 +39,8 @@ static int set_up_prompt(void **state, uint32_t prompt, bool takes_all)
     synthetic_recording(&f->replay, &f->recording);
     assert_status(moec_simulated_model_of_bundle(f->bundle, 0, 0, &f->recording, &f->model, &err), MOEC_OK,
                   err);
-    assert_status(moec_simulated_device_make(NULL, NULL, &f->recording, &f->model, NULL, &f->device, &err),
+    assert_status(moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &f->recording, &f->model,
+                                             &f->device, &err),
                   MOEC_OK, err);
     *state = f;
     return 0;

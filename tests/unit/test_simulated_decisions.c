@@ -306,8 +306,9 @@ static void test_simulated_decisions__feed_the_buffer(void **state)
     assert_int_equal(model.n_layer_key, 2 * model.n_expert);
     for (uint32_t e = 0; e < model.n_expert; e++)
         assert_true(model.record_bytes[model.n_expert + e] < model.record_bytes[e]);
-    assert_status(moec_simulated_device_make(NULL, NULL, &recording, &model, NULL, &device, &err), MOEC_OK,
-                  err);
+    assert_status(
+        moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &recording, &model, &device, &err),
+        MOEC_OK, err);
     for (uint64_t a = 0; a < replay->n_step * replay->n_layer; a++)
         for (uint32_t i = 0; i < replay->answers[a].n_active; i++) {
             n_asked++;

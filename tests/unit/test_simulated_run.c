@@ -12,7 +12,9 @@ static void make_device(const struct moec_simulated_model *model, double slow,
                         struct moec_simulated_device *device)
 {
     static const struct moec_recording no_layers;
-    assert_int_equal(moec_simulated_device_make(NULL, NULL, &no_layers, model, NULL, device, NULL), MOEC_OK);
+    assert_int_equal(
+        moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &no_layers, model, device, NULL),
+        MOEC_OK);
     for (uint32_t key = 0; key < model->n_layer * model->n_expert; key++) {
         device->read_ns[key] = 100 * slow;
         device->check_ns[key] = 5 * slow;
@@ -298,9 +300,9 @@ static void test_simulated_run__experts_take_what_their_codecs_take(void **state
     made.model.layouts = layouts;
     made.model.layout_of = layout_of;
     made.recording.logical = &logical;
-    assert_status(
-        moec_simulated_device_make(&device, NULL, &made.recording, &made.model, NULL, &made.device, &err),
-        MOEC_OK, err);
+    assert_status(moec_simulated_device_make(&(struct moec_simulated_hardware){.device = &device},
+                                             &made.recording, &made.model, &made.device, &err),
+                  MOEC_OK, err);
     for (uint32_t key = 0; key < 8; key++)
         assert_true(made.device.compute_ns[key] == (key % 2 == 0 ? 120 : 260) / (key < 4 ? 1.0 : 2.0));
     assert_true(made.device.shared_ns[0] == 400 && made.device.shared_ns[1] == 100);

@@ -26,8 +26,9 @@ static void make(struct made *made, uint32_t n_decoded)
         made->replay.experts[2 * i] = 3;
     synthetic_recording(&made->replay, &made->recording);
     synthetic_model(&made->recording, NULL, &made->model);
-    assert_int_equal(
-        moec_simulated_device_make(NULL, NULL, &no_layers, &made->model, NULL, &made->device, NULL), MOEC_OK);
+    assert_int_equal(moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &no_layers,
+                                                &made->model, &made->device, NULL),
+                     MOEC_OK);
     const struct moec_gpu_description gpu = {.name = "a GPU",
                                              .token_ns = 230,
                                              .answer_ns = 5,
@@ -193,8 +194,9 @@ static void test_simulated_tiers__a_pool_hits_what_a_buffer_of_its_size_hits(voi
     synthetic_choices(9, &made.replay);
     synthetic_recording(&made.replay, &made.recording);
     synthetic_model(&made.recording, NULL, &made.model);
-    assert_int_equal(
-        moec_simulated_device_make(NULL, NULL, &no_layers, &made.model, NULL, &made.device, NULL), MOEC_OK);
+    assert_int_equal(moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &no_layers, &made.model,
+                                                &made.device, NULL),
+                     MOEC_OK);
     const struct moec_gpu_description gpu = {.name = "a GPU",
                                              .n_copies = 1,
                                              .copies = {{true, true, 64, 30}},
