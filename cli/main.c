@@ -161,7 +161,7 @@ static int run(const struct cli_command *command, int argc, char **argv, struct 
         restart_with_sleeping_waits(argv);
     }
     cli_ranks_begin(&started);
-    if (!cli_parse(&args, "moec", command, argc, argv, 2, &status))
+    if (!cli_parse(&args, "moec", command, (struct cli_words){argc, argv, 2}, &status))
         return status;
     if (command->is_offline)
         moec_openmp_use(getenv("OMP_NUM_THREADS") != NULL);

@@ -36,8 +36,8 @@ static int run(int argc, char **argv, struct cli_outputs *outputs)
     }
     const bool describes = is_describing(argc, argv);
     const struct cli_command *command = describes ? &cli_command_device : &cli_command_run;
-    if (!cli_parse(&args, describes ? "moec-run " DESCRIBE : "moec-run", command, argc, argv,
-                   describes ? 2 : 1, &status)) {
+    if (!cli_parse(&args, describes ? "moec-run " DESCRIBE : "moec-run", command,
+                   (struct cli_words){argc, argv, describes ? 2 : 1}, &status)) {
         if (status == CLI_OK && !describes)
             printf("\n'moec-run " DESCRIBE "' measures this machine, for moec simulate.\n");
         return status;

@@ -232,9 +232,11 @@ static void check_table(const struct cli_command *command)
     }
 }
 
-bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
-               char **argv, int first, int *status)
+bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command,
+               struct cli_words words, int *status)
 {
+    const int argc = words.n;
+    char **const argv = words.words;
     check_table(command);
     memset(args, 0, sizeof *args);
     args->n_local_ranks = 1;
@@ -243,7 +245,7 @@ bool cli_parse(struct cli_args *args, const char *program, const struct cli_comm
     args->argc = argc;
     args->argv = argv;
     bool options_ended = false;
-    for (int at = first; at < argc; at++) {
+    for (int at = words.first; at < argc; at++) {
         if (!options_ended && strcmp(argv[at], "--") == 0) {
             options_ended = true;
             continue;
@@ -467,7 +469,7 @@ enum moec_status cli_duration(const struct cli_args *args, const char *name, dou
 }
 
 enum moec_status cli_u32_list(const struct cli_args *args, const char *name, const uint32_t *allowed,
-                              uint32_t *list, uint32_t max, uint32_t *n, struct moec_error *err)
+                              struct cli_numbers *list, struct moec_error *err)
 {
     const char *text = cli_text(args, name);
     if (text == NULL)
@@ -478,8 +480,8 @@ enum moec_status cli_u32_list(const struct cli_args *args, const char *name, con
         bool ok = parse_u64(at, &value, &at) && value > 0 && value <= UINT32_MAX &&
                   is_listed(allowed, (uint32_t)value) && (*at == ',' || *at == '\0');
         for (uint32_t i = 0; ok && i < count; i++)
-            ok = list[i] != value;
-        if (!ok || count == max) {
+            ok = list->all[i] != value;
+        if (!ok || count == list->most) {
             char choices[128] = "";
             for (size_t i = 0; allowed[i] != 0; i++) {
                 size_t used = strlen(choices);
@@ -491,12 +493,12 @@ enum moec_status cli_u32_list(const struct cli_args *args, const char *name, con
                 "option '--%s' is '%s', expected different numbers, separated by commas, each one of %s",
                 name, text, choices);
         }
-        list[count++] = (uint32_t)value;
+        list->all[count++] = (uint32_t)value;
         if (*at == '\0')
             break;
     }
-    qsort(list, count, sizeof *list, compare_u32);
-    *n = count;
+    qsort(list->all, count, sizeof *list->all, compare_u32);
+    list->n = count;
     return MOEC_OK;
 }
 

@@ -95,12 +95,19 @@ extern const struct cli_option cli_force_option; /* implied where files are writ
 /* Whether one of the command's options names a file to write. */
 bool cli_writes_files(const struct cli_command *command);
 
-/* Parses argv[first..]. On --help or --help-all prints it to stdout and returns false with *status = CLI_OK;
+/* The words of a command line. */
+struct cli_words {
+    int n;
+    char **words; /* (n), as argv */
+    int first;    /* that belongs to the command */
+};
+
+/* Parses the command's words. On --help or --help-all prints it to stdout and returns false with *status = CLI_OK;
  * on wrong usage prints the mistake to stderr and returns false with CLI_USAGE. "-" is a positional; "--"
  * ends options;
  * "--name=value" works. */
-bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
-               char **argv, int first, int *status);
+bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command,
+               struct cli_words words, int *status);
 
 /* Whether the command has such an option at all: for code that serves several commands. */
 bool cli_offers(const struct cli_args *args, const char *name);
@@ -139,10 +146,16 @@ MOEC_WARN_UNUSED enum moec_status cli_bytes(const struct cli_args *args, const c
 /* Seconds: a number with its unit, s, m (or min) or h, more than 0. */
 MOEC_WARN_UNUSED enum moec_status cli_duration(const struct cli_args *args, const char *name, double *out,
                                                struct moec_error *err);
+/* Numbers of an option. */
+struct cli_numbers {
+    uint32_t *all; /* (n of room for `most`) */
+    uint32_t n, most;
+};
+
 /* A comma-separated list of numbers, each one of `allowed` (0-terminated); sorted, without repeats. */
 MOEC_WARN_UNUSED enum moec_status cli_u32_list(const struct cli_args *args, const char *name,
-                                               const uint32_t *allowed, uint32_t *list, uint32_t max,
-                                               uint32_t *n, struct moec_error *err);
+                                               const uint32_t *allowed, struct cli_numbers *list,
+                                               struct moec_error *err);
 
 /* Prints a word as a shell takes it, quoted where it must be. */
 void cli_print_word(FILE *out, const char *word);

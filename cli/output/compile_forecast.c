@@ -259,16 +259,17 @@ enum moec_status cli_warn_long_compile(struct cli_progress *progress,
 }
 
 enum moec_status cli_limit_compile(struct cli_progress *progress, const struct moec_compile_request *request,
-                                   bool has_profile, double limit_seconds, uint32_t *scope,
+                                   bool has_profile, double limit_seconds,
                                    struct cli_compile_forecast *forecast, struct moec_error *err)
 {
+    uint32_t scope = 0;
     MOEC_TRY(cli_estimate_compile(request, has_profile, forecast, err));
-    *scope = 0;
-    while (forecast->seconds > limit_seconds && *scope + 1 < MOEC_COMPILE_SCOPES)
-        *forecast = at_scope(request, has_profile, forecast->window, ++*scope);
+    while (forecast->seconds > limit_seconds && scope + 1 < MOEC_COMPILE_SCOPES)
+        *forecast = at_scope(request, has_profile, forecast->window, ++scope);
     if (forecast->seconds > limit_seconds)
         return refuse(forecast, limit_seconds, err);
-    if (*scope > 0)
-        say_scope(progress, forecast, *scope);
+    forecast->scope = scope;
+    if (scope > 0)
+        say_scope(progress, forecast, scope);
     return MOEC_OK;
 }

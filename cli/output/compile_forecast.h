@@ -14,6 +14,7 @@ struct cli_compile_forecast {
     struct moec_forecast_time window; /* of one evaluation of a window */
     uint32_t n_window;                /* that are drawn */
     double original; /* windows that the original's routing and losses take; 0: a profile has them */
+    uint32_t scope;  /* level, of cli_limit_compile (compiler/compile/compile.h); 0 = all */
     double windows;  /* all that go through the model */
     double seconds, core_seconds;
     uint64_t work_bytes, layer_bytes; /* memory: --work-memory, and experts of a layer beside it */
@@ -50,12 +51,9 @@ MOEC_WARN_UNUSED enum moec_status cli_warn_long_compile(struct cli_progress *pro
                                                         const struct moec_compile_request *request,
                                                         struct moec_error *err);
 
-/* Sets `scope` to the lowest level whose forecast is within limit_seconds, and `forecast` to that; says what it leaves
- * out. Errors: MOEC_ERR_USAGE where no level is within the limit. */
-MOEC_WARN_UNUSED enum moec_status cli_limit_compile(struct cli_progress *progress,
-                                                    const struct moec_compile_request *request,
-                                                    bool has_profile, double limit_seconds, uint32_t *scope,
-                                                    struct cli_compile_forecast *forecast,
-                                                    struct moec_error *err);
+/* Sets `forecast` to that of the lowest scope whose forecast is within limit_seconds; says what it leaves out. Errors: MOEC_ERR_USAGE where no level is within the limit. */
+MOEC_WARN_UNUSED enum moec_status
+cli_limit_compile(struct cli_progress *progress, const struct moec_compile_request *request, bool has_profile,
+                  double limit_seconds, struct cli_compile_forecast *forecast, struct moec_error *err);
 
 #endif

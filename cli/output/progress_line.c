@@ -74,22 +74,22 @@ static double work_left(const struct cli_progress *progress, double done, double
     return larger(progress->expected - (now - progress->expected_at), *phase) + progress->later;
 }
 
-void cli_progress_text(struct cli_progress *progress, double done, double total, double job_seconds,
-                       double phase_seconds, int columns, char *text, size_t capacity)
+void cli_progress_text(struct cli_progress *progress, struct cli_progress_point at, int columns, char *text,
+                       size_t capacity)
 {
     double phase_left = 0;
     char time[40] = "", detail[96];
     char duration[24];
-    const double left = work_left(progress, done, total, &phase_left);
+    const double left = work_left(progress, at.done, at.total, &phase_left);
     const double now = progress->work_before + progress->phase_done;
     /* A job that counts only this phase may have begun in an earlier run. */
-    const double before = isnan(progress->expected) ? done : now;
+    const double before = isnan(progress->expected) ? at.done : now;
     progress->best_part =
         larger(progress->best_part, before + left > 0 ? before / (before + left) : progress->best_part);
-    if (now > 0 && job_seconds > KNOWN_SECONDS) {
-        const double mean = job_seconds / now;
-        const double pace = progress->phase_done > 0 && phase_seconds > 2 * KNOWN_SECONDS
-                                ? phase_seconds / progress->phase_done
+    if (now > 0 && at.job_seconds > KNOWN_SECONDS) {
+        const double mean = at.job_seconds / now;
+        const double pace = progress->phase_done > 0 && at.phase_seconds > 2 * KNOWN_SECONDS
+                                ? at.phase_seconds / progress->phase_done
                                 : mean;
         const double estimate = phase_left * pace + (left - phase_left) * mean;
         /* False before a first time was shown too. */
@@ -100,7 +100,7 @@ void cli_progress_text(struct cli_progress *progress, double done, double total,
         (void)snprintf(time, sizeof time, ", %s left", duration);
     }
     if (progress->unit != NULL)
-        (void)snprintf(detail, sizeof detail, "%.0f of %.0f %s", done, total, progress->unit);
+        (void)snprintf(detail, sizeof detail, "%.0f of %.0f %s", at.done, at.total, progress->unit);
     else
         (void)snprintf(detail, sizeof detail, "%s", progress->phase);
     (void)snprintf(text, capacity, "%s: %.0f%%%s (%s)", progress->job, floor(100 * progress->best_part), time,
@@ -169,10 +169,10 @@ static void show_now(struct cli_progress *progress, int64_t now)
         const double mean = moec_ranks_mean_done(progress->ranks) - progress->work_before;
         progress->phase_done = larger(mean, 0);
     }
-    cli_progress_text(progress, progress->shown_done + progress->phase_done - own, progress->shown_total,
-                      (double)(now - progress->work_ns) / (double)SECOND_NS,
-                      (double)(now - progress->phase_ns) / (double)SECOND_NS,
-                      progress->is_terminal ? terminal_columns() : 0, text, sizeof text);
+    const struct cli_progress_point at = {progress->shown_done + progress->phase_done - own, progress->shown_total,
+                                          (double)(now - progress->work_ns) / (double)SECOND_NS,
+                                          (double)(now - progress->phase_ns) / (double)SECOND_NS};
+    cli_progress_text(progress, at, progress->is_terminal ? terminal_columns() : 0, text, sizeof text);
     progress->phase_done = own;
     put(progress, text, now);
 }

@@ -70,9 +70,14 @@ struct moec_progress cli_progress_observer(struct cli_progress *progress);
 /* "42 s", "2 min 05 s", "3 h 10 min" */
 void cli_duration_text(char text[static 24], double seconds);
 
-/* What a line of `columns` shows of the state, for tests: at most columns - 1 bytes. `seconds` since the job
- * and since the phase began. */
-void cli_progress_text(struct cli_progress *progress, double done, double total, double job_seconds,
-                       double phase_seconds, int columns, char *text, size_t capacity);
+/* How far a phase is, and for how long. */
+struct cli_progress_point {
+    double done, total;
+    double job_seconds, phase_seconds; /* since the job and since the phase began */
+};
+
+/* What a line of `columns` shows of the state, for tests: at most columns - 1 bytes. */
+void cli_progress_text(struct cli_progress *progress, struct cli_progress_point at, int columns, char *text,
+                       size_t capacity);
 
 #endif

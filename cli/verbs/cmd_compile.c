@@ -298,6 +298,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     const struct cli_args *args = job->args;
     struct moec_compile_options *compile = &job->compile;
     uint32_t copies[MOEC_MAX_COPIES - 1];
+    struct cli_numbers list = {copies, 0, MOEC_MAX_COPIES - 1};
     *compile = (struct moec_compile_options){
         .policy = policy_of(args),
         .max_loss = NAN,
@@ -313,7 +314,8 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
     MOEC_TRY(cli_u32(args, "bits", 1, 16, &compile->bits, err));
     MOEC_TRY(read_dense(args, compile, err));
-    MOEC_TRY(cli_u32_list(args, "copies", allowed, copies, MOEC_MAX_COPIES - 1, &compile->n_copy_bits, err));
+    MOEC_TRY(cli_u32_list(args, "copies", allowed, &list, err));
+    compile->n_copy_bits = list.n;
     for (uint32_t i = 0; i < compile->n_copy_bits; i++)
         compile->copy_bits[i] = (uint8_t)copies[i];
     MOEC_TRY(read_confidence(args, &compile->confidence, err));
@@ -370,10 +372,12 @@ static enum moec_status limit(struct compile_job *job, const uint32_t n_part[sta
                                            .options = &job->compile,
                                            .seq_len_tokens = seq_len_tokens};
     memcpy(request.n_part, n_part, sizeof request.n_part);
-    if (cli_has(job->args, "time-limit"))
-        return cli_limit_compile(&job->progress, &request, job->has_profile, job->measure.time_limit_seconds,
-                                 &job->compile.scope, &job->forecast, err);
-    return cli_estimate_compile(&request, job->has_profile, &job->forecast, err);
+    if (!cli_has(job->args, "time-limit"))
+        return cli_estimate_compile(&request, job->has_profile, &job->forecast, err);
+    MOEC_TRY(cli_limit_compile(&job->progress, &request, job->has_profile, job->measure.time_limit_seconds,
+                               &job->forecast, err));
+    job->compile.scope = job->forecast.scope;
+    return MOEC_OK;
 }
 
 /* Whether a forecast is asked for, of a policy whose stages are known. */
@@ -392,7 +396,7 @@ static void print_forecast(const struct compile_job *job)
 }
 
 /* Before data is measured. */
-static enum moec_status estimate(struct compile_job *job, const uint32_t *bits, uint32_t n_bits,
+static enum moec_status estimate(struct compile_job *job, const struct cli_numbers *bits,
                                  struct moec_error *err)
 {
     struct moec_compile_request request = {.config = moec_checkpoint_config(job->checkpoint),
@@ -402,8 +406,7 @@ static enum moec_status estimate(struct compile_job *job, const uint32_t *bits, 
     if (!needs_sensitivities(job) && !cli_has(job->args, "time-limit"))
         MOEC_TRY(cli_warn_long_compile(&job->progress, &request, err));
     if (wants_forecast(job)) {
-        MOEC_TRY(cli_count_parts(job->checkpoint, &job->measure, bits, n_bits, &job->progress, request.n_part,
-                                 err));
+        MOEC_TRY(cli_count_parts(job->checkpoint, &job->measure, bits, &job->progress, request.n_part, err));
         MOEC_TRY(limit(job, request.n_part, job->measure.seq_len_tokens, err));
         print_forecast(job);
     }
@@ -436,17 +439,16 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
         job->has_profile = true;
         MOEC_TRY(estimate_profiled(job, err));
     } else if (job->measure.data != NULL) {
-        static const uint32_t bits[] = {2, 3, 4, 8};
-        uint32_t n_bits = sizeof bits / sizeof *bits;
+        uint32_t numbers[] = {2, 3, 4, 8};
+        struct cli_numbers bits = {numbers, 4, 4};
         if (!needs_sensitivities(job)) {
             /* Nor whole models, which cost a pass over all windows each, but for auto to choose by. */
             job->measure.sensitivity = MOEC_SENSITIVITY_NONE;
-            n_bits = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? n_bits : 0;
+            bits.n = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? bits.n : 0;
             job->measure.baseline_bits = cli_has(job->args, "baseline") ? job->measure.baseline_bits : 16;
         }
-        MOEC_TRY(estimate(job, bits, n_bits, err));
-        MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile,
-                                 err));
+        MOEC_TRY(estimate(job, &bits, err));
+        MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, &bits, &job->progress, &job->profile, err));
         job->has_profile = true;
     }
     if (!job->has_profile)
@@ -720,9 +722,11 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
                                        .cancelled = is_cancelled,
                                        .context = job};
     double start = cli_seconds();
-    enum moec_status status = moec_compile(
-        job->checkpoint, job->has_profile ? &job->profile : NULL, job->profile_digest, &job->compile, &hooks,
-        cli_has(job->args, "dry-run") ? NULL : cli_text(job->args, "output"), &job->report, err);
+    enum moec_status status =
+        moec_compile(&(struct moec_compile_inputs){job->checkpoint, job->has_profile ? &job->profile : NULL,
+                                                   job->profile_digest},
+                     &job->compile, &hooks,
+                     cli_has(job->args, "dry-run") ? NULL : cli_text(job->args, "output"), &job->report, err);
     job->seconds = cli_seconds() - start;
     if (status == MOEC_OK)
         status = cli_phases_share(&job->phases, job->args->ranks, err);

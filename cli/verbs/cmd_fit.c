@@ -225,12 +225,11 @@ static enum moec_status make_drafts(struct fit_job *job, struct moec_error *err)
     return open_source(job, path, &job->original, err);
 }
 
-static enum moec_status record(const struct fit_job *job, uint32_t draft,
-                               const struct moec_decision_settings *settings, const struct moec_model *model,
-                               struct moec_replay *ran, struct moec_foretell **out, struct moec_error *err)
+static enum moec_status record(const struct fit_job *job, uint32_t draft, const struct moec_foretell_run *ran,
+                               struct moec_foretell **out, struct moec_error *err)
 {
-    return moec_foretell_recorded(job->fit.by_bytes ? NULL : &job->device.described, model, ran,
-                                  job->drafts.paths[draft], settings, out, err);
+    return moec_foretell_recorded(job->fit.by_bytes ? NULL : &job->device.described, job->drafts.paths[draft],
+                                  ran, out, err);
 }
 
 /* What experts have of the device's memory; by bytes as much as holds the slots. */
@@ -243,15 +242,14 @@ static enum moec_status buffer_of(const struct fit_job *job, uint32_t draft,
     return job->fit.by_bytes ? moec_foretell_slots_bytes(recorded, settings, out, err) : MOEC_OK;
 }
 
-static enum moec_status foretell(void *context, uint32_t draft, const struct moec_decision_settings *settings,
-                                 const struct moec_model *model, struct moec_replay *ran,
+static enum moec_status foretell(void *context, uint32_t draft, const struct moec_foretell_run *ran,
                                  struct moec_foretold *out, struct moec_error *err)
 {
     struct fit_job *job = context;
     struct moec_foretell *recorded = NULL;
     uint64_t buffer_bytes = 0;
-    MOEC_TRY(record(job, draft, settings, model, ran, &recorded, err));
-    enum moec_status status = buffer_of(job, draft, recorded, settings, &buffer_bytes, err);
+    MOEC_TRY(record(job, draft, ran, &recorded, err));
+    enum moec_status status = buffer_of(job, draft, recorded, ran->settings, &buffer_bytes, err);
     if (status == MOEC_OK)
         status = moec_foretell_time(recorded, buffer_bytes, out, err);
     moec_foretell_free(recorded);
@@ -336,15 +334,16 @@ static const char *name_without(const struct moec_decision_settings *settings)
 
 /* The winner, whose eviction and predictor are chosen, with other memory and storage; then without one of its
  * decisions. */
-static enum moec_status look(void *context, uint32_t draft, const struct moec_decision_settings *settings,
-                             const struct moec_model *model, struct moec_replay *ran, struct moec_error *err)
+static enum moec_status look(void *context, uint32_t draft, const struct moec_foretell_run *ran,
+                             struct moec_error *err)
 {
+    const struct moec_decision_settings *settings = ran->settings;
     struct fit_job *job = context;
     struct moec_foretell *recorded = NULL;
     uint64_t buffer_bytes = 0;
     double amount = 0;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(record(job, draft, settings, model, ran, &recorded, err));
+    MOEC_TRY(record(job, draft, ran, &recorded, err));
     MOEC_TRY_OUT(buffer_of(job, draft, recorded, settings, &buffer_bytes, err));
     if (strcmp(settings->route, job->report.winner.settings.route) != 0) {
         MOEC_TRY_OUT(foretell_winner(job, recorded, buffer_bytes, &amount, err));
@@ -439,8 +438,8 @@ static enum moec_status find_rooms(struct fit_job *job, struct moec_error *err)
 {
     const struct cli_fit_drafts *drafts = &job->drafts;
     const struct moec_progress progress = cli_progress_observer(&job->progress);
-    MOEC_TRY(fit_device_open(job->args, drafts->paths[0], job->output, job->measure.n_threads, &progress,
-                             &job->device, err));
+    const struct moec_device_options how = {.n_threads = job->measure.n_threads, .progress = &progress};
+    MOEC_TRY(fit_device_open(job->args, drafts->paths[0], job->output, &how, &job->device, err));
     for (uint32_t i = 0; i < drafts->n; i++) {
         MOEC_TRY(fit_room_find(&job->memory, drafts->paths[i], &job->rooms[i], err));
         job->fit.n_slots[i] = job->rooms[i].n_slots;

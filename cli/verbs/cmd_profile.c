@@ -557,7 +557,7 @@ static enum moec_status warn_long(struct profile_job *job, uint32_t n_bits, stru
     return cli_warn_long_profile(&job->progress, &request, job->measure.n_sample, is_exact, err);
 }
 
-static enum moec_status estimate(struct profile_job *job, const uint32_t *bits, uint32_t n_bits,
+static enum moec_status estimate(struct profile_job *job, const struct cli_numbers *bits,
                                  struct moec_error *err)
 {
     struct moec_profile_forecast forecast;
@@ -565,8 +565,7 @@ static enum moec_status estimate(struct profile_job *job, const uint32_t *bits, 
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
     cli_say_checkpoint(&job->progress, job->checkpoint);
     choose_memory(job);
-    MOEC_TRY(
-        cli_estimate_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &forecast, err));
+    MOEC_TRY(cli_estimate_profile(job->checkpoint, &job->measure, bits, &job->progress, &forecast, err));
     if (cli_has(job->args, "json"))
         return cli_print_forecast_json(&forecast, err);
     cli_print_forecast(&forecast);
@@ -613,8 +612,8 @@ static enum moec_status write_results(const struct profile_job *job, struct moec
 
 static enum moec_status measure(struct profile_job *job, struct moec_error *err)
 {
-    uint32_t bits[MOEC_PROFILE_MAX_BITS] = {2, 3, 4, 8};
-    uint32_t n_bits = 4;
+    uint32_t numbers[MOEC_PROFILE_MAX_BITS] = {2, 3, 4, 8};
+    struct cli_numbers bits = {numbers, 4, MOEC_PROFILE_MAX_BITS};
     const struct cli_args *args = job->args;
     if (args->n_positional == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "missing argument: expected MODEL, or --show PROFILE.h5");
@@ -622,10 +621,10 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     if (cli_has(args, "study"))
         MOEC_TRY(read_studies(cli_text(args, "study"), &job->measure.studies, err));
     job->measure.projections = cli_has(args, "projections");
-    MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
+    MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, &bits, err));
     if (cli_profile_wants_weights(args)) {
         cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
-        return cli_profile_weights(args, &job->measure, bits, n_bits, job->show_bits, &job->progress, err);
+        return cli_profile_weights(args, &job->measure, &bits, job->show_bits, &job->progress, err);
     }
     if (job->measure.data == NULL)
         return moec_fail(
@@ -634,7 +633,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     job->measure.arithmetic = cli_arithmetic(args, NULL);
     MOEC_TRY(cli_open_place(args, job->measure.arithmetic, &job->measure.place, err));
     if (cli_has(args, "dry-run"))
-        return estimate(job, bits, n_bits, err);
+        return estimate(job, &bits, err);
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_has(args, "table") &&
         !cli_wants_figures(args))
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
@@ -649,9 +648,8 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
     choose_memory(job);
-    MOEC_TRY(warn_long(job, n_bits, err));
-    MOEC_TRY(
-        cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
+    MOEC_TRY(warn_long(job, bits.n, err));
+    MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, &bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;
     MOEC_TRY(cli_phases_share(&job->phases, args->ranks, err));
     cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);

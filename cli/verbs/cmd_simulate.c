@@ -241,8 +241,8 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--route, --precision and --prefill HOW need the "
                          "routers of a bundle: give --model MODEL.moec");
-    MOEC_TRY(cli_decide_recorded(job->args, job->bundle, job->copy, path, &job->replay, &job->recording,
-                                 &job->decided, err));
+    job->decided.low = job->copy;
+    MOEC_TRY(cli_decide_recorded(job->args, job->bundle, path, &job->recording, &job->decided, err));
     job->low = job->decided.low;
     job->sweep.precision = job->decided.route.precision;
     const uint64_t first_counted = job->recording.first_counted;

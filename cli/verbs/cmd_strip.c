@@ -23,7 +23,8 @@ static const uint32_t copy_bits[] = {2, 3, 4, 8, 16, 0};
 
 static enum moec_status strip(const struct cli_args *args, struct moec_error *err)
 {
-    uint32_t bits[MOEC_MAX_COPIES] = {0}, n = 0;
+    uint32_t bits[MOEC_MAX_COPIES] = {0};
+    struct cli_numbers copies = {bits, 0, MOEC_MAX_COPIES};
     struct moec_bundle_stripped stripped;
     char before[24], after[24], changed[24];
     if (!cli_has(args, "copies") && !cli_has(args, "unpack"))
@@ -32,9 +33,9 @@ static enum moec_status strip(const struct cli_args *args, struct moec_error *er
     if (!cli_has(args, "output"))
         return moec_fail(err, MOEC_ERR_USAGE, "name the new bundle with -o OUT.moec");
     if (cli_has(args, "copies"))
-        MOEC_TRY(cli_u32_list(args, "copies", copy_bits, bits, MOEC_MAX_COPIES, &n, err));
+        MOEC_TRY(cli_u32_list(args, "copies", copy_bits, &copies, err));
     MOEC_TRY((cli_has(args, "unpack") ? moec_bundle_unpack : moec_bundle_strip)(
-        args->positional[0], bits, n, cli_text(args, "output"), &stripped, err));
+        args->positional[0], bits, copies.n, cli_text(args, "output"), &stripped, err));
     const bool is_larger = stripped.after_bytes > stripped.before_bytes;
     const uint64_t difference = is_larger ? stripped.after_bytes - stripped.before_bytes
                                           : stripped.before_bytes - stripped.after_bytes;

@@ -715,7 +715,7 @@ static int tune_checkpoint(const struct cli_args *args)
                   "tune: of a checkpoint this is 'moec fit %s --objective bytes', which runs now; the next "
                   "release will tune bundles alone\n",
                   args->positional[0]);
-        if (cli_parse(&fit, args->program, &cli_command_fit, n, words, 1, &status)) {
+        if (cli_parse(&fit, args->program, &cli_command_fit, (struct cli_words){n, words, 1}, &status)) {
             fit.is_forced = args->is_forced;
             status = cli_command_fit.run(&fit);
         }

@@ -233,13 +233,14 @@ static bool take_up(struct fit_device *device, const struct moec_emulation *emul
 }
 
 enum moec_status fit_device_open(const struct cli_args *args, const char *path, const char *output,
-                                 int n_threads, const struct moec_progress *progress,
-                                 struct fit_device *device, struct moec_error *err)
+                                 const struct moec_device_options *how, struct fit_device *device,
+                                 struct moec_error *err)
 {
     struct moec_emulation emulation;
     struct moec_bundle *bundle = NULL;
-    struct moec_device_options options = {
-        .n_threads = n_threads, .emulation = &emulation, .compute_ns = COMPUTE_NS, .progress = progress};
+    struct moec_device_options options = *how;
+    options.emulation = &emulation;
+    options.compute_ns = COMPUTE_NS;
     if (!cli_has(args, "storage"))
         return MOEC_OK;
     MOEC_TRY(read_storage(cli_text(args, "storage"), &emulation, err));

@@ -5,7 +5,7 @@
 
 #include "cli/options/options.h"
 #include "formats/trace/device_description.h"
-#include "profiler/common/progress.h"
+#include "profiler/device/device_measure.h"
 #include "profiler/doctor/doctor.h"
 #include "runtime/storage/reader.h"
 
@@ -51,11 +51,10 @@ struct fit_device {
 MOEC_WARN_UNUSED enum moec_status fit_device_check(const struct cli_args *args, struct fit_device *out,
                                                    const struct moec_config *config, struct moec_error *err);
 
-/* With --storage: measures computing with the bundle at `path`, or takes up what an interrupted run of the
+/* With --storage: measures computing with the bundle at `path`, with the threads and the progress of `how`, or takes up what an interrupted run of the
  * same output measured. Errors: those of moec_device_measure. */
 MOEC_WARN_UNUSED enum moec_status fit_device_open(const struct cli_args *args, const char *path,
-                                                  const char *output, int n_threads,
-                                                  const struct moec_progress *progress,
+                                                  const char *output, const struct moec_device_options *how,
                                                   struct fit_device *device, struct moec_error *err);
 /* Its storage from now on is so many times as fast. */
 void fit_device_scale(struct fit_device *device, double factor);

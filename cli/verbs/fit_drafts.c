@@ -72,7 +72,7 @@ static enum moec_status get_profile(struct cli_fit_drafts *drafts, struct moec_c
     measure->journal = drafts->profile_journal;
     measure->journal_mode = MOEC_UNITS_AUTO;
     memset(digest, 0, MOEC_SHA256_BYTES);
-    return cli_run_profile(checkpoint, measure, NULL, 0, drafts->progress, profile, err);
+    return cli_run_profile(checkpoint, measure, &(struct cli_numbers){0}, drafts->progress, profile, err);
 }
 
 static enum moec_status name_file(const char *output, const char *suffix, char **path, struct moec_error *err)
@@ -138,7 +138,9 @@ static enum moec_status compile(struct cli_fit_drafts *drafts, struct moec_check
         made[i].n_search = shares[i].n_search;
         made[i].path = paths[i];
     }
-    status = moec_compile_drafts(checkpoint, profile, digest, &options, &hooks, made, N_SHARE, &report, err);
+    const struct moec_compile_inputs inputs = {checkpoint, profile, digest};
+    const struct moec_compile_draft_list list = {made, N_SHARE};
+    status = moec_compile_drafts(&inputs, &options, &hooks, &list, &report, err);
 out:
     for (uint32_t i = 0; i < N_SHARE; i++) {
         if (made[i].is_written)

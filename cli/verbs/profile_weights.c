@@ -244,10 +244,10 @@ static enum moec_status measure_all(struct first_look *look, const struct cli_me
 }
 
 enum moec_status cli_profile_weights(const struct cli_args *args, const struct cli_measure_options *measure,
-                                     const uint32_t *bits, uint32_t n_bits, uint32_t show_bits,
+                                     const struct cli_numbers *bits, uint32_t show_bits,
                                      struct cli_progress *progress, struct moec_error *err)
 {
-    struct first_look look = {.args = args, .bits = bits, .n_bits = n_bits};
+    struct first_look look = {.args = args, .bits = bits->all, .n_bits = bits->n};
     enum moec_status status = check_options(args, measure, err);
     if (status == MOEC_OK)
         status = moec_checkpoint_open(args->positional[0], &look.checkpoint, err);

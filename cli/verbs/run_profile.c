@@ -58,8 +58,9 @@ static void announce_studies(const struct moec_config *config, const struct moec
     cli_progress_note(progress, line);
 }
 
-static struct moec_profile_options options_of(const struct cli_measure_options *measure, const uint32_t *bits,
-                                              uint32_t n_bits, const struct moec_progress *progress)
+static struct moec_profile_options options_of(const struct cli_measure_options *measure,
+                                              const struct cli_numbers *bits,
+                                              const struct moec_progress *progress)
 {
     return (struct moec_profile_options){
         .task = measure->task,
@@ -68,8 +69,8 @@ static struct moec_profile_options options_of(const struct cli_measure_options *
         .parts = measure->parts,
         .n_sensitivity_window = measure->n_sensitivity_window,
         .seed = measure->seed,
-        .bits = bits,
-        .n_bits = n_bits,
+        .bits = bits->all,
+        .n_bits = bits->n,
         .baseline_bits = measure->baseline_bits,
         .quantizer = measure->quantizer,
         .scheme = measure->scheme,
@@ -100,13 +101,13 @@ static struct moec_progress progress_of(struct cli_progress *progress)
 }
 
 enum moec_status cli_estimate_profile(struct moec_checkpoint *checkpoint,
-                                      const struct cli_measure_options *measure, const uint32_t *bits,
-                                      uint32_t n_bits, struct cli_progress *progress,
+                                      const struct cli_measure_options *measure,
+                                      const struct cli_numbers *bits, struct cli_progress *progress,
                                       struct moec_profile_forecast *forecast, struct moec_error *err)
 {
     uint8_t digest[MOEC_SHA256_BYTES];
     const struct moec_progress passes = progress_of(progress);
-    const struct moec_profile_options options = options_of(measure, bits, n_bits, &passes);
+    const struct moec_profile_options options = options_of(measure, bits, &passes);
     MOEC_TRY(moec_model_check(checkpoint, true, err));
     MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
     MOEC_TRY(moec_profile_estimate(checkpoint, &options, forecast, err));
@@ -115,26 +116,26 @@ enum moec_status cli_estimate_profile(struct moec_checkpoint *checkpoint,
 }
 
 enum moec_status cli_count_parts(struct moec_checkpoint *checkpoint,
-                                 const struct cli_measure_options *measure, const uint32_t *bits,
-                                 uint32_t n_bits, struct cli_progress *progress,
-                                 uint32_t n_part[static MOEC_PART_COUNT], struct moec_error *err)
+                                 const struct cli_measure_options *measure, const struct cli_numbers *bits,
+                                 struct cli_progress *progress, uint32_t n_part[static MOEC_PART_COUNT],
+                                 struct moec_error *err)
 {
     const struct moec_progress passes = progress_of(progress);
-    const struct moec_profile_options options = options_of(measure, bits, n_bits, &passes);
+    const struct moec_profile_options options = options_of(measure, bits, &passes);
     MOEC_TRY(moec_model_check(checkpoint, true, err));
     return moec_profile_count_parts(checkpoint, &options, n_part, err);
 }
 
 enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
-                                 const struct cli_measure_options *measure, const uint32_t *bits,
-                                 uint32_t n_bits, struct cli_progress *progress, struct moec_profile *profile,
+                                 const struct cli_measure_options *measure, const struct cli_numbers *bits,
+                                 struct cli_progress *progress, struct moec_profile *profile,
                                  struct moec_error *err)
 {
     uint8_t digest[MOEC_SHA256_BYTES];
     MOEC_TRY(moec_model_check(checkpoint, true, err));
     MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
     const struct moec_progress passes = progress_of(progress);
-    struct moec_profile_options options = options_of(measure, bits, n_bits, &passes);
+    struct moec_profile_options options = options_of(measure, bits, &passes);
     moec_weight_studies_limit(moec_checkpoint_config(checkpoint), &options);
     announce_studies(moec_checkpoint_config(checkpoint), &options, progress);
     /* Before, there is nothing to lose, and a signal ends the program as usual. */

@@ -7,12 +7,12 @@
 #include <string.h>
 
 static enum moec_status read_route(const struct cli_args *args, const struct moec_bundle *bundle,
-                                   uint32_t copy, struct simulate_decided *out, struct moec_error *err)
+                                   struct simulate_decided *out, struct moec_error *err)
 {
+    const uint32_t copy = out->low;
     const struct moec_config *config = &bundle->config;
     const char *start = cli_text(args, "cache-start"), *path = bundle->file.path;
     uint32_t low_bits = 0;
-    out->low = copy;
     MOEC_TRY(cli_read_simulated_route(args, config, &out->route, &low_bits, err));
     moec_route_know_calibration(&out->route, config, &bundle->paths);
     MOEC_TRY(moec_route_know_ranges(&out->route, config, &bundle->paths, path, err));
@@ -23,16 +23,17 @@ static enum moec_status read_route(const struct cli_args *args, const struct moe
 }
 
 enum moec_status cli_decide_recorded(const struct cli_args *args, const struct moec_bundle *bundle,
-                                     uint32_t copy, const char *path, const struct moec_replay *replay,
-                                     const struct moec_recording *recording, struct simulate_decided *out,
-                                     struct moec_error *err)
+                                     const char *path, const struct moec_recording *recording,
+                                     struct simulate_decided *out, struct moec_error *err)
 {
+    const struct moec_replay *replay = recording->replay;
+    const uint32_t copy = out->low;
     enum moec_status status = MOEC_OK;
     struct moec_dense dense = {0};
     struct moec_model *model = NULL;
     uint64_t *bytes[2] = {NULL, NULL};
     MOEC_TRY_OUT(moec_simulated_decisions_check(replay, &bundle->config, path, err));
-    MOEC_TRY_OUT(read_route(args, bundle, copy, out, err));
+    MOEC_TRY_OUT(read_route(args, bundle, out, err));
     MOEC_TRY_OUT(moec_copy_record_bytes(bundle, copy, &bytes[0], err));
     MOEC_TRY_OUT(moec_copy_record_bytes(bundle, out->low, &bytes[1], err));
     MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &dense, err));

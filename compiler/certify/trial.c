@@ -296,10 +296,10 @@ enum moec_status moec_trial_test(struct moec_trial *trial, const struct moec_tri
     return MOEC_OK;
 }
 
-enum moec_status moec_trial_refuse(const struct moec_trial *trial, const char *alone, const char *kind,
-                                   const char *mildest, const struct moec_loss *plain,
-                                   const struct moec_loss *safest, struct moec_error *err)
+enum moec_status moec_trial_refuse(const struct moec_trial *trial, const struct moec_trial_missed *missed,
+                                   struct moec_error *err)
 {
+    const struct moec_loss *safest = missed->safest, *plain = missed->plain;
     char advice[MOEC_SEQUENCE_ADVICE_BYTES];
     const double target = trial->options->max_loss;
     return moec_fail(
@@ -307,8 +307,9 @@ enum moec_status moec_trial_refuse(const struct moec_trial *trial, const char *a
         "on the certificate part, the loss with the mildest %s, %s, is %.3f%% (upper bound with %g%% "
         "confidence: %.3f%%), but the target is %.3f%%, so nothing was written. %s, it is %.3f%% "
         "(upper bound %.3f%%): %s",
-        kind, mildest, 100 * safest->loss, 100 * trial->options->confidence, 100 * safest->high, 100 * target,
-        alone, 100 * plain->loss, 100 * plain->high, moec_sequence_advice(safest, target, "windows", advice));
+        missed->kind, missed->mildest, 100 * safest->loss, 100 * trial->options->confidence,
+        100 * safest->high, 100 * target, missed->alone, 100 * plain->loss, 100 * plain->high,
+        moec_sequence_advice(safest, target, "windows", advice));
 }
 
 bool moec_trial_is_reused(const struct moec_trial *trial, const struct moec_certificate *certificate)

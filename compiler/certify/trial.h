@@ -103,13 +103,18 @@ MOEC_WARN_UNUSED enum moec_status
 moec_trial_test(struct moec_trial *trial, const struct moec_trial_sequence *sequence, struct moec_loss *first,
                 uint32_t *n_passed, struct moec_certificate *certificate, struct moec_error *err);
 
-/* MOEC_ERR_TARGET after a sequence of which nothing passed, with what would help: `plain` is the loss of the
- * bundle itself, as it is `alone` ("With all neurons"), `safest` that of the first test, of the mildest
- * `kind`, called `mildest`. */
-MOEC_WARN_UNUSED enum moec_status moec_trial_refuse(const struct moec_trial *trial, const char *alone,
-                                                    const char *kind, const char *mildest,
-                                                    const struct moec_loss *plain,
-                                                    const struct moec_loss *safest, struct moec_error *err);
+/* A sequence of which nothing passed, on the certificate part. */
+struct moec_trial_missed {
+    const char *kind, *mildest;     /* of candidates ("sparsity plan"), and what the first is called */
+    const struct moec_loss *safest; /* of the first */
+    const char *alone;              /* what the bundle itself is ("With all neurons") */
+    const struct moec_loss *plain;  /* which loses this */
+};
+
+/* MOEC_ERR_TARGET, with what would help. */
+MOEC_WARN_UNUSED enum moec_status moec_trial_refuse(const struct moec_trial *trial,
+                                                    const struct moec_trial_missed *missed,
+                                                    struct moec_error *err);
 
 /* The certificate of one measurement on the open certificate part, without a sequence of tests; `search` is
  * what another part said before. */

@@ -435,14 +435,13 @@ void moec_compile_pack_begin(struct moec_compile_run *run)
     moec_compile_begin(run, MOEC_STAGE_PACK);
 }
 
-enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
-                              const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+enum moec_status moec_compile(const struct moec_compile_inputs *inputs,
                               const struct moec_compile_options *options,
                               const struct moec_compile_hooks *hooks, const char *path,
                               struct moec_compile_report *report, struct moec_error *err)
 {
-    struct moec_compile_run run = {.checkpoint = checkpoint,
-                                   .profile = profile,
+    struct moec_compile_run run = {.checkpoint = inputs->checkpoint,
+                                   .profile = inputs->profile,
                                    .options = options,
                                    .hooks = hooks,
                                    .report = report,
@@ -454,7 +453,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
     if (path == NULL || moec_ranks_own(options->ranks) != 0)
         goto out;
     moec_compile_pack_begin(&run);
-    MOEC_TRY_OUT(moec_compile_write(&run, profile_digest, path, err));
+    MOEC_TRY_OUT(moec_compile_write(&run, inputs->profile_digest, path, err));
 out:
     moec_compile_finish(&run);
     return status;

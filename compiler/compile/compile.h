@@ -169,7 +169,14 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_find_least(const struct moec_chec
                                                           struct moec_compile_least *out,
                                                           struct moec_error *err);
 
-/* `profile` may be NULL for policies that need none; `profile_digest` is its file's. `path` NULL plans only
+/* What is compiled. Borrowed. */
+struct moec_compile_inputs {
+    struct moec_checkpoint *checkpoint;
+    const struct moec_profile *profile; /* NULL: of policies that need none */
+    const uint8_t *profile_digest;      /* (MOEC_SHA256_BYTES): of its file */
+};
+
+/* `path` NULL plans only
  * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:
  * MOEC_ERR_UNSUPPORTED (a tokenizer that cannot be used), MOEC_ERR_MISMATCH (profile of another model),
  * MOEC_ERR_TARGET (no assignment meets the targets, or the certificate missed: the message gives the loss and
@@ -177,9 +184,7 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_find_least(const struct moec_chec
  * MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO, MOEC_ERR_CANCELLED. After
  * MOEC_ERR_TARGET from the certificate the report is filled; after every failure its trace has what was
  * measured before. */
-MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoint,
-                                               const struct moec_profile *profile,
-                                               const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+MOEC_WARN_UNUSED enum moec_status moec_compile(const struct moec_compile_inputs *inputs,
                                                const struct moec_compile_options *options,
                                                const struct moec_compile_hooks *hooks, const char *path,
                                                struct moec_compile_report *report, struct moec_error *err);
@@ -195,16 +200,19 @@ struct moec_compile_draft {
     bool is_written;       /* false: no plan loses as little, or an earlier draft has the same one */
 };
 
+struct moec_compile_draft_list {
+    struct moec_compile_draft *drafts; /* (n) */
+    uint32_t n;
+};
+
 /* Searches with each draft's loss, in one run that fits and weighs once, and writes what it finds; the
  * certificate part stays unseen. Not for MOEC_DENSE_BITS_AUTO or losses of rows. The options' max_loss and
  * pair_share are not looked at. Errors: as moec_compile; MOEC_ERR_TARGET where no draft is written. Files
  * that were written stay after an error. */
 MOEC_WARN_UNUSED enum moec_status
-moec_compile_drafts(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
-                    const uint8_t profile_digest[static MOEC_SHA256_BYTES],
-                    const struct moec_compile_options *options, const struct moec_compile_hooks *hooks,
-                    struct moec_compile_draft *drafts, uint32_t n_draft, struct moec_compile_report *report,
-                    struct moec_error *err);
+moec_compile_drafts(const struct moec_compile_inputs *inputs, const struct moec_compile_options *options,
+                    const struct moec_compile_hooks *hooks, const struct moec_compile_draft_list *list,
+                    struct moec_compile_report *report, struct moec_error *err);
 void moec_compile_draft_release(struct moec_compile_draft *draft);
 
 /* What a compile from data is expected to take beside its profile, stage by stage as the code runs them. Windows

@@ -52,12 +52,13 @@ static enum moec_status search(struct moec_compile_run *run, const struct moec_c
     return MOEC_OK;
 }
 
-static enum moec_status search_all(struct moec_compile_run *run, struct moec_compile_draft *drafts,
-                                   uint32_t n_draft, struct moec_error *err)
+static enum moec_status search_all(struct moec_compile_run *run, const struct moec_compile_draft_list *list,
+                                   struct moec_error *err)
 {
+    struct moec_compile_draft *drafts = list->drafts;
     const struct moec_compile_options *options = run->options;
     bool is_any = false;
-    for (uint32_t i = 0; i < n_draft; i++) {
+    for (uint32_t i = 0; i < list->n; i++) {
         MOEC_TRY(search(run, options, &drafts[i], err));
         if (drafts[i].n_bytes > 0 && !is_new(drafts, i))
             drafts[i].n_bytes = 0;
@@ -68,15 +69,16 @@ static enum moec_status search_all(struct moec_compile_run *run, struct moec_com
     return moec_fail(err, MOEC_ERR_TARGET,
                      "no plan of bits has a loss of at most %.3f%% on the search part, so too little "
                      "loss is left for decisions and nothing was written: ask for a larger --max-loss",
-                     100 * drafts[n_draft - 1].max_loss);
+                     100 * drafts[list->n - 1].max_loss);
 }
 
 static enum moec_status write_all(struct moec_compile_run *run,
                                   const uint8_t profile_digest[static MOEC_SHA256_BYTES],
-                                  struct moec_compile_draft *drafts, uint32_t n_draft, struct moec_error *err)
+                                  const struct moec_compile_draft_list *list, struct moec_error *err)
 {
+    struct moec_compile_draft *drafts = list->drafts;
     moec_compile_pack_begin(run);
-    for (uint32_t i = 0; i < n_draft; i++) {
+    for (uint32_t i = 0; i < list->n; i++) {
         if (drafts[i].n_bytes == 0)
             continue;
         moec_plan_copy(&run->report->plan, &drafts[i].plan);
@@ -87,15 +89,14 @@ static enum moec_status write_all(struct moec_compile_run *run,
     return MOEC_OK;
 }
 
-enum moec_status moec_compile_drafts(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
-                                     const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+enum moec_status moec_compile_drafts(const struct moec_compile_inputs *inputs,
                                      const struct moec_compile_options *options,
                                      const struct moec_compile_hooks *hooks,
-                                     struct moec_compile_draft *drafts, uint32_t n_draft,
+                                     const struct moec_compile_draft_list *list,
                                      struct moec_compile_report *report, struct moec_error *err)
 {
-    struct moec_compile_run run = {.checkpoint = checkpoint,
-                                   .profile = profile,
+    struct moec_compile_run run = {.checkpoint = inputs->checkpoint,
+                                   .profile = inputs->profile,
                                    .options = options,
                                    .hooks = hooks,
                                    .has_losses = true,
@@ -103,8 +104,8 @@ enum moec_status moec_compile_drafts(struct moec_checkpoint *checkpoint, const s
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_compile_start(&run, err));
     MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense_bits, err));
-    MOEC_TRY_OUT(search_all(&run, drafts, n_draft, err));
-    MOEC_TRY_OUT(write_all(&run, profile_digest, drafts, n_draft, err));
+    MOEC_TRY_OUT(search_all(&run, list, err));
+    MOEC_TRY_OUT(write_all(&run, inputs->profile_digest, list, err));
 out:
     moec_compile_finish(&run);
     return status;

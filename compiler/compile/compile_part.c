@@ -116,10 +116,13 @@ static enum moec_status score_rows(struct moec_compile_run *run, const struct mo
                                    const struct moec_model *model, enum moec_arithmetic arithmetic,
                                    double *scores, struct moec_error *err)
 {
-    const struct moec_row_metric_means means = {run->options->kernels, run->options->n_threads, arithmetic,
-                                                run->options->ranks};
-    return moec_row_metric_measure(run->rows, part->which, model, moec_variants_experts(run->variants),
-                                   &means, &run->stopper, scores, err);
+    const struct moec_row_metric_means means = {.model = model,
+                                                .experts = moec_variants_experts(run->variants),
+                                                .kernels = run->options->kernels,
+                                                .n_threads = run->options->n_threads,
+                                                .arithmetic = arithmetic,
+                                                .ranks = run->options->ranks};
+    return moec_row_metric_measure(run->rows, part->which, &means, &run->stopper, scores, err);
 }
 
 /* Generated answers have no chance to compare with: an original that never scores is refused by the loss. */

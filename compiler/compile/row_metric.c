@@ -228,7 +228,6 @@ static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
 }
 
 enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric, enum moec_part part,
-                                         const struct moec_model *model, struct moec_experts *experts,
                                          const struct moec_row_metric_means *means,
                                          const struct moec_progress *progress, double *scores,
                                          struct moec_error *err)
@@ -244,8 +243,9 @@ enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric, e
                                                  .ranks = means->ranks,
                                                  .done = row_done,
                                                  .context = &own};
-    MOEC_TRY_OUT(moec_continuation_create(model, experts, moec_checkpoint_tokenizer(metric->checkpoint),
-                                          &options, &continuation, err));
+    MOEC_TRY_OUT(moec_continuation_create(means->model, means->experts,
+                                          moec_checkpoint_tokenizer(metric->checkpoint), &options,
+                                          &continuation, err));
     MOEC_TRY_OUT(moec_row_scores_measure(continuation, task, &metric->rows, &rows, &measured, err));
     for (uint32_t i = 0; i < measured.n_row; i++)
         scores[i] = measured.values[(size_t)i * measured.n_metric + (task->metric - measured.first)];

@@ -34,8 +34,10 @@ MOEC_WARN_UNUSED enum moec_status moec_row_metric_open(const struct moec_row_met
                                                        struct moec_row_metric **out, struct moec_error *err);
 void moec_row_metric_free(struct moec_row_metric *metric);
 
-/* What measures. */
+/* What measures: a model, which is not asked for bytes, and who runs it. */
 struct moec_row_metric_means {
+    const struct moec_model *model;
+    struct moec_experts *experts;
     const struct moec_kernels *kernels;
     int n_threads;
     enum moec_arithmetic arithmetic;
@@ -54,11 +56,10 @@ double moec_row_metric_guessing(const struct moec_row_metric *metric, enum moec_
 uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric,
                                const struct moec_row_metric_means *means);
 
-/* scores (moec_row_metric_count) of the part's rows with what `model` and `experts` answer now. Errors: those
+/* scores (moec_row_metric_count) of the part's rows with what model and experts answer now. Errors: those
  * of moec_row_scores_measure, what `progress` answers. */
 MOEC_WARN_UNUSED enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric,
-                                                          enum moec_part part, const struct moec_model *model,
-                                                          struct moec_experts *experts,
+                                                          enum moec_part part,
                                                           const struct moec_row_metric_means *means,
                                                           const struct moec_progress *progress,
                                                           double *scores, struct moec_error *err);

@@ -110,16 +110,34 @@ static uint32_t chunk_rows(const struct moec_dense_entry *entry)
     return rows > 64 ? rows : 64;
 }
 
-/* The original's rows as F32. `raw` has room for them as they are stored. */
+/* Rows of a tensor, as they are and decoded, and as they are stored. */
+struct chunk {
+    struct moec_gptq_matrix matrix;
+    uint32_t row;
+    float *weights, *decoded; /* owned */
+    uint8_t *raw;             /* owned */
+};
+
+/* A unit: rows of a tensor at one codec, from `row` on, and their error. */
+struct piece {
+    uint32_t store; /* number of it, and of the tensor there */
+    size_t at;
+    char key[MOEC_JOURNAL_MAX_KEY];
+    struct moec_unit_part parts[2];
+    uint64_t offset; /* of the rows in the store */
+    double error;
+};
+
+/* The original's rows as F32. */
 static enum moec_status read_rows(const struct moec_dense_fit *fit, const struct moec_dense_entry *entry,
-                                  uint32_t first, uint32_t n, uint8_t *raw, float *weights,
-                                  struct moec_error *err)
+                                  const struct chunk *chunk, struct moec_error *err)
 {
+    const uint32_t n = chunk->matrix.n_row;
     const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
-    MOEC_TRY(fit->original.source->load(fit->original.source, entry, first, n, raw, err));
+    MOEC_TRY(fit->original.source->load(fit->original.source, entry, chunk->row, n, chunk->raw, err));
     for (uint32_t r = 0; r < n; r++)
-        moec_codec_decode_row(entry->codec, raw + r * row_bytes, entry->columns,
-                              weights + (size_t)r * entry->columns);
+        moec_codec_decode_row(entry->codec, chunk->raw + r * row_bytes, entry->columns,
+                              chunk->weights + (size_t)r * entry->columns);
     return MOEC_OK;
 }
 
@@ -128,17 +146,18 @@ static bool is_fitted(const struct moec_dense_fit *fit, uint32_t s)
     return fit->codecs[fit->numbers[s]].quantizer == MOEC_QUANTIZER_GPTQ;
 }
 
-/* What `rows`, encoded from the matrix's, do to the outputs. `decoded` is as large as the matrix. */
-static enum moec_status measure_rows(struct moec_dense_fit *fit, const struct moec_gptq *gptq,
-                                     const struct moec_gptq_matrix *matrix, struct moec_codec codec,
-                                     const uint8_t *rows, float *decoded, double *error,
-                                     struct moec_error *err)
+/* What a piece, encoded from the chunk, does to the outputs. */
+static enum moec_status measure_piece(struct moec_dense_fit *fit, const struct moec_gptq *gptq,
+                                      const struct chunk *chunk, struct moec_codec codec, struct piece *piece,
+                                      struct moec_error *err)
 {
+    const struct moec_gptq_matrix *matrix = &chunk->matrix;
+    const uint8_t *rows = piece->parts[0].data;
     const size_t row_bytes = moec_codec_row_bytes(codec, matrix->columns);
     for (uint32_t r = 0; r < matrix->n_row; r++)
         moec_codec_decode_row(codec, rows + r * row_bytes, matrix->columns,
-                              decoded + (size_t)r * matrix->columns);
-    return moec_gptq_error(gptq, &fit->pool, matrix, decoded, error, err);
+                              chunk->decoded + (size_t)r * matrix->columns);
+    return moec_gptq_error(gptq, &fit->pool, matrix, chunk->decoded, &piece->error, err);
 }
 
 /* ---- pieces of an interrupted run ---- */
@@ -150,14 +169,6 @@ static uint32_t codec_crc(struct moec_codec codec)
     return moec_crc32c(0, bytes, sizeof bytes);
 }
 
-/* A unit: rows of a tensor at one codec, from `row` on, and their error. */
-struct piece {
-    char key[MOEC_JOURNAL_MAX_KEY];
-    struct moec_unit_part parts[2];
-    uint64_t offset; /* of the rows in the store */
-    double error;
-};
-
 static void describe_piece(const struct moec_dense_fit *fit, uint32_t s, size_t at, uint32_t row,
                            uint32_t n_row, struct piece *piece)
 {
@@ -166,6 +177,8 @@ static void describe_piece(const struct moec_dense_fit *fit, uint32_t s, size_t 
     const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
     (void)snprintf(piece->key, sizeof piece->key, "dense/%08" PRIx32 "/%zu/%" PRIu32,
                    codec_crc(fit->codecs[fit->numbers[s]]), at, row);
+    piece->store = s;
+    piece->at = at;
     piece->error = 0;
     piece->offset = entry->offset + row * row_bytes;
     piece->parts[0] =
@@ -250,23 +263,21 @@ static enum moec_status keep_all(struct moec_dense_fit *fit, struct moec_error *
  * TELL all ranks what the owner encoded, KEEP it. */
 enum turn { FIND, ENCODE, TELL, KEEP };
 
-/* Rows of a tensor, as they are and decoded, and as they are stored. */
-struct chunk {
-    struct moec_gptq_matrix matrix;
-    uint32_t row;
-    float *weights, *decoded; /* owned */
-    uint8_t *raw;             /* owned */
+/* A walk over the rows of a group's tensors. */
+struct walk {
+    struct moec_dense_fit *fit;
+    struct group *group;
+    enum turn turn;
+    size_t next; /* of group->known */
 };
 
-static enum moec_status encode_piece(struct moec_dense_fit *fit, const struct moec_gptq *gptq, uint32_t s,
-                                     size_t at, const struct chunk *chunk, struct piece *piece,
-                                     struct moec_error *err)
+static enum moec_status encode_piece(struct moec_dense_fit *fit, const struct moec_gptq *gptq,
+                                     const struct chunk *chunk, struct piece *piece, struct moec_error *err)
 {
-    const struct moec_codec codec = fit->stores[s].table.entries[at].codec;
-    uint8_t *rows = piece->parts[0].data;
-    MOEC_TRY(moec_gptq_encode(gptq, &fit->pool, &chunk->matrix, codec, rows, err));
-    if (is_fitted(fit, s))
-        MOEC_TRY(measure_rows(fit, gptq, &chunk->matrix, codec, rows, chunk->decoded, &piece->error, err));
+    const struct moec_codec codec = fit->stores[piece->store].table.entries[piece->at].codec;
+    MOEC_TRY(moec_gptq_encode(gptq, &fit->pool, &chunk->matrix, codec, piece->parts[0].data, err));
+    if (is_fitted(fit, piece->store))
+        MOEC_TRY(measure_piece(fit, gptq, chunk, codec, piece, err));
     return fit->ranks == NULL ? keep_piece(fit, piece, err) : MOEC_OK;
 }
 
@@ -287,10 +298,12 @@ static enum moec_status tell_piece(struct moec_dense_fit *fit, const struct grou
 }
 
 /* One turn of the chunk in the codec of a store. */
-static enum moec_status take_chunk(struct moec_dense_fit *fit, const struct group *group, enum turn turn,
-                                   struct known *known, uint32_t s, size_t at, const struct chunk *chunk,
-                                   struct moec_error *err)
+static enum moec_status take_chunk(const struct walk *walk, struct known *known, uint32_t s, size_t at,
+                                   const struct chunk *chunk, struct moec_error *err)
 {
+    struct moec_dense_fit *fit = walk->fit;
+    const struct group *group = walk->group;
+    const enum turn turn = walk->turn;
     double *sum = &fit->errors[s * fit->original.n_entries + at];
     struct piece piece;
     describe_piece(fit, s, at, chunk->row, chunk->matrix.n_row, &piece);
@@ -298,7 +311,7 @@ static enum moec_status take_chunk(struct moec_dense_fit *fit, const struct grou
     if (turn == FIND && fit->has_pieces)
         MOEC_TRY(find_piece(fit, &piece, &known->found, err));
     else if (turn == ENCODE && !known->found)
-        MOEC_TRY(encode_piece(fit, group->gptq, s, at, chunk, &piece, err));
+        MOEC_TRY(encode_piece(fit, group->gptq, chunk, &piece, err));
     else if (turn == TELL && !known->found)
         MOEC_TRY(tell_piece(fit, group, &piece, known, err));
     else if (turn == KEEP && !known->found && fit->ranks != NULL) /* when it is the first one's too */
@@ -324,14 +337,6 @@ static enum moec_gptq_order order_of(const struct moec_dense_fit *fit, uint32_t 
                ? MOEC_GPTQ_BY_COLUMN
                : MOEC_GPTQ_BY_GROUP;
 }
-
-/* A walk over the rows of a group's tensors. */
-struct walk {
-    struct moec_dense_fit *fit;
-    struct group *group;
-    enum turn turn;
-    size_t next; /* of group->known */
-};
 
 static enum moec_status next_known(struct walk *walk, struct known **known, struct moec_error *err)
 {
@@ -373,7 +378,7 @@ static enum moec_status take_tensor(struct walk *walk, enum moec_gptq_order orde
         chunk.row = row;
         chunk.matrix.n_row = source->rows - row < n_chunk ? source->rows - row : n_chunk;
         if (encodes)
-            MOEC_TRY_OUT(read_rows(fit, source, row, chunk.matrix.n_row, chunk.raw, chunk.weights, err));
+            MOEC_TRY_OUT(read_rows(fit, source, &chunk, err));
         if (encodes && measures)
             MOEC_TRY_OUT(moec_gptq_error(walk->group->gptq, &fit->pool, &chunk.matrix, NULL, &energy, err));
         fit->energies[at] += energy;
@@ -382,7 +387,7 @@ static enum moec_status take_tensor(struct walk *walk, enum moec_gptq_order orde
             if (order_of(fit, s, source) != order)
                 continue;
             MOEC_TRY_OUT(next_known(walk, &known, err));
-            MOEC_TRY_OUT(take_chunk(fit, walk->group, walk->turn, known, s, at, &chunk, err));
+            MOEC_TRY_OUT(take_chunk(walk, known, s, at, &chunk, err));
         }
     }
     if (walk->turn == TELL && measures)

@@ -94,11 +94,16 @@ static uint8_t read_number(lua_State *lua, const char *what, const char *whose, 
     return 0;
 }
 
-/* Refuses a key of the table at `index` that is not one of 1..n, such as a layer or an expert that the model
- * does not have, and not the string `other` (NULL: none). `place` is what the table is, such as " at [2]";
- * `unit` what it lists. */
-static void check_keys(lua_State *lua, int index, const char *what, const char *place, const char *unit,
-                       uint32_t n, const char *other)
+/* The keys that a table may have. */
+struct keys {
+    const char *unit;  /* what it lists */
+    uint32_t n;        /* 1..n */
+    const char *other; /* a string too; NULL: none */
+};
+
+/* Refuses another key of the table at `index`, such as a layer or an expert that the model does not have.
+ * `place` is what the table is, such as " at [2]". */
+static void check_keys(lua_State *lua, int index, const char *what, const char *place, struct keys keys)
 {
     lua_pushnil(lua);
     while (lua_next(lua, index) != 0) {
@@ -106,11 +111,11 @@ static void check_keys(lua_State *lua, int index, const char *what, const char *
         int is_integer = 0;
         const int type = lua_type(lua, -1);
         const lua_Integer key = type == LUA_TNUMBER ? lua_tointegerx(lua, -1, &is_integer) : 0;
-        if (other != NULL && type == LUA_TSTRING && strcmp(lua_tostring(lua, -1), other) == 0)
+        if (keys.other != NULL && type == LUA_TSTRING && strcmp(lua_tostring(lua, -1), keys.other) == 0)
             continue;
-        if (!is_integer || key < 1 || key > (lua_Integer)n)
+        if (!is_integer || key < 1 || key > (lua_Integer)keys.n)
             luaL_error(lua, "%s has an entry [%s]%s, expected %ss 1..%d", what, luaL_tolstring(lua, -1, NULL),
-                       place, unit, (int)n);
+                       place, keys.unit, (int)keys.n);
     }
 }
 
@@ -165,7 +170,7 @@ static void read_layer(lua_State *lua, const struct moec_policy_shape *shape, ui
         luaL_error(lua, "%s has a %s at [%d], expected a table of %d bitwidths", what, luaL_typename(lua, -1),
                    (int)s + 1, (int)shape->n_expert);
     const int layer = lua_gettop(lua);
-    check_keys(lua, layer, what, place, "expert", shape->n_expert, NULL);
+    check_keys(lua, layer, what, place, (struct keys){"expert", shape->n_expert, NULL});
     for (uint32_t e = 0; e < shape->n_expert; e++, numbers += EXPERT_BYTES) {
         const int type = lua_rawgeti(lua, layer, e + 1);
         (void)snprintf(place, sizeof place, "[%" PRIu32 "][%" PRIu32 "]", s + 1, e + 1);
@@ -190,7 +195,7 @@ static void read_dense(lua_State *lua, const struct moec_policy_shape *shape, co
         luaL_error(lua, "%s has a %s as dense, expected a table of the matrices of moec.variants().dense",
                    what, luaL_typename(lua, -1));
     const int dense = lua_gettop(lua);
-    check_keys(lua, dense, what, " in dense", "matrice", shape->n_dense, NULL);
+    check_keys(lua, dense, what, " in dense", (struct keys){"matrice", shape->n_dense, NULL});
     for (uint32_t i = 0; i < shape->n_dense; i++) {
         char place[32];
         (void)snprintf(place, sizeof place, "dense[%" PRIu32 "]", i + 1);
@@ -208,7 +213,7 @@ static void read_assignment(lua_State *lua, const struct moec_policy_shape *shap
     if (lua_type(lua, index) != LUA_TTABLE)
         luaL_error(lua, "%s is a %s, expected an assignment: a table of %d layers with %d bitwidths each",
                    what, luaL_typename(lua, index), (int)shape->n_layer, (int)shape->n_expert);
-    check_keys(lua, index, what, "", "layer", shape->n_layer, "dense");
+    check_keys(lua, index, what, "", (struct keys){"layer", shape->n_layer, "dense"});
     if (lua_rawlen(lua, index) != shape->n_layer)
         luaL_error(lua, "%s has %d layers, expected %d", what, (int)lua_rawlen(lua, index),
                    (int)shape->n_layer);
@@ -255,7 +260,7 @@ void moec_policy_push_answer(lua_State *lua, const struct moec_policy_shape *sha
     if (n_plan < 1 || n_plan > MOEC_POLICY_MAX_PLANS)
         luaL_error(lua, "%s has a sequence of %d assignments, expected 1 to %d", what, (int)n_plan,
                    MOEC_POLICY_MAX_PLANS);
-    check_keys(lua, sequence, what, " in sequence", "assignment", (uint32_t)n_plan, NULL);
+    check_keys(lua, sequence, what, " in sequence", (struct keys){"assignment", (uint32_t)n_plan, NULL});
     uint8_t *message = lua_newuserdatauv(lua, 1 + n_plan * n, 0);
     message[0] = (uint8_t)kind;
     for (lua_Unsigned i = 0; i < n_plan; i++) {

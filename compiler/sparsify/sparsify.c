@@ -266,9 +266,11 @@ static enum moec_status certify(struct sparsify *s, struct moec_error *err)
     plan->plain_loss = plain.loss;
     plan->plain_low = plain.low;
     plan->plain_high = plain.high;
-    if (n_passed == 0)
-        return moec_trial_refuse(&s->trial, "With all neurons", "sparsity plan", name_test(s, 0), &plain,
-                                 &first, err);
+    if (n_passed == 0) {
+        const struct moec_trial_missed missed = {"sparsity plan", name_test(s, 0), &first, "With all neurons",
+                                                 &plain};
+        return moec_trial_refuse(&s->trial, &missed, err);
+    }
     s->report->is_reused = moec_trial_is_reused(&s->trial, &plan->certificate);
     return MOEC_OK;
 }

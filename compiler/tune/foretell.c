@@ -230,20 +230,19 @@ enum moec_status moec_foretell_record(const struct moec_foretell_setup *setup, c
     return MOEC_OK;
 }
 
-enum moec_status moec_foretell_recorded(const struct moec_device *device, const struct moec_model *model,
-                                        struct moec_replay *ran, const char *path,
-                                        const struct moec_decision_settings *settings,
-                                        struct moec_foretell **out, struct moec_error *err)
+enum moec_status moec_foretell_recorded(const struct moec_device *device, const char *path,
+                                        const struct moec_foretell_run *ran, struct moec_foretell **out,
+                                        struct moec_error *err)
 {
     struct moec_foretell *foretell = NULL;
     enum moec_status status = moec_alloc((void **)&foretell, 1, sizeof *foretell, "a recording", err);
     if (status != MOEC_OK) {
-        moec_replay_release(ran);
+        moec_replay_release(ran->replay);
         return status;
     }
-    foretell->replay = *ran;
-    *ran = (struct moec_replay){0};
-    status = read_recording(device, model, path, settings, foretell, err);
+    foretell->replay = *ran->replay;
+    *ran->replay = (struct moec_replay){0};
+    status = read_recording(device, ran->model, path, ran->settings, foretell, err);
     if (status != MOEC_OK) {
         moec_foretell_free(foretell);
         return status;

@@ -47,13 +47,16 @@ MOEC_WARN_UNUSED enum moec_status moec_foretell_record(const struct moec_foretel
                                                        const struct moec_decision_settings *settings,
                                                        bool (*is_cancelled)(void), struct moec_foretell **out,
                                                        struct moec_error *err);
-/* The same of what a scorer has run (profiler/evaluate/router_record.h), with the bundle at `path` and these
- * settings; `ran` is taken over in any case. `model` is the bundle's, for the call. Errors: those of the
- * simulator. */
-MOEC_WARN_UNUSED enum moec_status moec_foretell_recorded(const struct moec_device *device,
-                                                         const struct moec_model *model,
-                                                         struct moec_replay *ran, const char *path,
-                                                         const struct moec_decision_settings *settings,
+/* What a scorer has run (profiler/evaluate/router_record.h): a bundle with these settings. */
+struct moec_foretell_run {
+    const struct moec_decision_settings *settings;
+    const struct moec_model *model; /* the bundle's, for the call */
+    struct moec_replay *replay;     /* what its routers chose; taken over in any case */
+};
+
+/* The same of such a run of the bundle at `path`. Errors: those of the simulator. */
+MOEC_WARN_UNUSED enum moec_status moec_foretell_recorded(const struct moec_device *device, const char *path,
+                                                         const struct moec_foretell_run *ran,
                                                          struct moec_foretell **out, struct moec_error *err);
 void moec_foretell_free(struct moec_foretell *foretell); /* NULL-safe */
 

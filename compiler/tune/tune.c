@@ -129,8 +129,8 @@ enum moec_status moec_tune_measure(struct tune *tune, enum moec_part part,
     } else {
         MOEC_TRY(run(tune, &ran, err));
         fill_traffic(tune, candidate);
-        MOEC_TRY(fit->foretell(fit->context, candidate->draft, &candidate->settings,
-                               tune->trial.inputs->bundle->model, &ran, &candidate->foretold, err));
+        const struct moec_foretell_run done = {&candidate->settings, tune->trial.inputs->bundle->model, &ran};
+        MOEC_TRY(fit->foretell(fit->context, candidate->draft, &done, &candidate->foretold, err));
         MOEC_TRY(moec_trial_weigh(&tune->trial, loss, err));
     }
     return moec_tune_keep(tune, part, candidate, loss, err);
@@ -315,9 +315,11 @@ static enum moec_status certify(struct tune *tune, struct moec_error *err)
     /* No test: what the bundle loses and misses without decisions, to be shown beside them. */
     MOEC_TRY(look(tune, &plain, &without, err));
     MOEC_TRY(test_all(tune, &first, &n_passed, err));
-    if (n_passed == 0)
-        return moec_trial_refuse(&tune->trial, "Without decisions", "decisions", name_test(tune, 0), &without,
-                                 &first, err);
+    if (n_passed == 0) {
+        const struct moec_trial_missed missed = {"decisions", name_test(tune, 0), &first, "Without decisions",
+                                                 &without};
+        return moec_trial_refuse(&tune->trial, &missed, err);
+    }
     if (tune->options->fit != NULL)
         MOEC_TRY(moec_tune_fit_check_winner(tune, n_passed, err));
     report->before = moec_tune_cost_of(&report->plain[0]);

@@ -37,14 +37,12 @@
  * time of a token on a device, or what it reads. Drafts are then searched with the slots that the device's memory
  * leaves them, and their bits alone are candidates too. */
 struct moec_tune_fit {
-    /* Of a draft with these settings, of which `ran` is what its routers chose on the search part (taken over in any
-     * case) and `model` the weights. Errors end the search. */
-    enum moec_status (*foretell)(void *context, uint32_t draft, const struct moec_decision_settings *settings,
-                                 const struct moec_model *model, struct moec_replay *ran,
+    /* Of a draft that was run on the search part. Errors end the search. */
+    enum moec_status (*foretell)(void *context, uint32_t draft, const struct moec_foretell_run *ran,
                                  struct moec_foretold *out, struct moec_error *err);
-    /* When the tests have ended: of the winner again, and of its draft with other settings. `ran` likewise. */
-    enum moec_status (*look)(void *context, uint32_t draft, const struct moec_decision_settings *settings,
-                             const struct moec_model *model, struct moec_replay *ran, struct moec_error *err);
+    /* When the tests have ended: of the winner again, and of its draft with other settings. */
+    enum moec_status (*look)(void *context, uint32_t draft, const struct moec_foretell_run *ran,
+                             struct moec_error *err);
     void *context;
     bool by_bytes; /* by read_bytes of what is foretold, else by token_ns */
     /* Of a layer, for decisions; 0: the draft does not run in the memory and is left out. */

@@ -354,8 +354,8 @@ enum moec_status moec_tune_fit_look(struct tune *tune, struct moec_error *err)
         if (i == 2)
             (void)snprintf(words, sizeof candidate.settings.route, "cache-prior:%g", (double)route.share);
         MOEC_TRY(moec_tune_record(tune, &candidate, &ran, err));
-        MOEC_TRY(fit->look(fit->context, candidate.draft, &candidate.settings,
-                           tune->trial.inputs->bundle->model, &ran, err));
+        const struct moec_foretell_run done = {&candidate.settings, tune->trial.inputs->bundle->model, &ran};
+        MOEC_TRY(fit->look(fit->context, candidate.draft, &done, err));
     }
     return MOEC_OK;
 }

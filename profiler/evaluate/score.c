@@ -239,8 +239,8 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, const struct mo
         uint64_t chunk = with_reference ? scorer->reference.probabilities.n_row : scorer->forward.max_tokens;
         uint32_t n = (uint32_t)(n_row - row < chunk ? n_row - row : chunk);
         if (with_reference && !scorer->reference.is_kept) {
-            const struct moec_final_states original = {
-                n, scored_rows(scorer, &scorer->reference.hidden) + row * stride};
+            const struct moec_final_states original = {n, scored_rows(scorer, &scorer->reference.hidden) +
+                                                              row * stride};
             MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, &original,
                                              &scorer->reference.probabilities, 0, err));
             moec_states_leave(&scorer->reference.hidden, scorer->n_source + row, n);

@@ -282,5 +282,6 @@ int main(int argc, char **argv)
                                                .run = run_soak};
     struct cli_args args;
     int status = CLI_OK;
-    return cli_parse(&args, "soak", &command, argc, argv, 1, &status) ? command.run(&args) : status;
+    return cli_parse(&args, "soak", &command, (struct cli_words){argc, argv, 1}, &status) ? command.run(&args)
+                                                                                          : status;
 }

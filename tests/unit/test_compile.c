@@ -84,7 +84,8 @@ static enum moec_status compile(struct bench *b, double max_loss, struct moec_er
     const uint8_t digest[MOEC_SHA256_BYTES] = {1};
     const struct moec_compile_options options = options_of(b, max_loss);
     moec_compile_report_release(&b->report);
-    return moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, err);
+    return moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, NULL,
+                        b->out, &b->report, err);
 }
 
 static void assert_uniform(const struct bench *b, uint32_t bits)
@@ -170,9 +171,9 @@ static void test_compile__looks_at_no_certificate_window_before_all_is_fixed(voi
         *token += 1u << 20;
     }
     moec_compile_report_release(&b->report);
-    assert_int_equal(
-        moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &err),
-        MOEC_ERR_MISMATCH);
+    assert_int_equal(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options,
+                                  NULL, b->out, &b->report, &err),
+                     MOEC_ERR_MISMATCH);
     assert_non_null(strstr(err.message, "outside the model's vocabulary"));
     assert_true(has_unit(journal, "certificate/22"));
     assert_true(has_unit(journal, "sequence/"));
@@ -290,7 +291,8 @@ static void test_compile__a_journal_keeps_what_is_left_out(void **state)
             (void)remove(journal);
         options.scope = runs[i].asked;
         moec_compile_report_release(&b->report);
-        MUST(moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &err));
+        MUST(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, NULL,
+                          b->out, &b->report, &err));
         assert_int_equal(b->report.scope, runs[i].taken);
         assert_int_equal(b->report.certificate.n_window, N_CERTIFY);
     }
@@ -344,17 +346,19 @@ static void test_compile__continues_no_fits_of_another_version(void **state)
         (void)remove(journal);
         options.keeps_journal = true;
         moec_compile_report_release(&b->report);
-        MUST(moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &err));
+        MUST(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, NULL,
+                          b->out, &b->report, &err));
         make_older(journal, lines[i]);
         moec_compile_report_release(&b->report);
-        assert_status(
-            moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &why),
-            MOEC_ERR_MISMATCH, why);
+        assert_status(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest},
+                                   &options, NULL, b->out, &b->report, &why),
+                      MOEC_ERR_MISMATCH, why);
         assert_message(why, i == 0 ? "its fit is 'none' (this run: 'revision" : "its fit is 'revision 1'");
         options.keeps_journal = false;
         heard.lines[0] = '\0';
         moec_compile_report_release(&b->report);
-        MUST(moec_compile(b->checkpoint, &b->profile, digest, &options, &hooks, b->out, &b->report, &err));
+        MUST(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, &hooks,
+                          b->out, &b->report, &err));
         assert_non_null(strstr(heard.lines, "is the journal of another job: its fit is"));
         assert_non_null(strstr(heard.lines, "starting over"));
         assert_int_equal(b->report.n_resumed, 0);

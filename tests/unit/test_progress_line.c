@@ -26,7 +26,7 @@ static void whole_job_has_one_time_left(void **state)
     cli_progress_later(&progress, 2);
     progress.work_before = 2;
     progress.phase_done = 1;
-    cli_progress_text(&progress, 1, 4, 30, 0, 80, text, sizeof text);
+    cli_progress_text(&progress, (struct cli_progress_point){1, 4, 30, 0}, 80, text, sizeof text);
     assert_string_equal(text, "compile: 25%, 90 s left (searching)");
 }
 
@@ -39,7 +39,7 @@ static void pace_is_the_phases(void **state)
     cli_progress_expect(&progress, 12);
     progress.work_before = 2;
     progress.phase_done = 1;
-    cli_progress_text(&progress, 1, 4, 30, 20, 80, text, sizeof text);
+    cli_progress_text(&progress, (struct cli_progress_point){1, 4, 30, 20}, 80, text, sizeof text);
     assert_string_equal(text, "compile: 25%, 2 min 00 s left (searching)");
 }
 
@@ -51,11 +51,11 @@ static void wrong_expectations_do_no_harm(void **state)
     (void)state;
     cli_progress_expect(&progress, 4);
     progress.phase_done = 3;
-    cli_progress_text(&progress, 3, 4, 30, 30, 80, text, sizeof text);
+    cli_progress_text(&progress, (struct cli_progress_point){3, 4, 30, 30}, 80, text, sizeof text);
     assert_string_equal(text, "compile: 75%, 10 s left (searching)");
     progress.work_before = 3;
     progress.phase_done = 1;
-    cli_progress_text(&progress, 1, 9, 40, 10, 80, text, sizeof text);
+    cli_progress_text(&progress, (struct cli_progress_point){1, 9, 40, 10}, 80, text, sizeof text);
     assert_string_equal(text, "compile: 75%, 80 s left (searching)");
 }
 
@@ -80,7 +80,7 @@ static void time_left_does_not_waver(void **state)
         progress.phase_done = 0;
         cli_progress_expect(&progress, steps[i].expected);
         progress.phase_done = 1;
-        cli_progress_text(&progress, 1, 2, 10, 0, 80, text, sizeof text);
+        cli_progress_text(&progress, (struct cli_progress_point){1, 2, 10, 0}, 80, text, sizeof text);
         assert_int_equal(seconds_left(text), steps[i].shown);
     }
 }
@@ -98,7 +98,8 @@ static void percentage_never_falls(void **state)
         for (int step = 0; step < 20; step++) {
             int part = -1;
             progress.phase_done = 0.1 * step;
-            cli_progress_text(&progress, 0.1 * step, 2, 10, 5, 80, text, sizeof text);
+            cli_progress_text(&progress, (struct cli_progress_point){0.1 * step, 2, 10, 5}, 80, text,
+                              sizeof text);
             assert_int_equal(sscanf(text, "compile: %d%%", &part), 1);
             assert_true(part >= last);
             last = part;
@@ -115,7 +116,7 @@ static void counted_jobs_show_their_count(void **state)
     struct cli_progress progress = job_of("samples");
     (void)state;
     progress.phase_done = 14;
-    cli_progress_text(&progress, 14, 35, 28, 28, 80, text, sizeof text);
+    cli_progress_text(&progress, (struct cli_progress_point){14, 35, 28, 28}, 80, text, sizeof text);
     assert_string_equal(text, "compile: 40%, 42 s left (14 of 35 samples)");
 }
 
@@ -126,7 +127,7 @@ static void line_never_reaches_the_last_column(void **state)
     (void)state;
     progress.phase_done = 14;
     for (int columns = 2; columns < 50; columns++) {
-        cli_progress_text(&progress, 14, 35, 28, 28, columns, text, sizeof text);
+        cli_progress_text(&progress, (struct cli_progress_point){14, 35, 28, 28}, columns, text, sizeof text);
         assert_true(strlen(text) < (size_t)columns);
     }
 }

@@ -31,20 +31,19 @@ struct fit_bench {
     double decided_ns; /* what deciding takes; without 100 */
 };
 
-static enum moec_status foretell(void *context, uint32_t draft, const struct moec_decision_settings *settings,
-                                 const struct moec_model *model, struct moec_replay *ran,
+static enum moec_status foretell(void *context, uint32_t draft, const struct moec_foretell_run *ran,
                                  struct moec_foretold *out, struct moec_error *err)
 {
     struct fit_bench *b = context;
-    (void)model;
     (void)err;
     assert_int_equal(draft, 0);
-    assert_true(ran->n_step > 0);
-    moec_replay_release(ran);
+    assert_true(ran->replay->n_step > 0);
+    moec_replay_release(ran->replay);
     b->n_foretold++;
-    *out = (struct moec_foretold){.token_ns = moec_decision_settings_are_on(settings) ? b->decided_ns : 100,
-                                  .evict = "lru",
-                                  .predict = "none"};
+    *out =
+        (struct moec_foretold){.token_ns = moec_decision_settings_are_on(ran->settings) ? b->decided_ns : 100,
+                               .evict = "lru",
+                               .predict = "none"};
     return MOEC_OK;
 }
 
