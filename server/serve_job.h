@@ -15,6 +15,8 @@
 
 #define SERVE_QUEUE_BYTES ((size_t)128 << 10) /* of a stream that its reader has not taken yet, at most */
 
+struct MHD_Connection;
+
 enum serve_finish { SERVE_UNFINISHED, SERVE_STOP, SERVE_LENGTH };
 
 /* A token of a sequence with its scores: its own, then the request's n_logprobs likeliest. `is_scored` false:
@@ -82,13 +84,13 @@ struct serve_job {
     unsigned n_users;
     size_t n_done; /* sequences */
     bool is_done;
-    bool is_cancelled; /* its client is gone, or does not read, or the server ends */
-    bool is_cut;       /* the stream ends without its end: its reader does not read */
-    bool is_suspended; /* its connection waits for it */
-    int socket;        /* of the connection; -1 = it is gone */
-    void *connection;
-    struct serve_problem problem; /* status 0 = none */
-    char *out;                    /* of a stream: bytes to send, owned */
+    bool is_cancelled;                 /* its client is gone, or does not read, or the server ends */
+    bool is_cut;                       /* the stream ends without its end: its reader does not read */
+    bool is_suspended;                 /* its connection waits for it */
+    int socket;                        /* of the connection; -1 = it is gone */
+    struct MHD_Connection *connection; /* of libmicrohttpd, known in serve_http.c alone */
+    struct serve_problem problem;      /* status 0 = none */
+    char *out;                         /* of a stream: bytes to send, owned */
     size_t n_out, out_capacity;
     uint64_t told_ns; /* when something was put there last */
 

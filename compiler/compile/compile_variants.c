@@ -3,35 +3,19 @@
 #include "compiler/compile/compile_internal.h"
 #include "compiler/fit/gptq.h"
 #include "formats/base/memory.h"
+#include "formats/codec/search_codecs.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #define FIRST     MOEC_CODEC_FIRST_OTHER
-#define N_FURTHER 6
-
-/* 8 bits lose so little that GPTQ would change nothing. */
-static const struct {
-    uint8_t bits, scheme, group, quantizer;
-    bool is_for_experts, is_for_dense;
-} further[N_FURTHER] = {
-    {2, MOEC_SCHEME_SHIFT, 0, MOEC_QUANTIZER_GPTQ, true, true},
-    {3, MOEC_SCHEME_SHIFT, 0, MOEC_QUANTIZER_GPTQ, true, true},
-    {4, MOEC_SCHEME_SHIFT, 0, MOEC_QUANTIZER_GPTQ, true, true},
-    {5, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_GPTQ, false, true},
-    {6, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_GPTQ, false, true},
-    {8, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_LINEAR, true, true},
-};
+#define N_FURTHER MOEC_SEARCH_CODECS
 
 enum moec_status moec_compile_further_codecs(struct moec_codec codecs[static MOEC_CODEC_TABLE],
                                              struct moec_error *err)
 {
-    for (uint32_t i = 0; i < N_FURTHER; i++) {
-        struct moec_codec *codec = &codecs[FIRST + i];
-        MOEC_TRY(moec_codec_for_bits(further[i].bits, (enum moec_scheme)further[i].scheme, further[i].group,
-                                     MOEC_DTYPE_F32, codec, err));
-        codec->quantizer = further[i].quantizer;
-    }
+    for (uint32_t i = 0; i < N_FURTHER; i++)
+        MOEC_TRY(moec_search_codec_make(i, MOEC_DTYPE_F32, &codecs[FIRST + i], err));
     return MOEC_OK;
 }
 
@@ -44,13 +28,14 @@ enum moec_status moec_compile_look_codec(struct moec_codec *codec, struct moec_e
 
 bool moec_compile_is_for_experts(uint32_t number)
 {
-    return number < FIRST || (number < FIRST + N_FURTHER && further[number - FIRST].is_for_experts);
+    return number < FIRST ||
+           (number < FIRST + N_FURTHER && moec_search_codecs[number - FIRST].is_for_experts);
 }
 
 uint32_t moec_compile_smallest_dense(void)
 {
     uint32_t at = 0;
-    while (!further[at].is_for_dense) /* bits rise */
+    while (!moec_search_codecs[at].is_for_dense) /* bits rise */
         at++;
     return FIRST + at;
 }
@@ -59,7 +44,7 @@ uint32_t moec_compile_smallest_dense(void)
 static bool is_offered_experts(const struct moec_compile_run *run, uint32_t i)
 {
     static const uint32_t needed[N_FURTHER] = {0, 4, 3};
-    return further[i].is_for_experts && run->scope.n_expert_codec >= needed[i];
+    return moec_search_codecs[i].is_for_experts && run->scope.n_expert_codec >= needed[i];
 }
 
 static enum moec_status number_codecs(struct moec_compile_run *run, struct moec_error *err)
@@ -71,9 +56,9 @@ static enum moec_status number_codecs(struct moec_compile_run *run, struct moec_
         MOEC_TRY(moec_variants_set_codec(run->variants, number, run->codecs[number], err));
         if (is_offered_experts(run, i))
             offer->numbers[offer->n_number++] = number;
-        if (is_offered_experts(run, i) && further[i].quantizer == MOEC_QUANTIZER_GPTQ)
+        if (is_offered_experts(run, i) && moec_search_codecs[i].quantizer == MOEC_QUANTIZER_GPTQ)
             offer->fitted[number] = (uint8_t)(++offer->n_expert_codec);
-        if (further[i].is_for_dense)
+        if (moec_search_codecs[i].is_for_dense)
             offer->dense_numbers[offer->n_dense_number++] = number;
     }
     offer->numbers[offer->n_number++] = 16;
@@ -193,7 +178,7 @@ static enum moec_status begin_dense(struct moec_compile_run *run, const struct m
                                              .units = run->units,
                                              .block = moec_compile_part_block(part)};
     for (uint32_t i = 0; i < N_FURTHER; i++)
-        if (further[i].is_for_dense && further[i].quantizer == MOEC_QUANTIZER_GPTQ)
+        if (moec_search_codecs[i].is_for_dense && moec_search_codecs[i].quantizer == MOEC_QUANTIZER_GPTQ)
             numbers[request.n_number++] = (uint8_t)(FIRST + i);
     MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
     return moec_dense_fit_begin(&request, fit, is_done, err);
@@ -205,7 +190,8 @@ static enum moec_status take_dense(struct moec_compile_run *run, struct moec_den
 {
     uint32_t n_bitwidth = 0;
     for (uint32_t i = 0; i < N_FURTHER; i++)
-        n_bitwidth += further[i].is_for_dense && further[i].quantizer == MOEC_QUANTIZER_GPTQ;
+        n_bitwidth +=
+            moec_search_codecs[i].is_for_dense && moec_search_codecs[i].quantizer == MOEC_QUANTIZER_GPTQ;
     run->fit = fit;
     run->report->fit.n_dense = moec_dense_fit_count(fit);
     run->report->fit.n_plain = run->report->plan.n_dense - run->report->fit.n_dense;

@@ -21,12 +21,12 @@ struct looking {
     struct moec_neuron_order *order;
     uint32_t ordinal; /* layer at work */
     size_t stride;
-    uint64_t *bits;   /* (E, n_ff, N_WORDS), owned as the others: bit t: active for the expert's token t */
-    uint32_t *n_seen; /* (E): tokens in them */
-    float *x, *up;    /* (TILE_TOKENS, stride), (TILE_TOKENS, n_ff) */
-    float *weights;   /* (threads, MOEC_SUM_CHUNK, stride) */
-    uint8_t *scratch; /* (threads, moec_seriation_scratch_bytes) */
-    double *runs;     /* (E, 2): sums over its tokens, before and after */
+    uint64_t *bits;    /* (E, n_ff, N_WORDS), owned as the others: bit t: active for the expert's token t */
+    uint32_t *n_seen;  /* (E): tokens in them */
+    float *x, *up;     /* (TILE_TOKENS, stride), (TILE_TOKENS, n_ff) */
+    float *weights;    /* (threads, MOEC_SUM_CHUNK, stride) */
+    uint32_t *scratch; /* (threads, moec_seriation_scratch_count) */
+    double *runs;      /* (E, 2): sums over its tokens, before and after */
     double n_token, before, after;
     /* A tile. */
     const struct moec_mlp *mlp;
@@ -141,7 +141,7 @@ static void order_expert(void *context, size_t item, int thread)
     if (l->n_seen[expert] == 0)
         return;
     l->runs[2 * item] = count_runs(bits, order, n_ff);
-    moec_seriation_make(bits, n_ff, N_WORDS, l->scratch + (size_t)thread * moec_seriation_scratch_bytes(n_ff),
+    moec_seriation_make(bits, n_ff, N_WORDS, l->scratch + (size_t)thread * moec_seriation_scratch_count(n_ff),
                         order);
     l->runs[2 * item + 1] = count_runs(bits, order, n_ff);
 }
@@ -173,7 +173,8 @@ uint64_t moec_coactivation_bytes(const struct moec_config *config, int n_threads
     const uint64_t row = moec_forward_stride(config) * sizeof(float);
     return config->n_expert * (n_ff * N_WORDS * sizeof(uint64_t) + sizeof(uint32_t) + 2 * sizeof(double)) +
            TILE_TOKENS * (row + n_ff * sizeof(float)) +
-           n_thread * (MOEC_SUM_CHUNK * row + moec_seriation_scratch_bytes(config->n_ff_expert)) +
+           n_thread *
+               (MOEC_SUM_CHUNK * row + moec_seriation_scratch_count(config->n_ff_expert) * sizeof(uint32_t)) +
            (uint64_t)moec_config_moe_count(config) * config->n_expert * n_ff * sizeof(uint16_t);
 }
 
@@ -197,7 +198,8 @@ enum moec_status moec_coactivation_order(const struct moec_coactivation_request 
     MOEC_TRY_OUT(moec_alloc((void **)&l.up, TILE_TOKENS, n_ff * sizeof *l.up, what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&l.weights, n_thread, MOEC_SUM_CHUNK * row, what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&l.scratch, n_thread,
-                                    moec_seriation_scratch_bytes(config->n_ff_expert), what, err));
+                                    moec_seriation_scratch_count(config->n_ff_expert) * sizeof *l.scratch,
+                                    what, err));
     const struct moec_scorer_watch watch = {
         .inputs = {.take_expert = take_expert, .context = &l}, .layer_done = end_layer, .context = &l};
     const struct moec_scorer_variation variation = {.watch = &watch};

@@ -18,9 +18,9 @@ struct path {
     uint32_t *turn;          /* (n): rows, those with most bits first */
 };
 
-size_t moec_seriation_scratch_bytes(uint32_t n)
+size_t moec_seriation_scratch_count(uint32_t n)
 {
-    return (size_t)n * 5 * sizeof(uint32_t);
+    return (size_t)n * 5;
 }
 
 /* Without an instruction of the processor's, which not all have: its replacement looks up bytes. */
@@ -125,18 +125,18 @@ static void find_turns(struct path *path)
         memcpy(path->turn, from, path->n * sizeof *from);
 }
 
-void moec_seriation_make(const uint64_t *rows, uint32_t n, uint32_t n_words, void *scratch, uint16_t *order)
+void moec_seriation_make(const uint64_t *rows, uint32_t n, uint32_t n_words, uint32_t *scratch,
+                         uint16_t *order)
 {
-    uint32_t *words = scratch;
     struct path path = {.rows = rows,
                         .n = n,
                         .n_words = n_words,
                         .first = NONE,
-                        .next = words,
-                        .before = words + n,
-                        .step = words + 2 * (size_t)n,
-                        .away = words + 3 * (size_t)n,
-                        .turn = words + 4 * (size_t)n};
+                        .next = scratch,
+                        .before = scratch + n,
+                        .step = scratch + 2 * (size_t)n,
+                        .away = scratch + 3 * (size_t)n,
+                        .turn = scratch + 4 * (size_t)n};
     find_turns(&path);
     for (uint32_t i = 0; i < n; i++)
         insert(&path, path.turn[i]);

@@ -14,10 +14,11 @@
 
 #define MOEC_SERIATION_TURNS 2
 
-/* Bytes of `scratch` below, aligned for 64-bit words. */
-size_t moec_seriation_scratch_bytes(uint32_t n);
+/* Numbers of `scratch` below. */
+size_t moec_seriation_scratch_count(uint32_t n);
 
 /* rows (n, n_words); order (n, at most 65,536) receives the row that stands at each place. */
-void moec_seriation_make(const uint64_t *rows, uint32_t n, uint32_t n_words, void *scratch, uint16_t *order);
+void moec_seriation_make(const uint64_t *rows, uint32_t n, uint32_t n_words, uint32_t *scratch,
+                         uint16_t *order);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "formats/codec/search_codecs.h"
 #include "profiler/common/quantiles.h"
-#include "profiler/device/expert_codecs.h"
 #include "profiler/device/made_up_rows.h"
 #include "runtime/forward/context/steps.h"
 
@@ -145,12 +145,12 @@ static void add_codec(struct moec_codec codec, struct moec_codec *codecs, uint32
 static enum moec_status list_codecs(const struct moec_bundle *bundle, struct moec_codec *codecs, uint32_t *n,
                                     struct moec_error *err)
 {
+    struct moec_codec searched[MOEC_SEARCH_CODECS];
+    uint32_t n_searched = 0;
     *n = 0;
-    for (uint32_t i = 0; i < moec_expert_codec_count(); i++) {
-        struct moec_codec codec;
-        MOEC_TRY(moec_expert_codec(i, &codec, err));
-        add_codec(codec, codecs, n);
-    }
+    MOEC_TRY(moec_search_codecs_of_experts(MOEC_DTYPE_BF16, searched, &n_searched, err));
+    for (uint32_t i = 0; i < n_searched; i++)
+        add_codec(searched[i], codecs, n);
     const uint8_t source = bundle->config.expert_dtype;
     add_codec((struct moec_codec){.dtype = source == MOEC_DTYPE_F32 ? MOEC_DTYPE_BF16 : source}, codecs, n);
     for (uint32_t l = 0; l < bundle->n_layout; l++)

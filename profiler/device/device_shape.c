@@ -5,7 +5,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_writer.h"
-#include "profiler/device/expert_codecs.h"
+#include "formats/codec/search_codecs.h"
 #include "profiler/device/made_up_rows.h"
 
 #include <inttypes.h>
@@ -137,11 +137,8 @@ static enum moec_status fill_dense(const struct moec_config *config, struct moec
 static enum moec_status choose_codecs(struct moec_codec codecs[static MOEC_CODEC_TABLE], uint32_t *n,
                                       struct moec_error *err)
 {
-    *n = moec_expert_codec_count();
     memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
-    for (uint32_t i = 0; i < *n; i++)
-        MOEC_TRY(moec_expert_codec(i, &codecs[MOEC_CODEC_FIRST_OTHER + i], err));
-    return MOEC_OK;
+    return moec_search_codecs_of_experts(MOEC_DTYPE_BF16, &codecs[MOEC_CODEC_FIRST_OTHER], n, err);
 }
 
 static enum moec_status append_records(struct moec_bundle_writer *writer, const struct moec_config *config,

@@ -21,7 +21,7 @@
 
 /* Bytes that Cairo has written so far. */
 struct sink {
-    void *bytes;
+    uint8_t *bytes;
     size_t n_bytes, capacity;
 };
 
@@ -183,9 +183,10 @@ static cairo_status_t sink_write(void *closure, const unsigned char *bytes, unsi
 {
     struct sink *sink = closure;
     size_t needed = sink->n_bytes + n_bytes;
-    if (needed < n_bytes || moec_grow(&sink->bytes, &sink->capacity, needed, 1, "a plot", NULL) != MOEC_OK)
+    if (needed < n_bytes ||
+        moec_grow((void **)&sink->bytes, &sink->capacity, needed, 1, "a plot", NULL) != MOEC_OK)
         return CAIRO_STATUS_NO_MEMORY;
-    memcpy((uint8_t *)sink->bytes + sink->n_bytes, bytes, n_bytes);
+    memcpy(sink->bytes + sink->n_bytes, bytes, n_bytes);
     sink->n_bytes = needed;
     return CAIRO_STATUS_SUCCESS;
 }
@@ -292,7 +293,7 @@ static enum moec_status still_svg(struct sink *sink, struct moec_error *err)
 {
     static const char mark[] = "id=\"surface";
     size_t n = sink->n_bytes, from = 0, to = 0;
-    MOEC_TRY(moec_grow(&sink->bytes, &sink->capacity, n + 1, 1, "a plot", err));
+    MOEC_TRY(moec_grow((void **)&sink->bytes, &sink->capacity, n + 1, 1, "a plot", err));
     uint8_t *bytes = sink->bytes;
     bytes[n] = '\0';
     while (from < n) {

@@ -2,11 +2,10 @@
  * whole model. */
 #include "tests/unit/temporary.h"
 
-#include "compiler/compile/compile_internal.h"
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/codec/search_codecs.h"
 #include "profiler/device/device_measure.h"
 #include "profiler/device/device_shape.h"
-#include "profiler/device/expert_codecs.h"
 
 static const uint8_t digest[MOEC_SHA256_BYTES] = {1, 2, 3};
 
@@ -68,7 +67,7 @@ static void test_device_shape__stands_for_a_model(void **state)
         assert_status(moec_device_shape_write(shape, digest, "a model", path, &err), MOEC_OK, err);
         measure(path, &device);
         assert_int_equal(device.n_layer, config->n_layer);
-        assert_true(device.n_products >= 2 * (moec_expert_codec_count() + 1));
+        assert_true(device.n_products >= 2 * (4 + 1));
         for (uint32_t l = 0; l < device.n_layer; l++) {
             assert_int_equal(device.layers[l].is_moe, moec_config_is_moe(config, l));
             assert_int_equal(device.layers[l].experts_ns > 0, device.layers[l].is_moe);
@@ -86,8 +85,10 @@ static void check_experts(const struct moec_config *config, const struct moec_de
 {
     struct moec_codec codecs[MOEC_CODEC_TABLE] = {{0}};
     struct moec_error err = {0};
-    for (uint32_t i = 0; i < moec_expert_codec_count(); i++)
-        assert_status(moec_expert_codec(i, &codecs[MOEC_CODEC_FIRST_OTHER + i], &err), MOEC_OK, err);
+    uint32_t n = 0;
+    assert_status(moec_search_codecs_of_experts(MOEC_DTYPE_BF16, &codecs[MOEC_CODEC_FIRST_OTHER], &n, &err),
+                  MOEC_OK, err);
+    assert_int_equal(n, 4);
     const uint8_t a = MOEC_CODEC_FIRST_OTHER, b = MOEC_CODEC_FIRST_OTHER + 3;
     const struct moec_variant variants[] = {{{a, a, a}}, {{b, b, b}}, {{a, b, a}}, {{b, a, b}}};
     double ns[4];
@@ -175,29 +176,6 @@ static void test_device_shape__refuses_an_order_that_is_none(void **state)
     temporary_remove(folder);
 }
 
-/* A description times what a search may choose. */
-static void test_device_shape__knows_the_codecs_of_a_search(void **state)
-{
-    (void)state;
-    struct moec_codec codecs[MOEC_CODEC_TABLE] = {{0}};
-    struct moec_error err = {0};
-    uint32_t n = 0;
-    assert_status(moec_compile_further_codecs(codecs, &err), MOEC_OK, err);
-    for (uint32_t number = MOEC_CODEC_FIRST_OTHER; number < MOEC_CODEC_TABLE; number++) {
-        if (codecs[number].dtype == MOEC_DTYPE_F32 || !moec_compile_is_for_experts(number))
-            continue;
-        bool is_known = false;
-        for (uint32_t i = 0; i < moec_expert_codec_count(); i++) {
-            struct moec_codec codec;
-            assert_status(moec_expert_codec(i, &codec, &err), MOEC_OK, err);
-            is_known = is_known || moec_codec_equal(codec, codecs[number]);
-        }
-        assert_true(is_known);
-        n++;
-    }
-    assert_int_equal(n, moec_expert_codec_count());
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,7 +183,6 @@ int main(void)
         cmocka_unit_test(test_device_shape__layers_stand_for_their_kind),
         cmocka_unit_test(test_device_shape__keeps_few_layers_of_a_large_model),
         cmocka_unit_test(test_device_shape__refuses_an_order_that_is_none),
-        cmocka_unit_test(test_device_shape__knows_the_codecs_of_a_search),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static void test_seriation__finds_a_hidden_order(void **state)
     uint16_t hidden[N_ROW], order[N_ROW], again[N_ROW];
     bool seen[N_ROW] = {0};
     uint32_t scratch[5 * N_ROW];
-    assert_int_equal(moec_seriation_scratch_bytes(N_ROW), sizeof scratch);
+    assert_int_equal(moec_seriation_scratch_count(N_ROW), 5 * N_ROW);
     /* Row hidden[i] has bits 2 i to 2 i + 40. */
     for (uint32_t i = 0; i < N_ROW; i++) {
         hidden[i] = (uint16_t)(i * 35 % N_ROW);
