@@ -55,6 +55,14 @@ enum moec_status cli_interrupt_status(void)
     return cli_interrupt_is_asked() ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
+enum moec_status cli_interrupt_search(enum moec_status status, struct moec_error *err)
+{
+    if (status != MOEC_ERR_SCRIPT || cli_interrupt_status() == MOEC_OK)
+        return status;
+    *err = (struct moec_error){0};
+    return moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
+}
+
 int cli_interrupt_fail(const struct cli_args *args, const struct moec_error *err)
 {
     const int status = cli_fail(args, err);

@@ -1,8 +1,8 @@
 /* `moec fit`: the fastest bundle of a checkpoint for a device's memory and storage, within a loss. */
 #include "cli/options/inputs.h"
 #include "cli/options/lua_policy.h"
-#include "cli/options/measure_options.h"
 #include "cli/options/outputs.h"
+#include "cli/options/trial_options.h"
 #include "cli/output/checkpoint_note.h"
 #include "cli/output/fit_output.h"
 #include "cli/output/interrupt.h"
@@ -147,11 +147,7 @@ static enum moec_status read_options(struct fit_job *job, struct moec_error *err
     job->fit.by_bytes = cli_has(args, "objective") && strcmp(cli_text(args, "objective"), "bytes") == 0;
     MOEC_TRY(job->fit.by_bytes ? check_bytes(args, err) : check_device(args, err));
     job->output = cli_text(args, "output");
-    job->tune.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
-                                                  .goes_on_by_chance = job->measure.goes_on_by_chance,
-                                                  .n_threads = job->measure.n_threads,
-                                                  .reference_bytes = job->measure.work_bytes,
-                                                  .confidence = 0.95};
+    job->tune.trial = cli_trial_options(&job->measure);
     job->tune.seed = job->measure.seed;
     job->tune.policy = cli_text(args, "policy");
     if (job->tune.policy != NULL)
@@ -525,12 +521,7 @@ static enum moec_status fit(struct fit_job *job, struct moec_error *err)
     const struct moec_progress progress = cli_progress_observer(&job->progress);
     const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
     const enum moec_status status = moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err);
-    /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
-    if (status == MOEC_ERR_SCRIPT && cli_interrupt_status() != MOEC_OK) {
-        *err = (struct moec_error){0};
-        return moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
-    }
-    MOEC_TRY(status);
+    MOEC_TRY(cli_interrupt_search(status, err));
     moec_source_close(&job->bundle);
     fill_result(job);
     MOEC_TRY(write_winner(job, err));

@@ -3,8 +3,8 @@
 #include "cli/options/device_options.h"
 #include "cli/options/original.h"
 #include "cli/options/outputs.h"
-#include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
+#include "cli/options/trial_options.h"
 #include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
@@ -103,17 +103,10 @@ static enum moec_status read_target(struct sparsify_job *job, struct moec_error 
     for (size_t i = 0; i < sizeof idle / sizeof *idle && !job->has_target; i++)
         if (cli_has(args, idle[i]))
             return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --max-loss", idle[i]);
-    job->sparsify.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
-                                                      .goes_on_by_chance = job->measure.goes_on_by_chance,
-                                                      .n_threads = job->measure.n_threads,
-                                                      .reference_bytes = job->measure.work_bytes,
-                                                      .confidence = 0.95};
+    job->sparsify.trial = cli_trial_options(&job->measure);
     if (!job->has_target)
         return MOEC_OK;
-    if (!cli_has(args, "reference"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "losses are measured against the original model: "
-                         "name its checkpoint with --reference MODEL");
+    MOEC_TRY(cli_need_reference(args, err));
     job->sparsify.tables[0] = &job->table;
     job->sparsify.tables[1] = &job->gate_table;
     MOEC_TRY(cli_fraction(args, "max-loss", &job->sparsify.trial.max_loss, err));
@@ -253,11 +246,7 @@ static enum moec_status print_result(const struct sparsify_job *job, struct moec
 static enum moec_status measure(struct sparsify_job *job, const struct moec_progress *progress,
                                 struct moec_error *err)
 {
-    const struct moec_trial_inputs inputs = {.bundle = &job->source,
-                                             .original = &job->original,
-                                             .windows = &job->data.windows,
-                                             .data_digest = job->data.rows.digest,
-                                             .data_name = job->data.rows.name};
+    const struct moec_trial_inputs inputs = cli_trial_inputs(&job->data, &job->source, &job->original);
     double n_search = 0;
     for (uint32_t w = 0; w < inputs.windows->n_window; w++)
         n_search += moec_part_has(MOEC_PART_SEARCH, inputs.windows->part, w);

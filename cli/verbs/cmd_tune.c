@@ -7,8 +7,8 @@
 #include "cli/options/lua_policy.h"
 #include "cli/options/original.h"
 #include "cli/options/outputs.h"
-#include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
+#include "cli/options/trial_options.h"
 #include "cli/output/data_note.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/interrupt.h"
@@ -141,10 +141,7 @@ static enum moec_status check_bundle(const struct tune_job *job, struct moec_err
     static const char *const idle[] = {"profile", "trust-profile"};
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
-    if (!cli_has(job->args, "reference"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "losses are measured against the original model: "
-                         "name its checkpoint with --reference MODEL");
+    MOEC_TRY(cli_need_reference(job->args, err));
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
         if (cli_has(job->args, idle[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
@@ -158,11 +155,7 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
 {
     const struct cli_args *args = job->args;
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
-    job->tune.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
-                                                  .goes_on_by_chance = job->measure.goes_on_by_chance,
-                                                  .n_threads = job->measure.n_threads,
-                                                  .reference_bytes = job->measure.work_bytes,
-                                                  .confidence = 0.95};
+    job->tune.trial = cli_trial_options(&job->measure);
     MOEC_TRY(check_bundle(job, err));
     job->tune.policy = cli_text(args, "policy");
     job->tune.seed = job->measure.seed;
@@ -552,19 +545,10 @@ static enum moec_status fill_table(struct tune_job *job, const struct moec_trial
 
 static enum moec_status tune_models(struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_trial_inputs inputs = {.bundle = &job->bundle,
-                                             .original = &job->original,
-                                             .windows = &job->data.windows,
-                                             .data_digest = job->data.rows.digest,
-                                             .data_name = job->data.rows.name};
+    const struct moec_trial_inputs inputs = cli_trial_inputs(&job->data, &job->bundle, &job->original);
     const struct moec_progress progress = cli_progress_observer(&job->progress);
     const enum moec_status status = moec_tune(&inputs, &job->tune, NULL, &progress, &job->report, err);
-    /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
-    if (status == MOEC_ERR_SCRIPT && cli_interrupt_status() != MOEC_OK) {
-        *err = (struct moec_error){0};
-        return moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
-    }
-    MOEC_TRY(status);
+    MOEC_TRY(cli_interrupt_search(status, err));
     return fill_table(job, &inputs, &progress, err);
 }
 
