@@ -12,6 +12,7 @@
 #include "cli/verbs/commands.h"
 #include "cli/verbs/fit_device.h"
 #include "cli/verbs/fit_drafts.h"
+#include "compiler/certify/promise.h"
 #include "compiler/policy/decision_policy.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
@@ -380,7 +381,7 @@ static enum moec_status describe_job(const struct fit_job *job, struct moec_job_
     char hex[2 * MOEC_SHA256_BYTES + 1], *device = NULL;
     struct moec_sha256 sha;
     moec_job_line(text, "moec", "%s", MOEC_VERSION);
-    moec_trial_digest_windows(job->drafts.data_digest, &job->drafts.windows, digest);
+    moec_promise_digest_windows(job->drafts.data_digest, &job->drafts.windows, digest);
     moec_sha256_hex(digest, hex);
     moec_job_line(text, "windows", "%s", hex);
     moec_job_line(text, "confidence", "%.9g", job->tune.trial.confidence);

@@ -3,7 +3,7 @@
  * those tested, so that reuse is seen at any prefix. */
 #include "compiler/certify/trial.h"
 
-#include "formats/base/memory.h"
+#include "compiler/certify/promise.h"
 #include "profiler/evaluate/chance.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_t
 static enum moec_status report_pass(void *context, const char *phase, double done, double total)
 {
     const struct moec_trial *trial = context;
-    const double n = trial->windows.n_window;
+    const double n = trial->measured.windows.n_window;
     (void)phase;
     if (trial->progress->report == NULL)
         return MOEC_OK;
@@ -60,42 +60,30 @@ void moec_trial_say(const struct moec_trial *trial, const char *line)
 
 /* ---- a part ---- */
 
-/* All of the part but what the original gave. */
-static void forget(struct moec_trial *trial)
-{
-    moec_scorer_free(trial->scorer);
-    moec_windows_release(&trial->windows);
-    free(trial->measured.nll);
-    free(trial->measured.kl);
-    trial->scorer = NULL;
-    trial->measured = (struct moec_measure){0};
-}
-
 void moec_trial_close(struct moec_trial *trial)
 {
-    forget(trial);
+    moec_measured_part_release(&trial->measured);
     moec_scorer_reference_free(trial->kept);
-    free(trial->reference_nll);
     trial->kept = NULL;
-    trial->reference_nll = NULL;
 }
 
 void moec_trial_leave(struct moec_trial *trial)
 {
     struct moec_scorer_reference *kept =
-        trial->scorer != NULL ? moec_scorer_leave_reference(trial->scorer) : NULL;
+        trial->measured.scorer != NULL ? moec_scorer_leave_reference(trial->measured.scorer) : NULL;
     if (kept == NULL) {
         moec_trial_close(trial);
         return;
     }
-    forget(trial);
+    moec_measured_part_forget(&trial->measured);
     trial->kept = kept;
 }
 
 static struct moec_chance chance_of(const struct moec_trial *trial)
 {
-    return (struct moec_chance){.original = moec_profile_perplexity(
-                                    trial->reference_nll, trial->windows.scored, trial->windows.n_window),
+    return (struct moec_chance){.original = moec_profile_perplexity(trial->measured.reference_nll,
+                                                                    trial->measured.windows.scored,
+                                                                    trial->measured.windows.n_window),
                                 .guessing = trial->inputs->original->model->config.n_vocab,
                                 .data_name = trial->inputs->data_name};
 }
@@ -116,17 +104,15 @@ static enum moec_status refer(struct moec_trial *trial, struct moec_error *err)
     const struct moec_source *original = trial->inputs->original;
     const struct moec_progress progress = {.report = report_pass, .context = trial};
     if (trial->kept != NULL) {
-        moec_scorer_use_reference(trial->scorer, trial->kept);
+        moec_scorer_use_reference(trial->measured.scorer, trial->kept);
         trial->kept = NULL;
         return MOEC_OK;
     }
     if (trial->leaves_original)
         return MOEC_OK;
     trial->phase = "original";
-    MOEC_TRY(moec_alloc((void **)&trial->reference_nll, trial->windows.n_window, sizeof(double),
-                        "window losses", err));
-    MOEC_TRY(moec_scorer_set_reference(trial->scorer, original->model, original->experts,
-                                       trial->reference_nll, &progress, err));
+    MOEC_TRY(moec_scorer_set_reference(trial->measured.scorer, original->model, original->experts,
+                                       trial->measured.reference_nll, &progress, err));
     return check_chance(trial, err);
 }
 
@@ -136,12 +122,8 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
     if (trial->kept == NULL || trial->part != part)
         moec_trial_close(trial);
     trial->part = part;
-    MOEC_TRY(moec_windows_part(trial->inputs->windows, part, &trial->windows, err));
-    trial->n_part = trial->windows.n_window;
-    trial->windows.n_window = moec_trial_count(trial, part);
-    const uint64_t n = trial->windows.n_window;
-    MOEC_TRY(moec_alloc((void **)&trial->measured.nll, n, sizeof(double), "window losses", err));
-    MOEC_TRY(moec_alloc((void **)&trial->measured.kl, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_windows_part(trial->inputs->windows, part, &trial->measured.windows, err));
+    MOEC_TRY(moec_measured_part_begin(&trial->measured, moec_trial_count(trial, part), err));
     const struct moec_scorer_options options = {
         .kernels = trial->options->kernels,
         .n_threads = trial->options->n_threads,
@@ -151,8 +133,8 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
         .sparsity = trial->options->sparsity,
         .n_prompt = trial->options->n_prompt,
     };
-    MOEC_TRY(
-        moec_scorer_create(bundle->model, bundle->experts, &trial->windows, &options, &trial->scorer, err));
+    MOEC_TRY(moec_scorer_create(bundle->model, bundle->experts, &trial->measured.windows, &options,
+                                &trial->measured.scorer, err));
     MOEC_TRY(refer(trial, err));
     trial->phase = part == MOEC_PART_SEARCH   ? "search"
                    : part == MOEC_PART_SELECT ? "selection"
@@ -164,72 +146,41 @@ enum moec_status moec_trial_run(struct moec_trial *trial, const struct moec_scor
                                 const struct moec_measure *measure, struct moec_error *err)
 {
     const struct moec_progress progress = {.report = report_pass, .context = trial};
-    return moec_scorer_run_varied(trial->scorer, variation, measure, &progress, err);
+    return moec_scorer_run_varied(trial->measured.scorer, variation, measure, &progress, err);
 }
 
 enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *loss, struct moec_error *err)
 {
     static const struct moec_scorer_variation none = {0};
-    MOEC_TRY(moec_trial_run(trial, &none, &trial->measured, err));
+    MOEC_TRY(moec_trial_run(trial, &none, &trial->measured.losses, err));
     return moec_trial_weigh(trial, loss, err);
 }
 
 enum moec_status moec_trial_weigh(const struct moec_trial *trial, struct moec_loss *loss,
                                   struct moec_error *err)
 {
-    struct moec_loss_options loss_options = moec_loss_options_default();
-    loss_options.confidence = trial->options->confidence;
-    const struct moec_loss_windows windows = moec_windows_loss_windows(&trial->windows);
-    return moec_loss_measure(
-        &windows, &(struct moec_paired_nll){trial->reference_nll, trial->measured.nll, trial->measured.kl},
-        &loss_options, loss, err);
+    return moec_measured_part_loss(&trial->measured, trial->options->confidence, loss, err);
 }
 
 /* ---- the certificate ---- */
-
-void moec_trial_digest_windows(const uint8_t data_digest[static MOEC_SHA256_BYTES],
-                               const struct moec_windows *windows, uint8_t digest[static MOEC_SHA256_BYTES])
-{
-    struct moec_sha256 sha;
-    moec_sha256_init(&sha);
-    moec_sha256_update(&sha, data_digest, MOEC_SHA256_BYTES);
-    moec_sha256_update_u64(&sha, windows->seq_len_tokens);
-    for (uint32_t w = 0; w < windows->n_window; w++)
-        moec_sha256_update_u64(&sha, windows->index[w]);
-    moec_sha256_finish(&sha, digest);
-}
 
 void moec_trial_certify(const struct moec_trial *trial, const struct moec_loss *loss,
                         const struct moec_loss *search, struct moec_certificate *certificate)
 {
     const struct moec_chance chance = chance_of(trial);
-    *certificate = (struct moec_certificate){
-        .present = true,
-        .is_chance = moec_chance_is(&chance),
-        .metric = "perplexity",
-        .reference = loss->reference,
-        .compiled = loss->compiled,
-        .loss = loss->loss,
-        .loss_low = loss->low,
-        .loss_high = loss->high,
-        .search_loss = search->loss,
-        .search_loss_high = search->high,
-        .target = trial->options->max_loss,
-        .confidence = trial->options->confidence,
-        .mean_kl = loss->mean_kl,
-        .n_window = loss->n_window,
-        .n_token = loss->n_token,
-        .seq_len_tokens = trial->windows.seq_len_tokens,
-        .missed = loss->high > trial->options->max_loss,
-    };
-    memcpy(certificate->data_digest, trial->inputs->data_digest, MOEC_SHA256_BYTES);
-    (void)snprintf(certificate->data_name, sizeof certificate->data_name, "%s", trial->inputs->data_name);
-    (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
-                   moec_arithmetic_certificate_name(trial->options->arithmetic));
+    const struct moec_promise promise = {.metric = "perplexity",
+                                         .data_name = trial->inputs->data_name,
+                                         .data_digest = trial->inputs->data_digest,
+                                         .seq_len_tokens = trial->measured.windows.seq_len_tokens,
+                                         .arithmetic = trial->options->arithmetic,
+                                         .target = trial->options->max_loss,
+                                         .confidence = trial->options->confidence,
+                                         .is_chance = moec_chance_is(&chance)};
+    moec_promise_certify(&promise, loss, search, certificate);
     /* Of all windows of the part: a certificate on the first of them warns of one on more. */
-    struct moec_windows whole = trial->windows;
-    whole.n_window = trial->n_part;
-    moec_trial_digest_windows(trial->inputs->data_digest, &whole, certificate->part_digest);
+    struct moec_windows whole = trial->measured.windows;
+    whole.n_window = trial->measured.n_window;
+    moec_promise_digest_windows(trial->inputs->data_digest, &whole, certificate->part_digest);
 }
 
 /* ---- the tests ---- */
@@ -315,6 +266,5 @@ enum moec_status moec_trial_refuse(const struct moec_trial *trial, const struct 
 bool moec_trial_is_reused(const struct moec_trial *trial, const struct moec_certificate *certificate)
 {
     const struct moec_certificate *own = &trial->inputs->bundle->bundle->certificate;
-    return own->present && own->n_sequence > 0 &&
-           memcmp(own->part_digest, certificate->part_digest, sizeof own->part_digest) == 0;
+    return moec_promise_is_of_part(own, certificate->part_digest);
 }

@@ -5,16 +5,11 @@
 #ifndef MOEC_COMPILER_TRIAL_H
 #define MOEC_COMPILER_TRIAL_H
 
+#include "compiler/certify/measured_part.h"
 #include "compiler/certify/sequence.h"
 #include "profiler/common/progress.h"
-#include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
 #include "runtime/kernels/arithmetic.h"
-
-/* SHA-256 of the data's and of which of its windows these are: bundles whose certificates have the same one
- * were certified on the same windows. */
-void moec_trial_digest_windows(const uint8_t data_digest[static MOEC_SHA256_BYTES],
-                               const struct moec_windows *windows, uint8_t digest[static MOEC_SHA256_BYTES]);
 
 struct moec_trial_inputs {
     const struct moec_source *bundle; /* serves low copies where they are searched with (serve_low) */
@@ -46,13 +41,9 @@ struct moec_trial {
     uint32_t most_search, most_select, most_certify;
     bool leaves_original; /* parts that are opened from now on are for runs alone, not for losses */
     /* Of the part that is open: */
-    struct moec_windows windows;
-    struct moec_scorer *scorer;
-    double *reference_nll;        /* (W), owned */
-    struct moec_measure measured; /* (W) each, owned: of the last measurement */
+    struct moec_measured_part measured;
     const char *phase;
     enum moec_part part;
-    uint32_t n_part;                    /* windows that it has, of which `windows` are the first */
     struct moec_scorer_reference *kept; /* owned: what moec_trial_leave kept, of the part */
 };
 
@@ -74,7 +65,7 @@ MOEC_WARN_UNUSED enum moec_status moec_trial_run(struct moec_trial *trial,
                                                  const struct moec_scorer_variation *variation,
                                                  const struct moec_measure *measure, struct moec_error *err);
 
-/* The loss of the bundle as the scorer is set up now. And of what trial->measured holds already. */
+/* The loss of the bundle as the scorer is set up now. And of the losses that are there already. */
 MOEC_WARN_UNUSED enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *loss,
                                                      struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_trial_weigh(const struct moec_trial *trial, struct moec_loss *loss,

@@ -2,8 +2,8 @@
  * part is taken, and the windows fixed in the journal, before the first test: resuming cannot change them.
  * A plan that is measured out of turn stays "not tested", for a loss beyond the first failure proves
  * nothing. */
+#include "compiler/certify/promise.h"
 #include "compiler/certify/sequence.h"
-#include "compiler/certify/trial.h"
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/printable.h"
 
@@ -18,41 +18,22 @@
 static void fill_certificate(struct moec_compile_run *run, const struct moec_loss *loss)
 {
     const struct moec_profile *profile = run->profile;
-    struct moec_certificate *certificate = &run->report->certificate;
-    uint8_t part_digest[MOEC_SHA256_BYTES];
-    memcpy(part_digest, certificate->part_digest, sizeof part_digest);
-    *certificate = (struct moec_certificate){
-        .present = true,
-        .is_chance = run->is_chance,
-        .reference = loss->reference,
-        .compiled = loss->compiled,
-        .loss = loss->loss,
-        .loss_low = loss->low,
-        .loss_high = loss->high,
-        .search_loss = run->search_loss.loss,
-        .search_loss_high = run->search_loss.high,
-        .target = run->options->max_loss,
-        .confidence = run->options->confidence,
-        .mean_kl = loss->mean_kl,
-        .n_window = loss->n_window,
-        .n_token = loss->n_token,
-        .seq_len_tokens = profile->seq_len_tokens,
-        .missed = !isnan(run->options->max_loss) && loss->high > run->options->max_loss,
-    };
-    memcpy(certificate->part_digest, part_digest, sizeof part_digest);
-    memcpy(certificate->metric, profile->metric, sizeof certificate->metric);
-    memcpy(certificate->data_digest, profile->data_digest, sizeof certificate->data_digest);
-    memcpy(certificate->data_name, profile->data_name, sizeof certificate->data_name);
+    struct moec_promise promise = {.metric = profile->metric,
+                                   .data_name = profile->data_name,
+                                   .data_digest = profile->data_digest,
+                                   .seq_len_tokens = profile->seq_len_tokens,
+                                   .arithmetic = run->options->arithmetic,
+                                   .target = run->options->max_loss,
+                                   .confidence = run->options->confidence,
+                                   .is_chance = run->is_chance};
     if (run->rows != NULL) {
         const struct moec_rows *rows = moec_row_metric_rows(run->rows);
-        certificate->seq_len_tokens = 0;
-        (void)snprintf(certificate->metric, sizeof certificate->metric, "%s",
-                       moec_task_metric_name(run->options->rows->task.metric));
-        memcpy(certificate->data_digest, rows->digest, sizeof certificate->data_digest);
-        memcpy(certificate->data_name, rows->name, sizeof certificate->data_name);
+        promise.metric = moec_task_metric_name(run->options->rows->task.metric);
+        promise.data_name = rows->name;
+        promise.data_digest = rows->digest;
+        promise.seq_len_tokens = 0;
     }
-    (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
-                   moec_arithmetic_certificate_name(run->options->arithmetic));
+    moec_promise_certify(&promise, loss, &run->search_loss, &run->report->certificate);
 }
 
 /* ---- the tests ---- */
@@ -136,7 +117,7 @@ static enum moec_status digest_part(const struct moec_compile_run *run,
 {
     struct moec_windows part = {0};
     MOEC_TRY(moec_windows_from_profile(run->profile, MOEC_PART_CERTIFICATE, &part, err));
-    moec_trial_digest_windows(run->profile->data_digest, &part, digest);
+    moec_promise_digest_windows(run->profile->data_digest, &part, digest);
     moec_windows_release(&part);
     return MOEC_OK;
 }
@@ -171,9 +152,8 @@ static void count_reuses(struct moec_compile_run *run)
         (void)snprintf(path, sizeof path, "%s%s", folder, entry->d_name);
         if (moec_bundle_open(path, &bundle, NULL) != MOEC_OK)
             continue;
-        const struct moec_certificate *theirs = &bundle->certificate;
-        if (theirs->present && theirs->n_sequence > 0 && !is_same_promise(run, bundle) &&
-            memcmp(theirs->part_digest, run->report->certificate.part_digest, MOEC_SHA256_BYTES) == 0) {
+        if (!is_same_promise(run, bundle) &&
+            moec_promise_is_of_part(&bundle->certificate, run->report->certificate.part_digest)) {
             (void)moec_printable(entry->d_name, strlen(entry->d_name), false, report->reuse,
                                  sizeof report->reuse);
             report->n_reuse++;

@@ -59,16 +59,16 @@ static enum moec_status measure(struct moec_compile_run *run, struct moec_compil
     MOEC_TRY(fill_sizes(run, plan, settings->low_bits, part, err));
     if (settings->low_bits > 0)
         MOEC_TRY(moec_variants_serve_low(run->variants, settings->low_bits, err));
-    MOEC_TRY(moec_scorer_set_route(part->scorer, &route, err));
+    MOEC_TRY(moec_scorer_set_route(part->measured.scorer, &route, err));
     MOEC_TRY(moec_compile_part_run(run, part, plan, err));
-    const struct moec_route_counts counts = moec_scorer_route_counts(part->scorer);
+    const struct moec_route_counts counts = moec_scorer_route_counts(part->measured.scorer);
     const uint32_t n_layer = moec_config_moe_count(config);
     *traffic = (struct traffic){.token_bytes = moec_route_token_bytes(&counts, n_layer)};
     if (counts.n_taken > 0)
         traffic->missed_share = (double)counts.n_missed / (double)counts.n_taken;
     if (counts.n_position > 0)
         traffic->token_misses = (double)counts.n_missed * n_layer / (double)counts.n_position;
-    return moec_scorer_set_route(part->scorer, NULL, err);
+    return moec_scorer_set_route(part->measured.scorer, NULL, err);
 }
 
 /* In the words and numbers of the settings, whatever a struct has between them. */
@@ -99,9 +99,10 @@ static enum moec_status decide_on(struct moec_compile_run *run, struct moec_comp
     struct moec_loss loss;
     uint64_t cost = 0;
     bool found = false;
-    const uint64_t n_bytes = part->windows.n_window * sizeof(double);
-    const struct moec_unit_part kept[] = {
-        {part->measured.nll, n_bytes}, {part->measured.kl, n_bytes}, {&traffic, sizeof traffic}};
+    const uint64_t n_bytes = part->measured.windows.n_window * sizeof(double);
+    const struct moec_unit_part kept[] = {{part->measured.losses.nll, n_bytes},
+                                          {part->measured.losses.kl, n_bytes},
+                                          {&traffic, sizeof traffic}};
     name_unit(run, part->which, plan, settings, key);
     const struct moec_unit unit = {key, kept, 3};
     MOEC_TRY(moec_unit_find(run->units, &unit, &cost, &found, err));

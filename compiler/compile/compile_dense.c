@@ -136,7 +136,7 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
     struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
     uint8_t numbers[MOEC_MAX_DENSE_TRIALS];
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
-                                             .measure = &part.measured,
+                                             .measure = &part.measured.losses,
                                              .codecs = codecs,
                                              .numbers = numbers,
                                              .n_threads = run->options->n_threads,
@@ -150,14 +150,14 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
         return MOEC_OK;
     MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
     enum moec_status status = moec_compile_part_make_fit(run, &part, err);
-    request.scorer = part.scorer;
+    request.scorer = part.measured.scorer;
     request.block = moec_compile_part_block(&part);
     if (status == MOEC_OK)
         status = moec_dense_fit_create(&request, &run->fit, err);
     if (status == MOEC_OK)
         moec_compile_say(run,
                          "GPTQ encoded %" PRIu32 " dense matrices on %" PRIu64 " tokens of the search part",
-                         moec_dense_fit_count(run->fit), moec_windows_scored_count(&part.windows));
+                         moec_dense_fit_count(run->fit), moec_windows_scored_count(&part.measured.windows));
     moec_compile_part_release(&part);
     return status;
 }

@@ -29,7 +29,8 @@ static enum moec_status search(struct moec_compile_run *run, const struct moec_c
     const struct moec_compile_scope scope = run->scope;
     if (draft->n_search > 0 && draft->n_search < scope.n_search)
         run->scope.n_search = draft->n_search;
-    if (run->search.is_open && run->search.windows.n_window != moec_compile_part_count(run, MOEC_PART_SEARCH))
+    if (run->search.is_open &&
+        run->search.measured.windows.n_window != moec_compile_part_count(run, MOEC_PART_SEARCH))
         moec_compile_part_release(&run->search);
     own.max_loss = draft->max_loss;
     own.pair_share = draft->pair_share;

@@ -22,6 +22,7 @@
 #ifndef MOEC_COMPILER_COMPILE_INTERNAL_H
 #define MOEC_COMPILER_COMPILE_INTERNAL_H
 
+#include "compiler/certify/measured_part.h"
 #include "compiler/compile/compile.h"
 #include "compiler/fit/coactivation.h"
 #include "compiler/fit/dense_fit.h"
@@ -36,16 +37,13 @@
 /* A part of the data with what evaluates on it: windows of the profile, or rows. Zero-initialised before it
  * is opened. */
 struct moec_compile_part {
-    struct moec_windows windows;
+    struct moec_measured_part measured;
     struct moec_rank_block
         block; /* of a fit that ranks share: the windows that the scorer has; else all zero */
-    struct moec_scorer *scorer;
-    double *reference_nll;        /* (W), owned: */
-    bool has_reference;           /* filled */
-    struct moec_measure measured; /* (W) each, owned: of the last run */
-    double *reference_scores;     /* (rows of the part), owned; where rows are scored, instead of the above */
-    double *scores;               /* the same for the last run */
-    uint64_t *record_bytes[2];    /* (MoE layers, n_expert) owned: where runs decide, for their counts */
+    bool has_reference;        /* reference_nll is filled */
+    double *reference_scores;  /* (rows of the part), owned; where rows are scored, instead of the above */
+    double *scores;            /* the same for the last run */
+    uint64_t *record_bytes[2]; /* (MoE layers, n_expert) owned: where runs decide, for their counts */
     enum moec_part which;
     bool is_open;
 };

@@ -39,8 +39,8 @@ static enum moec_status measure(struct moec_compile_run *run, struct moec_coacti
     struct moec_compile_part part = {0};
     enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
     const struct moec_coactivation_request request = {.config = moec_checkpoint_config(run->checkpoint),
-                                                      .scorer = part.scorer,
-                                                      .measure = &part.measured,
+                                                      .scorer = part.measured.scorer,
+                                                      .measure = &part.measured.losses,
                                                       .kernels = run->options->kernels,
                                                       .n_threads = run->options->n_threads,
                                                       .progress = &progress};

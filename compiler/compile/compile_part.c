@@ -12,12 +12,8 @@
 
 void moec_compile_part_release(struct moec_compile_part *part)
 {
-    moec_scorer_free(part->scorer);
     moec_rank_block_release(&part->block);
-    moec_windows_release(&part->windows);
-    free(part->reference_nll);
-    free(part->measured.nll);
-    free(part->measured.kl);
+    moec_measured_part_release(&part->measured);
     free(part->reference_scores);
     free(part->scores);
     free(part->record_bytes[0]);
@@ -31,14 +27,14 @@ static enum moec_status check_reference(const struct moec_compile_run *run,
                                         const struct moec_compile_part *part, struct moec_error *err)
 {
     uint32_t at = 0;
-    for (uint32_t w = 0; w < run->profile->n_window && at < part->windows.n_window; w++) {
+    for (uint32_t w = 0; w < run->profile->n_window && at < part->measured.windows.n_window; w++) {
         if (!moec_part_has(part->which, run->profile->window_part, w))
             continue;
-        if (part->reference_nll[at] != run->profile->reference.nll[w])
+        if (part->measured.reference_nll[at] != run->profile->reference.nll[w])
             return moec_fail(err, MOEC_ERR_MISMATCH,
                              "the original model has NLL %.17g on window %" PRIu32 ", but the profile "
                              "has %.17g: the profile was made with other arithmetic. Profile again",
-                             part->reference_nll[at], w, run->profile->reference.nll[w]);
+                             part->measured.reference_nll[at], w, run->profile->reference.nll[w]);
         at++;
     }
     return MOEC_OK;
@@ -58,17 +54,15 @@ uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_p
 static enum moec_status make_room(struct moec_compile_run *run, enum moec_part which, uint32_t n_most,
                                   struct moec_compile_part *part, struct moec_error *err)
 {
-    MOEC_TRY(moec_windows_from_profile(run->profile, which, &part->windows, err));
-    part->windows.n_window = part->windows.n_window < n_most ? part->windows.n_window : n_most;
+    MOEC_TRY(moec_windows_from_profile(run->profile, which, &part->measured.windows, err));
+    MOEC_TRY(moec_measured_part_begin(&part->measured, n_most, err));
     part->which = which;
-    part->windows.work = &run->memory.work;
-    const uint64_t n = part->windows.n_window, n_record = moec_plan_count(&run->report->plan);
+    part->measured.windows.work = &run->memory.work;
+    const uint64_t n_record = moec_plan_count(&run->report->plan);
     for (uint32_t form = 0; form < 2; form++)
         MOEC_TRY(moec_alloc((void **)&part->record_bytes[form], n_record, sizeof(uint64_t),
                             "sizes of records", err));
-    MOEC_TRY(moec_alloc((void **)&part->reference_nll, n, sizeof(double), "window losses", err));
-    MOEC_TRY(moec_alloc((void **)&part->measured.nll, n, sizeof(double), "window losses", err));
-    return moec_alloc((void **)&part->measured.kl, n, sizeof(double), "window losses", err);
+    return MOEC_OK;
 }
 
 static enum moec_status make_scorer(struct moec_compile_run *run, const struct moec_model *model,
@@ -82,11 +76,11 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
         .arithmetic = arithmetic,
         .record_bytes = {part->record_bytes[0], part->record_bytes[1]},
         .ranks = ranks,
-        .shown = part->block.ranks != NULL ? &part->windows : NULL,
+        .shown = part->block.ranks != NULL ? &part->measured.windows : NULL,
     };
     MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants),
-                                part->block.ranks != NULL ? &part->block.own : &part->windows, &options,
-                                &part->scorer, err));
+                                part->block.ranks != NULL ? &part->block.own : &part->measured.windows, &options,
+                                &part->measured.scorer, err));
     return moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err);
 }
 
@@ -103,7 +97,7 @@ enum moec_status moec_compile_part_make_fit(struct moec_compile_run *run, struct
 {
     MOEC_TRY(make_room(run, MOEC_PART_SEARCH, run->scope.n_fit, part, err));
     if (run->options->ranks != NULL)
-        MOEC_TRY(moec_rank_block_make(run->options->ranks, &part->windows, &part->block, err));
+        MOEC_TRY(moec_rank_block_make(run->options->ranks, &part->measured.windows, &part->block, err));
     return make_scorer(run, run->original, MOEC_ARITHMETIC_CANONICAL, NULL, part, err);
 }
 
@@ -174,8 +168,9 @@ static struct moec_unit_part name_original(const struct moec_compile_part *part,
                                            char key[static MOEC_JOURNAL_MAX_KEY])
 {
     (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "original/%d/%" PRIu32, (int)part->which,
-                   part->windows.n_window);
-    return (struct moec_unit_part){part->reference_nll, part->windows.n_window * sizeof(double)};
+                   part->measured.windows.n_window);
+    return (struct moec_unit_part){part->measured.reference_nll,
+                                   part->measured.windows.n_window * sizeof(double)};
 }
 
 static enum moec_status find_original(const struct moec_compile_run *run, struct moec_compile_part *part,
@@ -204,23 +199,23 @@ enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_
     if (run->rows != NULL)
         return open_rows(run, which, part, err);
     MOEC_TRY(make_room(run, which, moec_compile_part_count(run, which), part, err));
-    for (uint32_t w = 0; w < run->profile->n_window && at < part->windows.n_window; w++)
+    for (uint32_t w = 0; w < run->profile->n_window && at < part->measured.windows.n_window; w++)
         if (moec_part_has(which, run->profile->window_part, w))
-            part->reference_nll[at++] = run->profile->reference.nll[w];
-    part->has_reference = at == part->windows.n_window;
+            part->measured.reference_nll[at++] = run->profile->reference.nll[w];
+    part->has_reference = at == part->measured.windows.n_window;
     return part->has_reference ? MOEC_OK : find_original(run, part, &part->has_reference, err);
 }
 
 enum moec_status moec_compile_part_ready(struct moec_compile_run *run, struct moec_compile_part *part,
                                          struct moec_error *err)
 {
-    if (run->rows != NULL || part->scorer != NULL)
+    if (run->rows != NULL || part->measured.scorer != NULL)
         return MOEC_OK;
     MOEC_TRY(make_scorer(run, run->compiled, run->options->arithmetic, run->options->ranks, part, err));
     moec_compile_order_leave(run);
     const enum moec_status status =
-        moec_scorer_set_reference(part->scorer, run->original, moec_variants_experts(run->variants),
-                                  part->reference_nll, &run->stopper, err);
+        moec_scorer_set_reference(part->measured.scorer, run->original, moec_variants_experts(run->variants),
+                                  part->measured.reference_nll, &run->stopper, err);
     moec_compile_order_return(run);
     if (status != MOEC_OK)
         return status;
@@ -250,18 +245,19 @@ enum moec_status moec_compile_part_run(struct moec_compile_run *run, struct moec
     MOEC_TRY(moec_compile_dense_take(run, plan, &variation.model, err));
     if (run->rows != NULL)
         return score_rows(run, part, variation.model, run->options->arithmetic, part->scores, err);
-    return moec_scorer_run_varied(part->scorer, &variation, &part->measured, &run->stopper, err);
+    return moec_scorer_run_varied(part->measured.scorer, &variation, &part->measured.losses, &run->stopper,
+                                  err);
 }
 
 /* A plan of the source's own weights computes what the original does: nothing is left to evaluate. */
 static enum moec_status copy_original(struct moec_compile_run *run, struct moec_compile_part *part,
                                       struct moec_error *err)
 {
-    const size_t n_bytes = part->windows.n_window * sizeof(double);
+    const size_t n_bytes = part->measured.windows.n_window * sizeof(double);
     if (!part->has_reference)
         MOEC_TRY(moec_compile_part_ready(run, part, err));
-    memcpy(part->measured.nll, part->reference_nll, n_bytes);
-    memset(part->measured.kl, 0, n_bytes);
+    memcpy(part->measured.losses.nll, part->measured.reference_nll, n_bytes);
+    memset(part->measured.losses.kl, 0, n_bytes);
     return MOEC_OK;
 }
 
@@ -271,9 +267,9 @@ static uint32_t list_measured(const struct moec_compile_run *run, const struct m
 {
     const uint64_t n_bytes =
         sizeof(double) *
-        (run->rows != NULL ? moec_row_metric_count(run->rows, part->which) : part->windows.n_window);
-    parts[0] = (struct moec_unit_part){run->rows != NULL ? part->scores : part->measured.nll, n_bytes};
-    parts[1] = (struct moec_unit_part){part->measured.kl, n_bytes};
+        (run->rows != NULL ? moec_row_metric_count(run->rows, part->which) : part->measured.windows.n_window);
+    parts[0] = (struct moec_unit_part){run->rows != NULL ? part->scores : part->measured.losses.nll, n_bytes};
+    parts[1] = (struct moec_unit_part){part->measured.losses.kl, n_bytes};
     return run->rows != NULL ? 1 : 2;
 }
 
@@ -284,13 +280,10 @@ enum moec_status moec_compile_part_loss(const struct moec_compile_run *run,
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = run->options->confidence;
     options.is_promise = is_promise;
-    if (run->rows != NULL)
-        return moec_loss_measure_scores(part->reference_scores, part->scores,
-                                        moec_row_metric_count(run->rows, part->which), &options, loss, err);
-    const struct moec_loss_windows windows = moec_windows_loss_windows(&part->windows);
-    return moec_loss_measure(
-        &windows, &(struct moec_paired_nll){part->reference_nll, part->measured.nll, part->measured.kl},
-        &options, loss, err);
+    if (run->rows == NULL)
+        return moec_measured_part_loss(&part->measured, options.confidence, loss, err);
+    return moec_loss_measure_scores(part->reference_scores, part->scores,
+                                    moec_row_metric_count(run->rows, part->which), &options, loss, err);
 }
 
 enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,
@@ -299,7 +292,7 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
 {
     struct moec_unit_part kept[2];
     char key[MOEC_JOURNAL_MAX_KEY];
-    const uint32_t n_kept = list_measured(run, part, kept);
+    const struct moec_unit unit = {key, kept, list_measured(run, part, kept)};
     /* In another order of neurons sums are others. */
     const bool is_original = run->rows == NULL && run->order.n_neuron == 0 &&
                              run->options->arithmetic == MOEC_ARITHMETIC_CANONICAL && is_source(run, plan);
@@ -309,10 +302,10 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
         MOEC_TRY(copy_original(run, part, err));
     moec_compile_units_name(run, part->which, plan, key);
     if (!is_original)
-        MOEC_TRY(moec_unit_find(run->units, &(struct moec_unit){key, kept, n_kept}, &cost, &found, err));
+        MOEC_TRY(moec_unit_find(run->units, &unit, &cost, &found, err));
     if (!found) {
         MOEC_TRY(moec_compile_part_run(run, part, plan, err));
-        MOEC_TRY(moec_unit_keep(run->units, &(struct moec_unit){key, kept, n_kept}, 0, err));
+        MOEC_TRY(moec_unit_keep(run->units, &unit, 0, err));
     }
     if (run->rows == NULL && !part->has_reference)
         MOEC_TRY(moec_compile_part_ready(run, part, err));

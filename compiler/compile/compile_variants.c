@@ -92,8 +92,8 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
     struct moec_expert_fit_request request = {
         .checkpoint = run->checkpoint,
         .order = run->order.n_neuron > 0 ? &run->order : NULL,
-        .scorer = part->scorer,
-        .windows = &part->windows,
+        .scorer = part->measured.scorer,
+        .windows = &part->measured.windows,
         .codecs = codecs,
         .wanted = wanted,
         .base = offer->n_fit > 0 ? moec_expert_fit_encoder(offer->experts[offer->n_fit - 1]) : NULL,
@@ -103,7 +103,7 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
         .units = run->units,
         .block = moec_compile_part_block(part),
         .also = also,
-        .measure = &part->measured};
+        .measure = &part->measured.losses};
     for (uint32_t i = 0; i < N_FURTHER; i++)
         if (offer->fitted[FIRST + i] > 0)
             codecs[request.n_codec++] = (struct moec_expert_fit_codec){
@@ -126,7 +126,7 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
                      "GPTQ encoded %" PRIu32 " experts on %" PRIu64 " tokens of the search part (%" PRIu32
                      " without tokens): %" PRIu64 " matrices, of %" PRIu64 " that all at %" PRIu32
                      " bitwidths would be",
-                     counts->n_expert, moec_windows_scored_count(&part->windows), counts->n_unseen,
+                     counts->n_expert, moec_windows_scored_count(&part->measured.windows), counts->n_unseen,
                      counts->n_matrix, n_all, request.n_codec);
     if (counts->has_wide_experts)
         moec_compile_say(run,

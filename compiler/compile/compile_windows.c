@@ -2,7 +2,6 @@
  * before anything was evaluated. How many is settled here, from what the other parts have shown
  * (compiler/certify/prefix.h), before any of them has been through a model. */
 #include "compiler/certify/prefix.h"
-#include "compiler/certify/trial.h"
 #include "compiler/compile/compile_internal.h"
 
 #include <inttypes.h>

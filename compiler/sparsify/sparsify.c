@@ -42,12 +42,12 @@ static const struct moec_config *config_of(const struct sparsify *s)
 static enum moec_status set_up(struct sparsify *s, uint32_t share, struct moec_error *err)
 {
     struct moec_sparsity_plan *plan = &s->report->plan;
-    moec_scorer_keep_all(s->trial.scorer);
+    moec_scorer_keep_all(s->trial.measured.scorer);
     moec_sparsity_free(s->sparsity);
     s->sparsity = NULL;
     moec_sparsity_fit_plan(s->fit, share, plan);
     MOEC_TRY(moec_sparsity_create_planned(plan, config_of(s), &s->sparsity, err));
-    return moec_scorer_set_sparsity(s->trial.scorer, s->sparsity, err);
+    return moec_scorer_set_sparsity(s->trial.measured.scorer, s->sparsity, err);
 }
 
 /* What was decoded since it was set up. */

@@ -22,10 +22,10 @@ static enum moec_status calibrate(struct moec_sparsity_fit *fit, struct moec_tri
                                   struct moec_error *err)
 {
     const struct moec_trial_options *options = trial->options;
-    const struct moec_measure measure = {.nll = trial->measured.nll, .kl = NULL};
+    const struct moec_measure measure = {.nll = trial->measured.losses.nll, .kl = NULL};
     const char *phase = trial->phase;
-    MOEC_TRY(moec_scorer_set_route(trial->scorer, NULL, err));
-    moec_scorer_keep_all(trial->scorer);
+    MOEC_TRY(moec_scorer_set_route(trial->measured.scorer, NULL, err));
+    moec_scorer_keep_all(trial->measured.scorer);
     const struct moec_neuron_harm_options harm = {fit->by, fit->at_gate, options->kernels,
                                                   options->n_threads};
     MOEC_TRY(moec_neuron_harm_create(&fit->config, &harm, &fit->harm, err));

@@ -17,8 +17,8 @@
 
 static void forget_sparsity(struct tune *tune)
 {
-    if (tune->trial.scorer != NULL && tune->sparsity != NULL)
-        moec_scorer_keep_all(tune->trial.scorer);
+    if (tune->trial.measured.scorer != NULL && tune->sparsity != NULL)
+        moec_scorer_keep_all(tune->trial.measured.scorer);
     moec_sparsity_free(tune->sparsity);
     tune->sparsity = NULL;
 }
@@ -49,7 +49,7 @@ static enum moec_status leave_out(struct tune *tune, uint32_t share, struct moec
         MOEC_TRY(moec_sparsity_plan_create(config, MOEC_SPARSITY_BY_NEURON, &tune->plan, err));
     moec_sparsity_fit_plan(tune->sparsity_fit, share, &tune->plan);
     MOEC_TRY(moec_sparsity_create_planned(&tune->plan, config, &tune->sparsity, err));
-    return moec_scorer_set_sparsity(tune->trial.scorer, tune->sparsity, err);
+    return moec_scorer_set_sparsity(tune->trial.measured.scorer, tune->sparsity, err);
 }
 
 enum moec_status moec_tune_set_up(struct tune *tune, const struct moec_tune_candidate *candidate,
@@ -63,14 +63,14 @@ enum moec_status moec_tune_set_up(struct tune *tune, const struct moec_tune_cand
     if (moec_tune_reads_prompts(tune->options) && tune->route.prefill.kind == MOEC_PREFILL_SAME)
         tune->route.prefill = (struct moec_prefill){.kind = MOEC_PREFILL_UNPOPULAR,
                                                     .block_tokens = tune->options->block_tokens};
-    return moec_scorer_set_route(tune->trial.scorer, &tune->route, err);
+    return moec_scorer_set_route(tune->trial.measured.scorer, &tune->route, err);
 }
 
 /* What was missed and kept since the scorer was set up. */
 static void fill_traffic(const struct tune *tune, struct moec_tune_candidate *candidate)
 {
     const struct moec_config *config = tune->trial.inputs->bundle->config;
-    const struct moec_route_counts counts = moec_scorer_route_counts(tune->trial.scorer);
+    const struct moec_route_counts counts = moec_scorer_route_counts(tune->trial.measured.scorer);
     candidate->traffic = (struct moec_decision_traffic){
         .n_taken = counts.n_taken,
         .n_missed = counts.n_missed,
@@ -93,10 +93,11 @@ static enum moec_status run(struct tune *tune, struct moec_replay *ran, struct m
     const struct moec_source *bundle = tune->trial.inputs->bundle;
     struct moec_router_record *record = NULL;
     struct moec_scorer_variation variation = {0};
-    MOEC_TRY(moec_router_record_create(bundle->model, &tune->trial.windows, tune->options->trial.n_prompt,
-                                       RECORDED_TOKENS, &record, err));
+    MOEC_TRY(moec_router_record_create(bundle->model, &tune->trial.measured.windows,
+                                       tune->options->trial.n_prompt, RECORDED_TOKENS, &record, err));
     variation.watch = moec_router_record_watch(record);
-    const enum moec_status status = moec_trial_run(&tune->trial, &variation, &tune->trial.measured, err);
+    const enum moec_status status =
+        moec_trial_run(&tune->trial, &variation, &tune->trial.measured.losses, err);
     if (status == MOEC_OK)
         moec_router_record_take(record, ran);
     moec_router_record_free(record);

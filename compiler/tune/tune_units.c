@@ -1,5 +1,6 @@
 /* What a search with decisions keeps for the case that it is interrupted: losses of candidates, and before the
  * first window of the certificate part is read, what will be tested on it, in which order, and what stops it. */
+#include "compiler/certify/promise.h"
 #include "compiler/tune/tune_internal.h"
 #include "formats/base/digest.h"
 
@@ -161,7 +162,7 @@ static enum moec_status digest_windows(const struct tune *tune, uint8_t digest[s
     struct moec_windows part = {0};
     MOEC_TRY(moec_windows_part(inputs->windows, MOEC_PART_CERTIFICATE, &part, err));
     part.n_window = moec_trial_count(&tune->trial, MOEC_PART_CERTIFICATE);
-    moec_trial_digest_windows(inputs->data_digest, &part, digest);
+    moec_promise_digest_windows(inputs->data_digest, &part, digest);
     moec_windows_release(&part);
     return MOEC_OK;
 }

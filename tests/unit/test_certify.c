@@ -1,6 +1,7 @@
 /* What a promise rests on: a sequence ends at its first failure, and what certifies is the certificate part.
  */
 #include "compiler/certify/prefix.h"
+#include "compiler/certify/promise.h"
 #include "compiler/certify/trial.h"
 #include "compiler/sparsify/sparsify.h"
 #include "compiler/tune/tune.h"
@@ -84,7 +85,7 @@ static void assert_certified(const struct bench_of_parts *b, const struct moec_c
     struct moec_windows windows;
     uint8_t digest[MOEC_SHA256_BYTES];
     MUST(moec_windows_part(&b->windows, MOEC_PART_CERTIFICATE, &windows, &err));
-    moec_trial_digest_windows(b->data_digest, &windows, digest);
+    moec_promise_digest_windows(b->data_digest, &windows, digest);
     assert_int_equal(certificate->n_window, N_WINDOW - N_SEARCH - N_SELECT);
     assert_memory_equal(certificate->part_digest, digest, sizeof digest);
     moec_windows_release(&windows);

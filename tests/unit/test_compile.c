@@ -1,6 +1,6 @@
 /* A whole compile of the sample on few and short windows: what it promises is what its certificate part says
  * of the plan that it writes; and what a kept measurement is found by. */
-#include "compiler/certify/trial.h"
+#include "compiler/certify/promise.h"
 #include "compiler/compile/compile_internal.h"
 
 #include "profiler/evaluate/load_model.h"
@@ -132,7 +132,7 @@ static void test_compile__certifies_on_the_certificate_part(void **state)
     MUST(compile(b, 100, &err));
     const struct moec_certificate *certificate = &b->report.certificate;
     MUST(moec_windows_from_profile(&b->profile, MOEC_PART_CERTIFICATE, &windows, &err));
-    moec_trial_digest_windows(b->profile.data_digest, &windows, digest);
+    moec_promise_digest_windows(b->profile.data_digest, &windows, digest);
     assert_int_equal(windows.n_window, N_CERTIFY);
     assert_int_equal(certificate->n_window, N_CERTIFY);
     assert_memory_equal(certificate->part_digest, digest, sizeof digest);

@@ -181,14 +181,14 @@ static void test_paths__recall_equals_definition(void **state)
         odd[t] = t & 1;
     struct moec_path_table table;
     uint64_t hits[3 * 8], frequency_hits[3 * 8];
-    struct moec_path_hits found = {hits, frequency_hits, 0};
+    struct moec_path_hits counted = {hits, frequency_hits, 0};
     double recall[9], frequency[9];
     assert_int_equal(moec_paths_build(&sample.trace, NULL, &table, &err), MOEC_OK);
     assert_int_equal(table.n_value, 6);
-    assert_int_equal(moec_paths_hits(&table, &sample.trace, odd, &found, &err), MOEC_OK);
-    assert_int_equal(found.n_used, 100);
-    moec_paths_recall(hits, 3, 7, 3, 3 * found.n_used, recall);
-    moec_paths_recall(frequency_hits, 3, 7, 3, 3 * found.n_used, frequency);
+    assert_int_equal(moec_paths_hits(&table, &sample.trace, odd, &counted, &err), MOEC_OK);
+    assert_int_equal(counted.n_used, 100);
+    moec_paths_recall(hits, 3, 7, 3, 3 * counted.n_used, recall);
+    moec_paths_recall(frequency_hits, 3, 7, 3, 3 * counted.n_used, frequency);
     static const uint32_t sizes[3] = {3, 4, 6};
     for (uint32_t s = 1; s < 3; s++) {
         double found[3] = {0, 0, 0};
