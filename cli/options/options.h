@@ -102,10 +102,9 @@ struct cli_words {
     int first;    /* that belongs to the command */
 };
 
-/* Parses the command's words. On --help or --help-all prints it to stdout and returns false with *status = CLI_OK;
- * on wrong usage prints the mistake to stderr and returns false with CLI_USAGE. "-" is a positional; "--"
- * ends options;
- * "--name=value" works. */
+/* Parses the command's words. On --help or --help-all prints it to stdout and returns false with *status =
+ * CLI_OK; on wrong usage prints the mistake to stderr and returns false with CLI_USAGE. "-" is a positional;
+ * "--" ends options; "--name=value" works. */
 bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command,
                struct cli_words words, int *status);
 

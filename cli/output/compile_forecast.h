@@ -51,7 +51,8 @@ MOEC_WARN_UNUSED enum moec_status cli_warn_long_compile(struct cli_progress *pro
                                                         const struct moec_compile_request *request,
                                                         struct moec_error *err);
 
-/* Sets `forecast` to that of the lowest scope whose forecast is within limit_seconds; says what it leaves out. Errors: MOEC_ERR_USAGE where no level is within the limit. */
+/* Sets `forecast` to that of the lowest scope whose forecast is within limit_seconds; says what it leaves
+ * out. Errors: MOEC_ERR_USAGE where no level is within the limit. */
 MOEC_WARN_UNUSED enum moec_status
 cli_limit_compile(struct cli_progress *progress, const struct moec_compile_request *request, bool has_profile,
                   double limit_seconds, struct cli_compile_forecast *forecast, struct moec_error *err);

@@ -16,8 +16,8 @@ bool cli_interrupt_is_asked(void);
 /* MOEC_ERR_CANCELLED after a signal; what progress callbacks return. */
 enum moec_status cli_interrupt_status(void);
 
-/* How a search by a policy ended: after a signal, which reaches the policy's process too, its death is no fault
- * of the script, and becomes MOEC_ERR_CANCELLED. Else `status`. */
+/* How a search by a policy ended: after a signal, which reaches the policy's process too, its death is no
+ * fault of the script, and becomes MOEC_ERR_CANCELLED. Else `status`. */
 MOEC_WARN_UNUSED enum moec_status cli_interrupt_search(enum moec_status status, struct moec_error *err);
 
 /* As cli_fail, but 128 + signal after MOEC_ERR_CANCELLED, as shells report a death by it. */

@@ -51,8 +51,8 @@ struct fit_device {
 MOEC_WARN_UNUSED enum moec_status fit_device_check(const struct cli_args *args, struct fit_device *out,
                                                    const struct moec_config *config, struct moec_error *err);
 
-/* With --storage: measures computing with the bundle at `path`, with the threads and the progress of `how`, or takes up what an interrupted run of the
- * same output measured. Errors: those of moec_device_measure. */
+/* With --storage: measures computing with the bundle at `path`, with the threads and the progress of `how`,
+ * or takes up what an interrupted run of the same output measured. Errors: those of moec_device_measure. */
 MOEC_WARN_UNUSED enum moec_status fit_device_open(const struct cli_args *args, const char *path,
                                                   const char *output, const struct moec_device_options *how,
                                                   struct fit_device *device, struct moec_error *err);

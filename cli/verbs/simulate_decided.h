@@ -8,7 +8,8 @@
 
 struct simulate_decided {
     struct moec_route route;
-    /* Copy of the bundle that low experts are read in; before the call, and where none are, that which runs. */
+    /* Copy of the bundle that low experts are read in; before the call, and where none are, that which
+     * runs. */
     uint32_t low;
     struct moec_simulated_decisions decided; /* owned, borrows the replay */
 };

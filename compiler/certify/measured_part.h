@@ -15,8 +15,8 @@ struct moec_measured_part {
     struct moec_measure losses;  /* (W) each: of the last run */
 };
 
-/* After part->windows was set: takes the first n_most of them, with room for their losses; a reference_nll that
- * is there stays. Errors: MOEC_ERR_MEMORY. */
+/* After part->windows was set: takes the first n_most of them, with room for their losses; a reference_nll
+ * that is there stays. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_measured_part_begin(struct moec_measured_part *part, uint32_t n_most,
                                                            struct moec_error *err);
 

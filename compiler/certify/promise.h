@@ -1,5 +1,5 @@
-/* What a certificate says: a loss that was tested on a part of data that nothing before has looked at, by whom
- * else the same part was used, and in which arithmetic. Thread rule: pure functions. */
+/* What a certificate says: a loss that was tested on a part of data that nothing before has looked at, by
+ * whom else the same part was used, and in which arithmetic. Thread rule: pure functions. */
 #ifndef MOEC_COMPILER_PROMISE_H
 #define MOEC_COMPILER_PROMISE_H
 
@@ -24,8 +24,8 @@ struct moec_promise {
     bool is_chance;            /* the original was found to be no better than chance */
 };
 
-/* The certificate of a loss on the certificate part; `search` is what another part said before. Its digest of the
- * part stays, and it has no sequence. */
+/* The certificate of a loss on the certificate part; `search` is what another part said before. Its digest of
+ * the part stays, and it has no sequence. */
 void moec_promise_certify(const struct moec_promise *promise, const struct moec_loss *loss,
                           const struct moec_loss *search, struct moec_certificate *certificate);
 

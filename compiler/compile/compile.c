@@ -3,6 +3,20 @@
  * certificate part, which are not open together. The certificate part is read last and only to test. Packing
  * frees the variants and encodes anew, on the first rank alone. */
 #include "compiler/compile/compile_internal.h"
+
+#include "compiler/compile/compile_certificate.h"
+#include "compiler/compile/compile_dense.h"
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_limits.h"
+#include "compiler/compile/compile_note.h"
+#include "compiler/compile/compile_offer.h"
+#include "compiler/compile/compile_order.h"
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_search.h"
+#include "compiler/compile/compile_sequence.h"
+#include "compiler/compile/compile_stages.h"
+#include "compiler/compile/compile_units.h"
+#include "compiler/compile/compile_windows.h"
 #include "compiler/pack/pack.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/load_model.h"
@@ -16,23 +30,6 @@
 
 #define DEFAULT_WORK_BYTES ((uint64_t)1 << 30)
 
-void moec_compile_say(const struct moec_compile_run *run, const char *format, ...)
-{
-    if (run->hooks == NULL || run->hooks->log == NULL)
-        return;
-    char line[512];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    run->hooks->log(run->hooks->context, line);
-}
-
-bool moec_compile_is_cancelled(const struct moec_compile_run *run)
-{
-    return run->hooks != NULL && run->hooks->cancelled != NULL && run->hooks->cancelled(run->hooks->context);
-}
-
 /* Measurements go through here to be shown and stopped. */
 static enum moec_status ask_to_go_on(void *context, const char *phase, double done_passes,
                                      double total_passes)
@@ -42,30 +39,12 @@ static enum moec_status ask_to_go_on(void *context, const char *phase, double do
     return moec_compile_is_cancelled(context) ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
-void moec_compile_tell(const struct moec_compile_run *run, const char *line)
-{
-    if (run->hooks != NULL && run->hooks->note != NULL)
-        run->hooks->note(run->hooks->context, line);
-}
-
 static void note(void *context, const char *line)
 {
     moec_compile_tell(context, line);
 }
 
 /* ---- before the search ---- */
-
-enum moec_status moec_compile_check_chance(struct moec_compile_run *run, const struct moec_chance *chance,
-                                           struct moec_error *err)
-{
-    char line[MOEC_CHANCE_NOTE_BYTES];
-    MOEC_TRY(moec_chance_check(chance, run->options->goes_on_by_chance, line, err));
-    if (line[0] == '\0')
-        return MOEC_OK;
-    run->is_chance = true;
-    note(run, line);
-    return MOEC_OK;
-}
 
 static enum moec_status check_profile_chance(struct moec_compile_run *run, struct moec_error *err)
 {

@@ -2,9 +2,13 @@
  * part is taken, and the windows fixed in the journal, before the first test: resuming cannot change them.
  * A plan that is measured out of turn stays "not tested", for a loss beyond the first failure proves
  * nothing. */
+#include "compiler/compile/compile_certificate.h"
+
 #include "compiler/certify/promise.h"
 #include "compiler/certify/sequence.h"
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_note.h"
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_windows.h"
 #include "formats/base/printable.h"
 
 #include <dirent.h>

@@ -1,7 +1,11 @@
 /* Plans measured with decisions about each token, for a policy that chooses bits by what tokens read. Nothing
  * of it goes into the bundle: moec tune finds and certifies settings. */
-#include "compiler/compile/compile_internal.h"
-#include "formats/base/memory.h"
+#include "compiler/compile/compile_decide.h"
+
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_stages.h"
+#include "compiler/compile/compile_units.h"
 #include "runtime/policy/decide/route_settings.h"
 
 #include <stdio.h>
@@ -11,6 +15,18 @@
 struct traffic {
     double missed_share, token_misses, token_bytes;
 };
+
+struct moec_evaluation moec_compile_evaluation(const struct moec_compile_run *run,
+                                               const struct moec_loss *loss)
+{
+    return (struct moec_evaluation){
+        .loss = loss->loss,
+        .loss_low = loss->low,
+        .loss_high = loss->high,
+        .kl = loss->mean_kl,
+        .accepted = moec_compile_meets(run, loss),
+    };
+}
 
 enum moec_status moec_compile_rules(const struct moec_compile_run *run, struct moec_candidate_rules *rules,
                                     struct moec_error *err)

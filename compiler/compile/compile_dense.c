@@ -2,23 +2,15 @@
  * together. `auto` tries widths from the smallest. It skips a width whose bundle with all experts at 2 bits
  * is no smaller than the best so far. The winner is bound again at the end, and its sequence of candidates
  * with it. */
-#include "compiler/compile/compile_internal.h"
-#include "formats/base/memory.h"
-#include "formats/checkpoint/checkpoint_chat.h"
-#include "profiler/evaluate/load_model.h"
-#include "profiler/routing/path_study.h"
-#include "profiler/routing/paths.h"
-#include "profiler/routing/router_study.h"
-#include "profiler/routing/score_study.h"
+#include "compiler/compile/compile_dense.h"
 
-#include <float.h>
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_search.h"
+#include "compiler/compile/compile_sequence.h"
+
 #include <inttypes.h>
 #include <string.h>
-
-bool moec_compile_dense_is_original(const struct moec_compile_run *run, uint32_t dense_bits)
-{
-    return dense_bits == 32 || (dense_bits == 16 && !run->has_f32);
-}
 
 enum moec_status moec_compile_dense_list(struct moec_compile_run *run, struct moec_error *err)
 {
@@ -51,32 +43,6 @@ static enum moec_status load_compiled(struct moec_compile_run *run, uint32_t bit
     return MOEC_OK;
 }
 
-/* Float ranges of a profile's study; nothing where it has none of this model's shape. */
-static enum moec_status take_ranges(const struct moec_profile *profile, struct moec_path_table *paths,
-                                    struct moec_error *err)
-{
-    const struct moec_study *study = moec_studies_find(&profile->studies, MOEC_ROUTER_RANGE_STUDY);
-    if (study == NULL || moec_study_count(study) != paths->n_layer)
-        return MOEC_OK;
-    for (uint32_t layer = 0; layer < paths->n_layer; layer++)
-        if (!(study->values[layer] >= 0 && study->values[layer] <= FLT_MAX))
-            return MOEC_OK;
-    MOEC_TRY(
-        moec_alloc((void **)&paths->ranges, paths->n_layer, sizeof *paths->ranges, "router ranges", err));
-    for (uint32_t layer = 0; layer < paths->n_layer; layer++)
-        paths->ranges[layer] = (float)study->values[layer];
-    return MOEC_OK;
-}
-
-enum moec_status moec_compile_take_paths(const struct moec_compile_run *run, uint64_t least_bytes,
-                                         struct moec_path_table *paths, struct moec_error *err)
-{
-    MOEC_TRY(moec_paths_prune(&run->profile->paths, least_bytes / 100, paths, err));
-    MOEC_TRY(take_ranges(run->profile, paths, err));
-    paths->n_shallow = moec_path_study_shallow_layers(run->profile);
-    return moec_score_study_take(run->profile, &paths->scores, err);
-}
-
 /* The path table may take 1 % of the bundle. What the bundle will weigh is not known before the search, but
  * never less than dense weights and every expert at 2 bits. */
 static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_error *err)
@@ -88,46 +54,12 @@ static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_er
     return moec_compile_take_paths(run, least, &run->paths, err);
 }
 
-enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const struct moec_path_table *paths,
-                                          struct moec_bundle_parts *parts, struct moec_bundle_plan **out,
-                                          struct moec_error *err)
-{
-    const struct moec_profile *profile = run->profile;
-    struct moec_routing_summary routing = {0};
-    if (profile != NULL)
-        routing = (struct moec_routing_summary){.activations = profile->activations,
-                                                .mean_gate_weight = profile->mean_gate_weight};
-    parts->config = moec_checkpoint_config(run->checkpoint);
-    parts->generation = moec_checkpoint_generation(run->checkpoint);
-    parts->tokenizer = moec_checkpoint_tokenizer(run->checkpoint);
-    parts->chat = moec_checkpoint_chat(run->checkpoint);
-    parts->paths = profile != NULL ? paths : NULL;
-    parts->router_ranges = profile != NULL ? paths->ranges : NULL;
-    parts->expert_scores = profile != NULL ? paths->scores : NULL;
-    parts->has_sequence = profile != NULL;
-    parts->routing = &routing;
-    parts->codecs = run->codecs;
-    parts->alignment = moec_bundle_choose_alignment(parts->config);
-    return moec_bundle_plan_create(parts, out, err);
-}
-
 static enum moec_status make_plan(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_bundle_parts parts = {.dense = &run->compiled->dense};
     if (run->profile != NULL)
         MOEC_TRY(prune_paths(run, err));
     return moec_compile_bundle_make(run, &run->paths, &parts, &run->plan, err);
-}
-
-enum moec_status moec_compile_dense_codecs(const struct moec_compile_run *run,
-                                           struct moec_codec codecs[static MOEC_CODEC_TABLE],
-                                           struct moec_error *err)
-{
-    static const uint8_t bits[] = {4, 8, 16};
-    memcpy(codecs, run->codecs, sizeof run->codecs);
-    for (size_t i = 0; i < sizeof bits; i++)
-        MOEC_TRY(moec_compile_dense_codec(run, bits[i], &codecs[bits[i]], err));
-    return MOEC_OK;
 }
 
 enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moec_error *err)

@@ -1,5 +1,10 @@
 /* Bundles of one run without certificates: a search over more than bits compares them. */
+
+#include "compiler/compile/compile_dense.h"
 #include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_scope.h"
+#include "compiler/compile/compile_search.h"
 
 #include <inttypes.h>
 #include <string.h>

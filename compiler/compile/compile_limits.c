@@ -3,7 +3,10 @@
  *
  * Experts are not compressed, so their records are known from the shapes. Dense matrices are, and what
  * compressing leaves of codes that are not chosen yet is not known: the bound counts them as nothing. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_limits.h"
+
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_variants.h"
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint_chat.h"
 

@@ -1,6 +1,10 @@
 /* The order of neurons in records: found on the search part, before anything is fitted or measured, and then
  * that of everything but the original. */
-#include "compiler/compile/compile_internal.h"
+
+#include "compiler/compile/compile_order.h"
+
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_stages.h"
 
 #include <inttypes.h>
 
@@ -24,18 +28,10 @@ enum moec_status moec_compile_order_check(const struct moec_config *config, uint
     return MOEC_OK;
 }
 
-static enum moec_status report(void *context, const char *phase, double done, double total)
-{
-    const struct moec_compile_run *run = context;
-    (void)phase;
-    moec_compile_show_whole(run, done, total);
-    return moec_compile_is_cancelled(run) ? MOEC_ERR_CANCELLED : MOEC_OK;
-}
-
 static enum moec_status measure(struct moec_compile_run *run, struct moec_coactivation_runs *runs,
                                 struct moec_error *err)
 {
-    const struct moec_progress progress = {.report = report, .context = run};
+    const struct moec_progress progress = moec_compile_whole_progress(run);
     struct moec_compile_part part = {0};
     enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
     const struct moec_coactivation_request request = {.config = moec_checkpoint_config(run->checkpoint),
@@ -75,16 +71,4 @@ enum moec_status moec_compile_order_make(struct moec_compile_run *run, struct mo
     run->ordered = moec_ordered_encoder_make(run->checkpoint, order);
     moec_compile_order_return(run);
     return MOEC_OK;
-}
-
-void moec_compile_order_leave(struct moec_compile_run *run)
-{
-    if (run->order.n_neuron > 0)
-        moec_variants_set_encoder(run->variants, NULL);
-}
-
-void moec_compile_order_return(struct moec_compile_run *run)
-{
-    if (run->order.n_neuron > 0)
-        moec_variants_set_encoder(run->variants, moec_compile_encoder(run));
 }

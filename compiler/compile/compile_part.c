@@ -2,11 +2,14 @@
  * and order. Where the profile has its losses too, they must be equal bit for bit, or another build made
  * the profile. Only a plan of the source's own weights may skip evaluation, and only where sums keep their
  * order. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_part.h"
+
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_scope.h"
+#include "compiler/compile/compile_units.h"
 #include "formats/base/memory.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,16 +41,6 @@ static enum moec_status check_reference(const struct moec_compile_run *run,
         at++;
     }
     return MOEC_OK;
-}
-
-uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which)
-{
-    if (run->rows != NULL)
-        return moec_row_metric_count(run->rows, which);
-    const uint32_t n = moec_profile_part_count(run->profile, which);
-    if (which == MOEC_PART_CERTIFICATE && run->n_certify > 0)
-        return run->n_certify;
-    return which != MOEC_PART_CERTIFICATE && n > run->scope.n_search ? run->scope.n_search : n;
 }
 
 /* For the first n_most windows of a part. */
@@ -310,64 +303,4 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
     if (run->rows == NULL && !part->has_reference)
         MOEC_TRY(moec_compile_part_ready(run, part, err));
     return moec_compile_part_loss(run, part, !is_source(run, plan), loss, err);
-}
-
-/* What plan and loss are in a trace, but for the size. */
-static struct moec_trace_point point_of(const struct moec_compile_run *run, enum moec_trace_part part,
-                                        const struct moec_plan *plan, const struct moec_loss *loss)
-{
-    const struct moec_variant first = plan->experts[0];
-    struct moec_trace_point point = {.part = part,
-                                     .is_alike = true,
-                                     .alike = first,
-                                     .dense_bits = run->report->plan.dense_bits,
-                                     .loss = loss->loss,
-                                     .low = loss->low,
-                                     .high = loss->high,
-                                     .kl = loss->mean_kl};
-    for (size_t i = 1; i < moec_plan_count(plan); i++)
-        point.is_alike = point.is_alike && moec_variant_equal(plan->experts[i], first);
-    if (!point.is_alike)
-        point.alike = (struct moec_variant){{0}};
-    if (point.is_alike && moec_variant_is_uniform(first) && first.codecs[0] < MOEC_CODEC_FIRST_OTHER)
-        point.uniform_bits = first.codecs[0];
-    for (uint32_t i = 0; i < plan->n_dense; i++)
-        if (plan->dense[i] != 0)
-            point.dense_bits = 0;
-    if (point.dense_bits == 0)
-        point.dense_digest = moec_crc32c(0, plan->dense, plan->n_dense);
-    return point;
-}
-
-enum moec_status moec_compile_note(struct moec_compile_run *run, enum moec_trace_part part,
-                                   const struct moec_plan *plan, const struct moec_loss *loss, bool is_extra,
-                                   struct moec_error *err)
-{
-    struct moec_trace_point point = point_of(run, part, plan, loss);
-    point.is_extra = is_extra;
-    MOEC_TRY(moec_compile_size(run, plan, &point.n_bytes, err));
-    if (part == MOEC_TRACE_SEARCH && !is_extra)
-        MOEC_TRY(moec_compile_candidates_add(run, plan, point.n_bytes, loss, err));
-    return moec_search_trace_add(&run->report->trace, &point, err);
-}
-
-enum moec_status moec_compile_note_choice(struct moec_compile_run *run, struct moec_error *err)
-{
-    struct moec_search_trace *trace = &run->report->trace;
-    const struct moec_certificate *certificate = &run->report->certificate;
-    trace->chosen = point_of(run, MOEC_TRACE_SEARCH, &run->report->plan, &run->search_loss);
-    trace->has_chosen = true;
-    if (run->has_unmeasured) {
-        trace->chosen.part = MOEC_TRACE_CERTIFICATE;
-        trace->chosen.loss = certificate->loss;
-        trace->chosen.low = certificate->loss_low;
-        trace->chosen.high = certificate->loss_high;
-        trace->chosen.kl = certificate->mean_kl;
-    }
-    return moec_compile_size(run, &run->report->plan, &trace->chosen.n_bytes, err);
-}
-
-bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss)
-{
-    return isnan(run->options->max_loss) || loss->loss <= run->options->max_loss;
 }

@@ -1,7 +1,10 @@
 /* How much a compile looks at. A level is chosen from a forecast before the work, never by a clock on the way, and
  * is kept in the journal: an interrupted compile goes on with what it began with. Whatever the level, tests are on
  * windows that nobody saw before, so the promise stays. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_scope.h"
+
+#include <math.h>
+#include <string.h>
 
 /* The least loss first: fewer windows that tests may take widen the interval by so much, fewer windows of the
  * search make a plan a little larger, fewer codes and windows to fit on cost most. */
@@ -44,4 +47,25 @@ enum moec_status moec_compile_scope_take(struct moec_compile_run *run, uint64_t 
     run->scope = *moec_compile_scope_at(level);
     run->report->scope = level;
     return MOEC_OK;
+}
+
+uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which)
+{
+    if (run->rows != NULL)
+        return moec_row_metric_count(run->rows, which);
+    const uint32_t n = moec_profile_part_count(run->profile, which);
+    if (which == MOEC_PART_CERTIFICATE && run->n_certify > 0)
+        return run->n_certify;
+    return which != MOEC_PART_CERTIFICATE && n > run->scope.n_search ? run->scope.n_search : n;
+}
+
+bool moec_compile_may_have_wanted(const struct moec_compile_options *options)
+{
+    return (options->policy == NULL || strcmp(options->policy, "hull") == 0) && !isnan(options->max_loss) &&
+           options->max_bytes == 0 && options->rows == NULL;
+}
+
+bool moec_compile_has_wanted(const struct moec_compile_run *run)
+{
+    return moec_compile_may_have_wanted(run->options) && !run->has_losses;
 }

@@ -2,23 +2,22 @@
  * it returns are measured here again. The selection part is opened for one question and closed, and the
  * search part stays open throughout. For one plan the search part decides; of a sequence only the
  * certificate does. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_search.h"
+
+#include "compiler/compile/compile_decide.h"
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_note.h"
+#include "compiler/compile/compile_offer.h"
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_scope.h"
+#include "compiler/compile/compile_sequence.h"
+#include "compiler/compile/compile_stages.h"
+#include "compiler/compile/compile_wanted.h"
+#include "compiler/compile/compile_windows.h"
 #include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>
-
-struct moec_evaluation moec_compile_evaluation(const struct moec_compile_run *run,
-                                               const struct moec_loss *loss)
-{
-    return (struct moec_evaluation){
-        .loss = loss->loss,
-        .loss_low = loss->low,
-        .loss_high = loss->high,
-        .kl = loss->mean_kl,
-        .accepted = moec_compile_meets(run, loss),
-    };
-}
 
 /* The part is open only for this: a search looks at it once or twice. */
 static enum moec_status evaluate_select(struct moec_compile_run *run, const struct moec_plan *plan,
@@ -51,20 +50,6 @@ static enum moec_status answer_evaluate(void *context, const struct moec_plan *p
     *out = moec_compile_evaluation(run, &run->search_loss);
     MOEC_TRY(moec_compile_windows_expect(run, &out->n_certificate, err));
     return moec_compile_note(run, MOEC_TRACE_SEARCH, plan, &run->search_loss, false, err);
-}
-
-enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
-                                   struct moec_error *err)
-{
-    struct moec_compile_run *run = context;
-    struct moec_bundle_plan *bundle = NULL;
-    const struct moec_dense *dense = NULL;
-    MOEC_TRY(moec_compile_bundle_of(run, plan, &bundle, &dense, err));
-    return moec_bundle_plan_bytes(bundle,
-                                  &(struct moec_bundle_assignment){.experts = plan->experts,
-                                                                   .copy_bits = run->options->copy_bits,
-                                                                   .n_extra = run->options->n_copy_bits},
-                                  n_bytes, err);
 }
 
 /* Experts that the source has as codes stay so wherever that is no larger than what the plan gives them: it

@@ -1,7 +1,10 @@
 /* The plans that the certificate tests, and their order, fixed before its part of the data is read
  * (compiler/certify/sequence.h). */
+#include "compiler/compile/compile_sequence.h"
+
 #include "compiler/certify/sequence.h"
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_scope.h"
 #include "formats/base/memory.h"
 
 #include <inttypes.h>

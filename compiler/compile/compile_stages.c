@@ -6,7 +6,9 @@
  * does is taken at the prices below, in multiply-adds of such a pass, which
  * tests/tools/fit_speed.c measured for hidden sizes from 256 to 2048 (2026-11). How often a policy measures is
  * not known before it has: a typical number stands for it. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_stages.h"
+
+#include "compiler/compile/compile_scope.h"
 #include "compiler/fit/dense_inputs.h"
 #include "compiler/fit/gptq.h"
 #include "profiler/evaluate/cost.h"
@@ -360,4 +362,17 @@ void moec_compile_show_whole(const struct moec_compile_run *run, double done, do
     const struct basis basis = basis_of(run);
     const double cost = stage_cost(&basis, run->stage), scale = total > 0 ? cost / total : 0;
     show(run, scale * done, cost);
+}
+
+static enum moec_status report_whole(void *context, const char *phase, double done, double total)
+{
+    const struct moec_compile_run *run = context;
+    (void)phase;
+    moec_compile_show_whole(run, done, total);
+    return moec_compile_is_cancelled(run) ? MOEC_ERR_CANCELLED : MOEC_OK;
+}
+
+struct moec_progress moec_compile_whole_progress(struct moec_compile_run *run)
+{
+    return (struct moec_progress){.report = report_whole, .context = run};
 }

@@ -2,7 +2,9 @@
  * (profiler/common/unit.h) whose job is the model, the windows or rows that everything is measured on, and the revision
  * of what fits encode.
  * Targets, policy and dense weights are no part of it, because each unit's key names what it depends on. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_units.h"
+
+#include "compiler/compile/compile_scope.h"
 #include "compiler/fit/gptq.h"
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"

@@ -9,10 +9,14 @@
  * After the fit, the errors of what was fitted are known, and the harm of each unit follows from them: what was
  * measured before, as many times as the error is of that of the plain codes (moec_gptq_noise). If plans near the target
  * then take something else in more than a few places, this is fitted too. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_wanted.h"
+
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_part.h"
+#include "compiler/compile/compile_stages.h"
+#include "compiler/compile/compile_variants.h"
 #include "formats/base/memory.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -24,17 +28,6 @@
 #define LEAST_KNOWN  0.6 /* and afterwards */
 #define MOST_KNOWN   1.0
 #define FEW          64u /* one unit of so many may do without what it would take */
-
-bool moec_compile_may_have_wanted(const struct moec_compile_options *options)
-{
-    return (options->policy == NULL || strcmp(options->policy, "hull") == 0) && !isnan(options->max_loss) &&
-           options->max_bytes == 0 && options->rows == NULL;
-}
-
-bool moec_compile_has_wanted(const struct moec_compile_run *run)
-{
-    return moec_compile_may_have_wanted(run->options) && !run->has_losses;
-}
 
 /* The KL that the target leaves: about its logarithm (lua/policies/hull.lua). */
 static double target_kl(const struct moec_compile_run *run)

@@ -1,8 +1,11 @@
 /* The windows that the certificate is tested on: the first of its part, in the order that was drawn from the seed
  * before anything was evaluated. How many is settled here, from what the other parts have shown
  * (compiler/certify/prefix.h), before any of them has been through a model. */
+#include "compiler/compile/compile_windows.h"
+
 #include "compiler/certify/prefix.h"
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_scope.h"
+#include "compiler/compile/compile_units.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -11,7 +11,8 @@
 #define MOEC_LAYER_GAIN_WINDOWS 24
 
 /* factors (MoE layers) receives the square roots of the gains, which scores of moec_neuron_harm are to be
- * multiplied by. `harm` has been filled. Of the trial, its inputs and options are used. Errors: those of the scorer. */
+ * multiplied by. `harm` has been filled. Of the trial, its inputs and options are used. Errors: those of the
+ * scorer. */
 MOEC_WARN_UNUSED enum moec_status moec_layer_gain_measure(const struct moec_trial *trial,
                                                           const struct moec_neuron_harm *harm,
                                                           double *factors, struct moec_error *err);

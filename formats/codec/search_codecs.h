@@ -1,6 +1,6 @@
-/* The codecs below 16 bits that moec compile's search stores weights in, whichever a bundle has: a fit chooses
- * among them, and the description of a device times experts in those of experts. Thread rule: pure functions.
- */
+/* The codecs below 16 bits that moec compile's search stores weights in, whichever a bundle has: a fit
+ * chooses among them, and the description of a device times experts in those of experts. Thread rule: pure
+ * functions. */
 #ifndef MOEC_FORMATS_SEARCH_CODECS_H
 #define MOEC_FORMATS_SEARCH_CODECS_H
 

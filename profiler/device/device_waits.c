@@ -59,7 +59,8 @@ struct waiting {
 
 /* ---- reading ---- */
 
-/* Expert key % n_expert of MoE layer key / n_expert: asks, waits, checks, as the expert cache does for what its reader has just begun. */
+/* Expert key % n_expert of MoE layer key / n_expert: asks, waits, checks, as the expert cache does for what
+ * its reader has just begun. */
 static enum moec_status read_expert(const struct moec_bundle *bundle, struct moec_reader *reader,
                                     uint32_t key, uint8_t *slot, uint64_t *waited_ns, struct moec_error *err)
 {

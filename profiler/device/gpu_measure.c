@@ -152,7 +152,8 @@ static enum moec_status as_moec(enum moert_status status, const struct moert_err
                                              : moec_fail(err, MOEC_ERR_IO, "%s", wrong->message);
 }
 
-/* Decodes tokens (TOKENS) from this position on, each of them twice, and notes how long the second time took. */
+/* Decodes tokens (TOKENS) from this position on, each of them twice, and notes how long the second time
+ * took. */
 static enum moert_status time_tokens(struct moert_session *session, uint32_t position, const uint32_t *tokens,
                                      float *times, float *logits, struct moert_error *wrong)
 {

@@ -35,7 +35,8 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_launch(const struct moec_gpu_sp
                                                         uint64_t *launch_ns, uint64_t *answer_ns,
                                                         struct moec_error *err);
 
-/* One product of a matrix of random codes, of this codec, rows and columns, with n_tok rows; *n_bytes is the matrix's. */
+/* One product of a matrix of random codes, of this codec, rows and columns, with n_tok rows; *n_bytes is the
+ * matrix's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_product(const struct moec_gpu_speed *speed,
                                                          const struct moec_matrix *matrix, uint32_t n_tok,
                                                          uint64_t *n_bytes, uint64_t *ns,

@@ -36,7 +36,8 @@ struct moec_variants_options {
     int n_threads;              /* that moec_variants_prepare encodes with, as moec_pool_make */
 };
 
-/* `checkpoint` is borrowed until free. Every expert starts assigned to its source bits. Errors: MOEC_ERR_USAGE for a wrong group, MOEC_ERR_BUDGET when the limit is under one record at source bits. */
+/* `checkpoint` is borrowed until free. Every expert starts assigned to its source bits. Errors:
+ * MOEC_ERR_USAGE for a wrong group, MOEC_ERR_BUDGET when the limit is under one record at source bits. */
 MOEC_WARN_UNUSED enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint,
                                                        const struct moec_variants_options *options,
                                                        struct moec_variants **out, struct moec_error *err);

@@ -52,7 +52,8 @@ double moec_neuron_harm_layer_error(const struct moec_neuron_harm *harm, uint32_
  * factors[l] (MoE layers). */
 double moec_neuron_harm_threshold(const struct moec_neuron_harm *harm, const double *factors, double share);
 
-/* A plan of the same model and kind, with room for what moec_neuron_harm_plan sets. Errors: MOEC_ERR_MEMORY. */
+/* A plan of the same model and kind, with room for what moec_neuron_harm_plan sets. Errors:
+ * MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_neuron_harm_plan_create(const struct moec_neuron_harm *harm,
                                                                struct moec_sparsity_plan *plan,
                                                                struct moec_error *err);

@@ -35,10 +35,10 @@ struct moec_path_hits {
     uint64_t n_used;        /* tokens, set */
 };
 
-/* How often a prediction was right, by its place: by_path (S, E) = tokens used that activated in this layer the
- * expert which the table held for the r-th likeliest; equally likely ones stand by index. Layer 0, which has
- * no layer before it, predicts by frequency. Sums over a row are activations: tokens used times k, fewer where experts were full.
- * Errors: MOEC_ERR_USAGE, MOEC_ERR_MISMATCH, MOEC_ERR_MEMORY. */
+/* How often a prediction was right, by its place: by_path (S, E) = tokens used that activated in this layer
+ * the expert which the table held for the r-th likeliest; equally likely ones stand by index. Layer 0, which
+ * has no layer before it, predicts by frequency. Sums over a row are activations: tokens used times k, fewer
+ * where experts were full. Errors: MOEC_ERR_USAGE, MOEC_ERR_MISMATCH, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_paths_hits(const struct moec_path_table *table,
                                                   const struct moec_path_trace *trace, const uint8_t *used,
                                                   struct moec_path_hits *hits, struct moec_error *err);

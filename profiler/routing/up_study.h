@@ -32,8 +32,8 @@ struct moec_up_study;
 /* Bytes that a study takes. */
 uint64_t moec_up_study_bytes(const struct moec_config *config, int n_threads);
 
-/* With the forward's kernels and threads. Everything is borrowed until free. found (S, E, MOEC_UP_QUANTILES) receives the quantiles of each layer, NaN
- * for experts that no token chose. */
+/* With the forward's kernels and threads. Everything is borrowed until free. found (S, E, MOEC_UP_QUANTILES)
+ * receives the quantiles of each layer, NaN for experts that no token chose. */
 MOEC_WARN_UNUSED enum moec_status moec_up_study_create(const struct moec_forward *forward,
                                                        struct moec_experts *experts,
                                                        const struct moec_rank_windows *windows, double *found,

@@ -16,8 +16,9 @@ struct moec_tuned_evict {
 };
 
 /* Tries weights in steps of a fifth without predictions; of equals the first. Of the setup recording, model,
- * device and capacity_bytes count. `has_times`: the device's times count, else bytes. Where all records are of high precision uses in it are
- * all uses, and get no weight of their own. Errors: those of moec_simulated_run. */
+ * device and capacity_bytes count. `has_times`: the device's times count, else bytes. Where all records are
+ * of high precision uses in it are all uses, and get no weight of their own. Errors: those of
+ * moec_simulated_run. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_evict(const struct moec_simulated_setup *setup, bool has_times,
                                                   int n_threads, struct moec_tuned_evict *out,
                                                   struct moec_error *err);

@@ -35,8 +35,9 @@ struct moec_rouge_texts {
     bool stem; /* words are compared by their stems (Porter's) */
 };
 
-/* Scores a candidate against its reference: scores (MOEC_ROUGE_KINDS). A text without words scores 0. Takes time in proportion to the product of their
- * lengths. Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT for a text over 2 GiB. */
+/* Scores a candidate against its reference: scores (MOEC_ROUGE_KINDS). A text without words scores 0. Takes
+ * time in proportion to the product of their lengths. Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT for a text over
+ * 2 GiB. */
 MOEC_WARN_UNUSED enum moec_status moec_rouge_measure(const struct moec_rouge_texts *texts,
                                                      struct moec_rouge scores[MOEC_ROUGE_KINDS],
                                                      struct moec_error *err);

@@ -1,7 +1,13 @@
 /* A whole compile of the sample on few and short windows: what it promises is what its certificate part says
  * of the plan that it writes; and what a kept measurement is found by. */
 #include "compiler/certify/promise.h"
+#include "compiler/compile/compile_dense.h"
 #include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_offer.h"
+#include "compiler/compile/compile_run.h"
+#include "compiler/compile/compile_units.h"
+#include "compiler/compile/compile_variants.h"
+#include "compiler/compile/compile_wanted.h"
 
 #include "profiler/evaluate/load_model.h"
 #include "profiler/profile/profile_run.h"

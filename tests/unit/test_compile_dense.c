@@ -3,7 +3,9 @@
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/temporary.h"
 
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_dense.h"
+#include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_run.h"
 #include "compiler/pack/pack.h"
 #include "tests/unit/status.h"
 

@@ -1,6 +1,6 @@
 /* The report of a compile: the trace keeps each measurement once, shares add up to the file, and the page has
  * every part whatever was measured. */
-#include "compiler/compile/compile_internal.h"
+#include "compiler/compile/compile_variants.h"
 #include "compiler/page/compile_page.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/profile/codes_study.h"
