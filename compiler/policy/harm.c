@@ -172,18 +172,18 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
     MOEC_TRY_OUT(allocate_fast(job, n_code, &result, err));
     MOEC_TRY_OUT(moec_alloc((void **)&baseline.kl, n_window, sizeof(double), "window losses", err));
     const struct moec_fast_options options = {
-        .model = request->original,
-        .variants = request->variants,
-        .kernels = request->kernels,
-        .windows = request->windows,
-        .n_threads = request->n_threads,
-        .baseline_bits = moec_variants_source_bits(request->variants),
-        .bits = codes,
-        .n_bits = n_code,
+        .of.model = request->original,
+        .of.variants = request->variants,
+        .by.kernels = request->kernels,
+        .of.windows = request->windows,
+        .by.n_threads = request->n_threads,
+        .of.baseline_bits = moec_variants_source_bits(request->variants),
+        .of.bits = codes,
+        .of.n_bits = n_code,
         .baseline = &baseline,
         .uniform = unmeasured,
         .limit_multiply_adds = moec_fast_sensitivity_limit(job->config, request->windows),
-        .ranks = request->ranks,
+        .by.ranks = request->ranks,
         .progress = request->progress,
     };
     MOEC_TRY_OUT(moec_fast_sensitivity_run(&options, &result, err));

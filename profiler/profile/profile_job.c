@@ -8,6 +8,24 @@
 
 #include <string.h>
 
+struct moec_sensitivity_subject moec_job_subject(const struct moec_profile_job *job)
+{
+    const struct moec_profile *profile = job->profile;
+    return (struct moec_sensitivity_subject){.model = job->model,
+                                             .variants = job->variants,
+                                             .windows = &job->sensitivity_windows,
+                                             .baseline_bits = profile->baseline_bits,
+                                             .bits = profile->bits,
+                                             .n_bits = profile->n_bits};
+}
+
+struct moec_pass_means moec_job_means(const struct moec_profile_job *job)
+{
+    const struct moec_profile_options *options = job->options;
+    return (struct moec_pass_means){options->kernels, options->n_threads, options->arithmetic,
+                                    options->ranks};
+}
+
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job)
 {
     const uint64_t scored = job->scorer != NULL ? moec_scorer_multiply_adds(job->scorer) : 0;

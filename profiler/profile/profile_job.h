@@ -9,6 +9,7 @@
 #include "profiler/evaluate/windows.h"
 #include "profiler/profile/profile_options.h"
 #include "profiler/profile/work_plan.h"
+#include "profiler/sensitivity/subject.h"
 
 struct moec_profile_job {
     struct moec_checkpoint *checkpoint;
@@ -35,6 +36,10 @@ struct moec_profile_job {
 /* The cost of the job so far: what an uninterrupted run would have done. */
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
 
+/* What sensitivities of the job's model are of, at the profile's bitwidths, and who computes passes. */
+struct moec_sensitivity_subject moec_job_subject(const struct moec_profile_job *job);
+struct moec_pass_means moec_job_means(const struct moec_profile_job *job);
+
 /* moec_scorer_run of the job's scorer as a unit of work: evaluates the model with the current assignment, or
  * takes the measure that an interrupted run left under `key`. */
 MOEC_WARN_UNUSED enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
@@ -58,6 +63,10 @@ MOEC_WARN_UNUSED enum moec_status moec_job_measure_original(struct moec_profile_
 /* Decides whether sensitivities are measured or estimated, and notes it in the profile. Needs the routing. */
 MOEC_WARN_UNUSED enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job,
                                                               struct moec_error *err);
+
+/* Measures the sensitivities (profiler/sensitivity/sensitivity.h); the baseline is there. */
+MOEC_WARN_UNUSED enum moec_status moec_job_measure_sensitivity(struct moec_profile_job *job,
+                                                               struct moec_error *err);
 
 /* Estimates the sensitivities (profiler/sensitivity/fast_sensitivity.h); the
  * baseline and the whole-model measurements are there. */

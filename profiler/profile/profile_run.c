@@ -18,7 +18,6 @@
 #include "profiler/routing/up_study.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 #include "profiler/sensitivity/gain_plan.h"
-#include "profiler/sensitivity/sensitivity.h"
 #include "runtime/engine/memory_plan.h"
 
 #include <inttypes.h>
@@ -439,35 +438,6 @@ static enum moec_status measure_uniform(struct moec_profile_job *job, struct moe
     return MOEC_OK;
 }
 
-static enum moec_status measure_exactly(struct moec_profile_job *job, struct moec_error *err)
-{
-    const struct moec_profile_options *options = job->options;
-    struct moec_profile *profile = job->profile;
-    struct moec_sensitivity_options sweep = {.model = job->model,
-                                             .variants = job->variants,
-                                             .kernels = options->kernels,
-                                             .windows = &job->sensitivity_windows,
-                                             .n_threads = options->n_threads,
-                                             .arithmetic = options->arithmetic,
-                                             .baseline_bits = profile->baseline_bits,
-                                             .bits = profile->bits,
-                                             .n_bits = profile->n_bits,
-                                             .reference_hidden = moec_scorer_reference_hidden(job->scorer),
-                                             .reference_states = moec_scorer_reference_states(job->scorer),
-                                             .work_bytes = options->work_bytes,
-                                             .units = job->units,
-                                             .ranks = options->ranks};
-    struct moec_profile_cost cost;
-    struct moec_job_progress scaled;
-    moec_profile_cost_estimate(job, &cost);
-    sweep.progress = moec_job_progress_scale(job, cost.passes[MOEC_PHASE_SENSITIVITY], &scaled);
-    struct moec_sensitivity result = {
-        .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
-    MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
-    job->multiply_adds += result.multiply_adds;
-    return MOEC_OK;
-}
-
 /* All experts at the baseline, on all windows. At the source's own bits that is the original, where the
  * arithmetic is too. */
 static enum moec_status measure_baseline(struct moec_profile_job *job, struct moec_error *err)
@@ -489,7 +459,7 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
     if (profile->sensitivity == MOEC_SENSITIVITY_FAST)
         MOEC_TRY(moec_job_estimate_sensitivity(job, err));
     else if (profile->sensitivity == MOEC_SENSITIVITY_EXACT)
-        MOEC_TRY(measure_exactly(job, err));
+        MOEC_TRY(moec_job_measure_sensitivity(job, err));
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         if (profile->uniform_bits[u] == profile->baseline_bits)
             copy_measure(&profile->baseline, profile->n_window, &profile->uniform[u]);

@@ -4,6 +4,7 @@
 #include "profiler/evaluate/cost.h"
 #include "profiler/profile/profile_cost.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
+#include "profiler/sensitivity/sensitivity.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -191,27 +192,18 @@ static enum moec_status measure_original(struct moec_profile_job *job, struct mo
 static enum moec_status run_fast(struct moec_profile_job *job, const double *original_nll,
                                  struct moec_fast_result *result, struct moec_error *err)
 {
-    const struct moec_profile_options *options = job->options;
     const struct moec_profile *profile = job->profile;
     const struct moec_measure *uniform[MOEC_PROFILE_MAX_BITS] = {0};
     for (uint32_t b = 0; b < profile->n_bits; b++)
         uniform[b] = uniform_at(profile, profile->bits[b]);
     const double pass = (double)moec_cost_pass(job->config, &job->windows);
-    struct moec_fast_options fast = {.model = job->model,
-                                     .variants = job->variants,
-                                     .kernels = options->kernels,
-                                     .windows = &job->sensitivity_windows,
-                                     .n_threads = options->n_threads,
-                                     .arithmetic = options->arithmetic,
-                                     .baseline_bits = profile->baseline_bits,
-                                     .bits = profile->bits,
-                                     .n_bits = profile->n_bits,
+    struct moec_fast_options fast = {.of = moec_job_subject(job),
+                                     .by = moec_job_means(job),
                                      .baseline = &profile->baseline,
                                      .uniform = uniform,
                                      .reference_nll = original_nll,
                                      .limit_multiply_adds =
-                                         moec_fast_sensitivity_limit(job->config, &job->sensitivity_windows),
-                                     .ranks = options->ranks};
+                                         moec_fast_sensitivity_limit(job->config, &job->sensitivity_windows)};
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t n_row = n_expert * profile->n_bits * profile->n_sensitivity_window,
                    n_code = profile->n_bits + 1;
@@ -263,4 +255,26 @@ out:
     free(result.nll_ratio);
     free(result.bits_gain);
     return status;
+}
+
+/* ---- measured ---- */
+
+enum moec_status moec_job_measure_sensitivity(struct moec_profile_job *job, struct moec_error *err)
+{
+    struct moec_profile *profile = job->profile;
+    struct moec_sensitivity_options sweep = {.of = moec_job_subject(job),
+                                             .by = moec_job_means(job),
+                                             .reference_hidden = moec_scorer_reference_hidden(job->scorer),
+                                             .reference_states = moec_scorer_reference_states(job->scorer),
+                                             .work_bytes = job->options->work_bytes,
+                                             .units = job->units};
+    struct moec_profile_cost cost;
+    struct moec_job_progress scaled;
+    moec_profile_cost_estimate(job, &cost);
+    sweep.progress = moec_job_progress_scale(job, cost.passes[MOEC_PHASE_SENSITIVITY], &scaled);
+    struct moec_sensitivity result = {
+        .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
+    MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
+    job->multiply_adds += result.multiply_adds;
+    return MOEC_OK;
 }

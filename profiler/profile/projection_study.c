@@ -73,23 +73,16 @@ enum moec_status moec_expert_projection_study_run(struct moec_weight_run *run, s
             codes[n_code++] = moec_variants_projection_code(profile->bits[b], (enum moec_projection)p);
     }
     const uint64_t n = (uint64_t)profile->n_moe_layer * profile->n_expert * n_code;
-    const struct moec_sensitivity_options sweep = {
-        .model = job->model,
-        .variants = job->variants,
-        .kernels = job->options->kernels,
-        .windows = &job->sensitivity_windows,
-        .n_threads = job->options->n_threads,
-        .arithmetic = job->options->arithmetic,
-        .baseline_bits = profile->baseline_bits,
-        .bits = codes,
-        .n_bits = n_code,
-        .reference_hidden = moec_scorer_reference_hidden(job->scorer),
-        .reference_states = moec_scorer_reference_states(job->scorer),
-        .work_bytes = job->options->work_bytes,
-        .progress = &run->progress,
-        .units = job->units,
-        .unit_name = "expert projections",
-        .ranks = job->options->ranks};
+    struct moec_sensitivity_options sweep = {.of = moec_job_subject(job),
+                                             .by = moec_job_means(job),
+                                             .reference_hidden = moec_scorer_reference_hidden(job->scorer),
+                                             .reference_states = moec_scorer_reference_states(job->scorer),
+                                             .work_bytes = job->options->work_bytes,
+                                             .progress = &run->progress,
+                                             .units = job->units,
+                                             .unit_name = "expert projections"};
+    sweep.of.bits = codes;
+    sweep.of.n_bits = n_code;
     const char *what = "losses of single projections";
     const uint64_t row = profile->n_sensitivity_window * sizeof(double);
     MOEC_TRY_OUT(moec_variants_set_rest(job->variants, profile->baseline_bits, err));

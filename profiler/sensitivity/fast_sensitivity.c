@@ -96,14 +96,14 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
     job->result->multiply_adds += multiply_adds;
     return moec_progress_report(job->options->progress, PHASE,
                                 (double)job->result->multiply_adds / (double)job->pass *
-                                    moec_ranks_count(job->options->ranks),
+                                    moec_ranks_count(job->options->by.ranks),
                                 (double)job->planned / (double)job->pass, err);
 }
 
 /* At the bits of the source an expert has no error. */
 static bool is_source(const struct fast *job, uint32_t code)
 {
-    return job->codes[code] == moec_variants_source_bits(job->options->variants);
+    return job->codes[code] == moec_variants_source_bits(job->options->of.variants);
 }
 
 /* Plans what is certain, then as large a part of each expert's tokens as the limit leaves for. */
@@ -111,7 +111,7 @@ static void plan(struct fast *job)
 {
     const struct moec_config *config = job->config;
     const uint64_t n_row = job->row_start[job->n_window], n_full = job->perturbed[FULL].n_row;
-    job->pass = moec_cost_pass(config, job->options->windows);
+    job->pass = moec_cost_pass(config, job->options->of.windows);
     job->planned =
         job->pass - moec_cost_head(config, n_row) + moec_cost_head(config, n_full) + job->gains.cost;
     const uint64_t choices = (uint64_t)job->n_moe * job->k;
@@ -146,7 +146,7 @@ static enum moec_status create_perturbed(struct fast *job, float scale, uint32_t
     MOEC_TRY(moec_windows_first(&job->shared.own, perturbed->n_own, &perturbed->windows, err));
     MOEC_TRY(moec_sweep_create(&job->forward, &perturbed->windows, false, &perturbed->sweep, err));
     perturbed->n_own_row = moec_windows_scored_count(&perturbed->windows);
-    return moec_states_create(job->options->windows->work, n_gain * perturbed->n_own_row, job->stride,
+    return moec_states_create(job->options->of.windows->work, n_gain * perturbed->n_own_row, job->stride,
                               "hidden states of perturbed models", &perturbed->states, err);
 }
 
@@ -180,7 +180,7 @@ static enum moec_status allocate_sums(struct fast *job, struct moec_error *err)
 
 static enum moec_status allocate_scores(struct fast *job, struct moec_error *err)
 {
-    const struct moec_work_memory *work = job->options->windows->work;
+    const struct moec_work_memory *work = job->options->of.windows->work;
     uint64_t n = (work != NULL && work->chunk_bytes > 0 ? work->chunk_bytes : REFERENCE_CHUNK_BYTES) /
                  moec_reference_row_bytes(job->config);
     n = n < job->tokens.n_row ? job->tokens.n_row : n;
@@ -197,7 +197,7 @@ static enum moec_status allocate_scores(struct fast *job, struct moec_error *err
 /* Windows at half the size, then the others at the whole size, then those without perturbed models. */
 static enum moec_status order_windows(struct fast *job, struct moec_error *err)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->options->of.windows;
     const uint32_t every = job->gains.every, small = job->gains.small_every;
     uint32_t n = 0;
     MOEC_TRY(moec_alloc((void **)&job->order, job->n_window, sizeof *job->order, "windows", err));
@@ -210,7 +210,7 @@ static enum moec_status order_windows(struct fast *job, struct moec_error *err)
     for (uint32_t i = 0; i < n; i++)
         job->row_start[i + 1] = job->row_start[i] + windows->scored[job->order[i]];
     MOEC_TRY(moec_windows_pick(windows, job->order, n, &job->ordered, err));
-    MOEC_TRY(moec_rank_windows_make(job->options->ranks, &job->ordered, &job->shared, err));
+    MOEC_TRY(moec_rank_windows_make(job->options->by.ranks, &job->ordered, &job->shared, err));
     job->n_own = moec_rank_windows_count(&job->shared, n);
     return MOEC_OK;
 }
@@ -218,16 +218,16 @@ static enum moec_status order_windows(struct fast *job, struct moec_error *err)
 static enum moec_status create(struct fast *job, struct moec_error *err)
 {
     const struct moec_fast_options *options = job->options;
-    moec_gain_plan_make(job->config, options->windows, &job->gains);
+    moec_gain_plan_make(job->config, options->of.windows, &job->gains);
     MOEC_TRY(order_windows(job, err));
     const struct moec_windows *own = &job->shared.own;
     const uint32_t max_tokens = moec_sweep_max_tokens(own);
-    MOEC_TRY(moec_forward_init(&job->forward, options->model, options->kernels, options->n_threads,
-                               moec_variants_experts(options->variants), max_tokens, err));
-    MOEC_TRY(moec_forward_use_arithmetic(&job->forward, options->arithmetic, err));
+    MOEC_TRY(moec_forward_init(&job->forward, options->of.model, options->by.kernels, options->by.n_threads,
+                               moec_variants_experts(options->of.variants), max_tokens, err));
+    MOEC_TRY(moec_forward_use_arithmetic(&job->forward, options->by.arithmetic, err));
     MOEC_TRY(moec_sweep_create(&job->forward, own, false, &job->sweep, err));
-    MOEC_TRY(moec_token_scorer_create(job->config, max_tokens, options->windows->work, &job->tokens, err));
-    MOEC_TRY(moec_states_create(options->windows->work, moec_windows_scored_count(own), job->stride,
+    MOEC_TRY(moec_token_scorer_create(job->config, max_tokens, options->of.windows->work, &job->tokens, err));
+    MOEC_TRY(moec_states_create(options->of.windows->work, moec_windows_scored_count(own), job->stride,
                                 "hidden states of the windows", &job->hidden, err));
     MOEC_TRY(create_perturbed(job, 1, job->gains.every, &job->perturbed[FULL], err));
     MOEC_TRY(create_perturbed(job, 0.5f, job->gains.small_every, &job->perturbed[SMALL], err));
@@ -444,7 +444,7 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
 {
     struct fast *job = batch->job;
     const uint32_t layer = moec_config_moe_layer(job->config, batch->s), bits = job->codes[code];
-    const uint32_t source_bits = moec_variants_source_bits(job->options->variants);
+    const uint32_t source_bits = moec_variants_source_bits(job->options->of.variants);
     batch->is_lowest = code == 0;
     batch->n_picked = is_source(job, code) ? 0 : pick(batch, e, code);
     if (batch->n_picked == 0)
@@ -452,10 +452,10 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
     for (uint32_t i = 0; i < batch->n_picked; i++)
         memcpy(job->gathered + i * job->stride, job->trace.input + job->picked[i] / job->k * job->stride,
                job->stride * sizeof(float));
-    MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, bits, err));
+    MOEC_TRY(moec_variants_assign_one(job->options->of.variants, layer, e, bits, err));
     MOEC_TRY(moec_forward_routed(&job->forward, moec_expert_request_of(layer, e), batch->n_picked,
                                  job->gathered, job->changed, err));
-    MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, source_bits, err));
+    MOEC_TRY(moec_variants_assign_one(job->options->of.variants, layer, e, source_bits, err));
     moec_parallel_for(&job->forward.pool, (batch->n_picked + TILE - 1) / TILE, compare_tile, batch);
     add_errors(batch, e, code);
     return worked(job, moec_cost_expert(job->config, batch->n_picked), err);
@@ -465,7 +465,7 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
 static enum moec_status run_experts(struct batch *batch, uint32_t first, uint32_t n, struct moec_error *err)
 {
     struct fast *job = batch->job;
-    struct moec_variants *variants = job->options->variants;
+    struct moec_variants *variants = job->options->of.variants;
     const uint32_t layer = moec_config_moe_layer(job->config, batch->s);
     const uint32_t end = n < job->n_expert - first ? first + n : job->n_expert;
     for (uint32_t code = 0; code < job->n_code; code++)
@@ -513,8 +513,9 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
                           .hidden = job->hidden.rows + rows->first_row * job->stride};
     begin_batch(&batch);
     group_choices(&batch);
-    moec_variants_rank(job->options->variants, moec_config_moe_layer(job->config, ordinal), 0, job->n_expert,
-                       moec_variants_source_bits(job->options->variants), MOEC_VARIANTS_SOON);
+    moec_variants_rank(job->options->of.variants, moec_config_moe_layer(job->config, ordinal), 0,
+                       job->n_expert, moec_variants_source_bits(job->options->of.variants),
+                       MOEC_VARIANTS_SOON);
     for (uint32_t e = 0; e < job->n_expert; e += n_together)
         MOEC_TRY(run_experts(&batch, e, n_together, err));
     for (uint32_t p = 0; p < N_PERTURBED; p++)
@@ -765,7 +766,7 @@ static double fit_bits(const struct fast *job, uint32_t code)
 {
     const struct moec_fast_options *options = job->options;
     const struct moec_measure *measured =
-        code == options->n_bits ? options->baseline : options->uniform[code];
+        code == options->of.n_bits ? options->baseline : options->uniform[code];
     double kl = 0, sum = 0;
     job->result->bits_gain[code] = 1;
     if (code == 0 || measured == NULL)
@@ -798,7 +799,7 @@ static double fit_nll(const struct fast *job, uint32_t g)
 static void estimate_expert(const struct fast *job, uint32_t s, uint32_t e)
 {
     const struct moec_fast_options *options = job->options;
-    const uint32_t n_bits = options->n_bits;
+    const uint32_t n_bits = options->of.n_bits;
     const double baseline_gain = gain_of(job, s, e, n_bits), nll_ratio = job->result->nll_ratio[s];
     for (uint32_t b = 0; b < n_bits; b++) {
         const double gain = gain_of(job, s, e, b);
@@ -874,20 +875,21 @@ enum moec_status moec_fast_sensitivity_run(const struct moec_fast_options *optio
                                            struct moec_fast_result *result, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const struct moec_config *config = &options->model->config;
+    const struct moec_config *config = &options->of.model->config;
     struct fast job = {.options = options,
                        .result = result,
                        .config = config,
                        .stride = moec_forward_stride(config),
                        .n_moe = moec_config_moe_count(config),
                        .n_expert = config->n_expert,
-                       .n_code = options->n_bits + 1,
-                       .n_window = options->windows->n_window,
+                       .n_code = options->of.n_bits + 1,
+                       .n_window = options->of.windows->n_window,
                        .k = config->top_k};
-    memcpy(job.codes, options->bits, options->n_bits * sizeof *options->bits);
-    job.codes[options->n_bits] = options->baseline_bits;
+    memcpy(job.codes, options->of.bits, options->of.n_bits * sizeof *options->of.bits);
+    job.codes[options->of.n_bits] = options->of.baseline_bits;
     result->multiply_adds = 0;
-    MOEC_TRY(moec_variants_assign_all(options->variants, moec_variants_source_bits(options->variants), err));
+    MOEC_TRY(
+        moec_variants_assign_all(options->of.variants, moec_variants_source_bits(options->of.variants), err));
     MOEC_TRY_OUT(create(&job, err));
     plan(&job);
     if (job.n_own > 0) {

@@ -38,26 +38,21 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/variants.h"
+#include "profiler/sensitivity/subject.h"
 #include "runtime/forward/pass/forward.h"
 #include "runtime/kernels/arithmetic.h"
 
 struct moec_fast_options {
-    const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */
-    struct moec_variants *variants; /* borrowed; every expert is assigned its source bits afterwards */
-    const struct moec_kernels *kernels;
-    const struct moec_windows *windows; /* borrowed; of the search part */
-    int n_threads;                      /* as moec_pool_make */
-    enum moec_arithmetic arithmetic;    /* of everything, the original too, as what is measured below */
-    uint32_t baseline_bits;
-    const uint32_t *bits; /* (n_bits) other bitwidths, increasing */
-    uint32_t n_bits;
+    /* On windows of the search part, with increasing bits; every expert is assigned its source bits
+     * afterwards. */
+    struct moec_sensitivity_subject of;
+    struct moec_pass_means by; /* its arithmetic is that of the original too, and of what is measured below */
     const struct moec_measure *baseline;       /* (W) each: all experts at the baseline, measured */
     const struct moec_measure *const *uniform; /* (n_bits): all experts at bits[b]; NULL: not measured */
     const double *reference_nll; /* (W): of the original, in this arithmetic; NULL: NLL is not estimated */
     /* Local errors are measured on as large a share of an expert's tokens as this leaves for, and on at least one
      * of each window. */
     uint64_t limit_multiply_adds;
-    struct moec_ranks *ranks;             /* that share the windows and call together; NULL = none do */
     const struct moec_progress *progress; /* may be NULL */
 };
 

@@ -102,7 +102,7 @@ static uint64_t window_cost(const struct sensitivity *job, uint32_t w)
 static void plan(struct sensitivity *job)
 {
     const struct moec_windows *windows = job->windows;
-    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->n_bits;
+    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->of.n_bits;
     job->pass = moec_cost_pass(job->config, windows);
     job->planned = job->pass;
     for (uint32_t w = 0; w < windows->n_window; w++) {
@@ -182,7 +182,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 /* Rows of a group: all when they fit into so many bytes, else as even groups as whole windows allow. */
 static void choose_group(struct sensitivity *job, uint64_t fit_bytes)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->options->of.windows;
     const uint64_t n_row = moec_windows_scored_count(windows), n_source = moec_windows_source_count(windows);
     const uint64_t row = row_bytes(job), source_row = source_row_bytes(job), most = UINT32_MAX >> 8;
     const uint64_t all = n_row * row + n_source * source_row;
@@ -207,7 +207,7 @@ static void choose_group(struct sensitivity *job, uint64_t fit_bytes)
 static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
 {
     const uint64_t work = job->options->work_bytes > 0 ? job->options->work_bytes : DEFAULT_WORK_BYTES;
-    const uint64_t n_all = moec_windows_state_count(job->options->windows);
+    const uint64_t n_all = moec_windows_state_count(job->options->of.windows);
     uint64_t rows = work / 8 / moec_variant_batch_row_bytes(job->config);
     rows = rows > BATCH_MAX_ROWS ? BATCH_MAX_ROWS : rows;
     /* Variants are finished, and kept, when their batch has run: no later than after two passes or so. */
@@ -220,7 +220,7 @@ static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
 uint64_t moec_sensitivity_bytes(const struct moec_config *config, const struct moec_windows *windows,
                                 uint64_t work_bytes)
 {
-    const struct moec_sensitivity_options options = {.windows = windows, .work_bytes = work_bytes};
+    const struct moec_sensitivity_options options = {.of.windows = windows, .work_bytes = work_bytes};
     struct sensitivity job = {.options = &options,
                               .config = config,
                               .stride = moec_forward_stride(config),
@@ -254,18 +254,18 @@ static enum moec_status allocate_trace(struct sensitivity *job, struct moec_erro
 
 static enum moec_status allocate_units(struct sensitivity *job, struct moec_error *err)
 {
-    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->n_bits;
+    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->of.n_bits;
     const char *what = "costs of variants";
     MOEC_TRY(moec_alloc((void **)&job->costs, n_variant, sizeof *job->costs, what, err));
     MOEC_TRY(moec_alloc((void **)&job->reached, job->config->n_expert, sizeof *job->reached, what, err));
     job->kept = (struct moec_sensitivity_units){
         .units = job->options->units,
         .name = job->options->unit_name != NULL ? job->options->unit_name : PHASE,
-        .ranks = job->options->ranks,
-        .n_window = job->options->windows->n_window,
+        .ranks = job->options->by.ranks,
+        .n_window = job->options->of.windows->n_window,
         .n_moe = job->n_moe,
         .n_expert = job->config->n_expert,
-        .n_bits = job->options->n_bits};
+        .n_bits = job->options->of.n_bits};
     return moec_sensitivity_units_restore(&job->kept, job->result, err);
 }
 
@@ -274,7 +274,7 @@ static enum moec_status allocate_sources(struct sensitivity *job, struct moec_er
 {
     struct moec_baseline *baseline = &job->baseline;
     const char *what = "keys and values of the sources";
-    if (job->options->windows->source == NULL)
+    if (job->options->of.windows->source == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&job->source_start, (uint64_t)baseline->windows->n_window + 1,
                         sizeof(uint64_t), what, err));
@@ -351,15 +351,15 @@ static void release(struct sensitivity *job)
 static double *cell(const struct sensitivity *job, double *array, uint32_t s, uint32_t e, uint32_t b,
                     uint32_t w)
 {
-    const size_t variant = ((size_t)s * job->config->n_expert + e) * job->options->n_bits + b;
-    return array + variant * job->options->windows->n_window + w;
+    const size_t variant = ((size_t)s * job->config->n_expert + e) * job->options->of.n_bits + b;
+    return array + variant * job->options->of.windows->n_window + w;
 }
 
 /* Every variant of the window that is not measured yet starts as the baseline. */
 static void start_variants(struct sensitivity *job, uint32_t w)
 {
     struct moec_sensitivity *result = job->result;
-    const uint32_t n_expert = job->config->n_expert, n_variant = n_expert * job->options->n_bits;
+    const uint32_t n_expert = job->config->n_expert, n_variant = n_expert * job->options->of.n_bits;
     for (uint32_t s = 0; s < job->n_moe; s++) {
         for (uint32_t v = *moec_sensitivity_units_variants(&job->kept, w, s); v < n_variant; v++) {
             *cell(job, result->expert_nll, s, v % n_expert, v / n_expert, w) = result->baseline.nll[w];
@@ -666,7 +666,7 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
                                     struct moec_error *err)
 {
     const struct moec_baseline *baseline = &job->baseline;
-    const uint32_t layer = moec_config_moe_layer(job->config, s), bits = job->options->bits[b];
+    const uint32_t layer = moec_config_moe_layer(job->config, s), bits = job->options->of.bits[b];
     uint32_t n_choice = 0;
     const uint32_t *choices = choices_of(job, e, &n_choice), k = job->config->top_k;
     const uint32_t variant = b * job->config->n_expert + e;
@@ -674,10 +674,10 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     struct variant_cost *cost = &job->costs[variant];
     *cost = (struct variant_cost){0};
     if (n_choice > 0) {
-        MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, bits, err));
+        MOEC_TRY(moec_variants_assign_one(job->options->of.variants, layer, e, bits, err));
         MOEC_TRY(run_expert(job, layer, e, &cost->expert, err));
-        MOEC_TRY(
-            moec_variants_assign_one(job->options->variants, layer, e, job->options->baseline_bits, err));
+        MOEC_TRY(moec_variants_assign_one(job->options->of.variants, layer, e, job->options->of.baseline_bits,
+                                          err));
     }
     uint32_t next = 0;
     for (uint32_t i = 0; i < baseline->n_window; i++) {
@@ -698,7 +698,7 @@ static enum moec_status exchange(struct sensitivity *job, uint32_t s, struct moe
 {
     struct moec_sensitivity *result = job->result;
     struct moec_ranks *ranks = job->shared.ranks;
-    const uint32_t n_bits = job->options->n_bits, n_cell = job->config->n_expert * n_bits;
+    const uint32_t n_bits = job->options->of.n_bits, n_cell = job->config->n_expert * n_bits;
     const uint32_t lead =
         job->first_window % moec_ranks_count(ranks); /* so that owners are those of windows */
     double *items = NULL;
@@ -763,12 +763,12 @@ static enum moec_status run_variants(struct sensitivity *job, uint32_t s, uint32
                                      struct moec_error *err)
 {
     const uint32_t layer = moec_config_moe_layer(job->config, s), n_expert = job->config->n_expert;
-    const uint32_t n_variant = n_expert * job->options->n_bits;
+    const uint32_t n_variant = n_expert * job->options->of.n_bits;
     MOEC_TRY(trace_layer(job, s, err));
     for (uint32_t v = first; v < n_variant; v++) {
         const uint32_t b = v / n_expert, e = v % n_expert;
         if (v == first || e == 0)
-            MOEC_TRY(moec_variants_prepare(job->options->variants, layer, job->options->bits[b], err));
+            MOEC_TRY(moec_variants_prepare(job->options->of.variants, layer, job->options->of.bits[b], err));
         MOEC_TRY(run_variant(job, s, e, b, err));
         MOEC_TRY(keep_variants(job, s, false, err));
     }
@@ -777,7 +777,7 @@ static enum moec_status run_variants(struct sensitivity *job, uint32_t s, uint32
 
 static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
 {
-    const uint32_t n_variant = job->config->n_expert * job->options->n_bits;
+    const uint32_t n_variant = job->config->n_expert * job->options->of.n_bits;
     const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->first_window, s);
     if (first == n_variant)
         return MOEC_OK;
@@ -811,7 +811,7 @@ static enum moec_status run_group(struct sensitivity *job, uint32_t first, uint3
 /* Whether the windows first .. first + n - 1 of any rank are too many for its group. */
 static bool is_over(const struct sensitivity *job, uint32_t first, uint32_t n)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->options->of.windows;
     const uint32_t count = moec_ranks_count(job->shared.ranks);
     for (uint32_t rank = 0; rank < count && rank < n; rank++) {
         uint64_t n_row = 0, n_source = 0;
@@ -828,7 +828,7 @@ static bool is_over(const struct sensitivity *job, uint32_t first, uint32_t n)
 /* Groups are windows of which the same is done, as many as all ranks have room for. */
 static enum moec_status run_groups(struct sensitivity *job, struct moec_error *err)
 {
-    const struct moec_windows *windows = job->options->windows;
+    const struct moec_windows *windows = job->options->of.windows;
     for (uint32_t first = 0; first < windows->n_window;) {
         uint32_t n = 0;
         while (first + n < windows->n_window && !is_over(job, first, n + 1) &&
@@ -863,19 +863,19 @@ out:
 
 static enum moec_status check_options(const struct moec_sensitivity_options *options, struct moec_error *err)
 {
-    if (options->n_bits == 0)
+    if (options->of.n_bits == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "no bitwidth to measure was given besides the baseline of %" PRIu32 " bits",
-                         options->baseline_bits);
-    for (uint32_t b = 0; b < options->n_bits; b++) {
-        if (options->bits[b] == options->baseline_bits)
+                         options->of.baseline_bits);
+    for (uint32_t b = 0; b < options->of.n_bits; b++) {
+        if (options->of.bits[b] == options->of.baseline_bits)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "%" PRIu32 " bits are the baseline's bitwidth: give other bitwidths to measure",
-                             options->bits[b]);
-        if (moec_variants_record_bytes(options->variants, options->bits[b]) == 0)
+                             options->of.bits[b]);
+        if (moec_variants_record_bytes(options->of.variants, options->of.bits[b]) == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the bitwidth %" PRIu32 " is not supported, expected 1, 2, 3, 4, 5, 6, 8 or 16",
-                             options->bits[b]);
+                             options->of.bits[b]);
     }
     return MOEC_OK;
 }
@@ -887,23 +887,25 @@ enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *opt
     uint32_t batch_rows = 0;
     struct sensitivity job = {.options = options,
                               .result = result,
-                              .config = &options->model->config,
-                              .stride = moec_forward_stride(&options->model->config),
-                              .n_moe = moec_config_moe_count(&options->model->config)};
+                              .config = &options->of.model->config,
+                              .stride = moec_forward_stride(&options->of.model->config),
+                              .n_moe = moec_config_moe_count(&options->of.model->config)};
     result->multiply_adds = 0;
     if (result->reached != NULL)
         memset(result->reached, 0, (size_t)job.n_moe * job.config->n_expert * sizeof *result->reached);
     MOEC_TRY(check_options(options, err));
-    MOEC_TRY(moec_variants_assign_all(options->variants, options->baseline_bits, err));
-    MOEC_TRY(moec_rank_windows_make(options->ranks, options->windows, &job.shared, err));
+    MOEC_TRY(moec_variants_assign_all(options->of.variants, options->of.baseline_bits, err));
+    MOEC_TRY(moec_rank_windows_make(options->by.ranks, options->of.windows, &job.shared, err));
     job.windows = &job.shared.own;
     const uint32_t max_tokens = moec_sweep_max_tokens(job.windows);
-    MOEC_TRY_OUT(moec_forward_init(&job.forward, options->model, options->kernels, options->n_threads,
-                                   moec_variants_experts(options->variants), max_tokens, err));
+    MOEC_TRY_OUT(moec_forward_init(&job.forward, options->of.model, options->by.kernels,
+                                   options->by.n_threads, moec_variants_experts(options->of.variants),
+                                   max_tokens, err));
     job.canonical = job.forward;
-    MOEC_TRY_OUT(moec_forward_use_arithmetic(&job.forward, options->arithmetic, err));
+    MOEC_TRY_OUT(moec_forward_use_arithmetic(&job.forward, options->by.arithmetic, err));
     MOEC_TRY_OUT(moec_sweep_create(&job.forward, job.windows, false, &job.sweep, err));
-    MOEC_TRY_OUT(moec_token_scorer_create(job.config, max_tokens, options->windows->work, &job.tokens, err));
+    MOEC_TRY_OUT(
+        moec_token_scorer_create(job.config, max_tokens, options->of.windows->work, &job.tokens, err));
     choose_capacity(&job, &batch_rows);
     MOEC_TRY_OUT(agree(&job, err));
     MOEC_TRY_OUT(moec_variant_batch_create(&job.batch, &job.forward, batch_rows, err));

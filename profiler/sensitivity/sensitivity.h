@@ -24,19 +24,13 @@
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/variants.h"
+#include "profiler/sensitivity/subject.h"
 #include "runtime/forward/pass/forward.h"
 #include "runtime/kernels/arithmetic.h"
 
 struct moec_sensitivity_options {
-    const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */
-    struct moec_variants *variants; /* borrowed; every expert is assigned baseline_bits afterwards */
-    const struct moec_kernels *kernels;
-    const struct moec_windows *windows; /* borrowed */
-    int n_threads;                      /* as moec_pool_make */
-    enum moec_arithmetic arithmetic;    /* of all but the original's head */
-    uint32_t baseline_bits;
-    const uint32_t *bits; /* (n_bits) other bitwidths to measure */
-    uint32_t n_bits;
+    struct moec_sensitivity_subject of; /* every expert is assigned baseline_bits afterwards */
+    struct moec_pass_means by;          /* its arithmetic is that of all but the original's head */
     /* Final hidden states of the original, moec_scorer_reference_hidden, of this rank's windows; borrowed. */
     const float *reference_hidden;
     const struct moec_states *reference_states; /* what they are rows of, to be left behind; may be NULL */
@@ -45,7 +39,6 @@ struct moec_sensitivity_options {
     const struct moec_progress *progress; /* may be NULL */
     struct moec_units *units;             /* where finished variants are kept and found; may be NULL */
     const char *unit_name;                /* of this sweep among others of the job; NULL = "sensitivity" */
-    struct moec_ranks *ranks;             /* that share the windows and call together; NULL = none do */
 };
 
 /* The caller's arrays. W windows, S MoE layers, E experts, B = n_bits. */

@@ -428,14 +428,14 @@ static enum moec_status measure(struct bench *bench, const float *reference, str
                                 struct moec_error *wrong)
 {
     static const uint32_t bits[] = {2};
-    const struct moec_sensitivity_options options = {.model = bench->model,
-                                                     .variants = bench->variants,
-                                                     .kernels = moec_kernels_best(),
-                                                     .windows = &bench->windows,
-                                                     .n_threads = 1,
-                                                     .baseline_bits = 4,
-                                                     .bits = bits,
-                                                     .n_bits = 1,
+    const struct moec_sensitivity_options options = {.of.model = bench->model,
+                                                     .of.variants = bench->variants,
+                                                     .by.kernels = moec_kernels_best(),
+                                                     .of.windows = &bench->windows,
+                                                     .by.n_threads = 1,
+                                                     .of.baseline_bits = 4,
+                                                     .of.bits = bits,
+                                                     .of.n_bits = 1,
                                                      .reference_hidden = reference};
     return moec_sensitivity_run(&options, result, wrong);
 }

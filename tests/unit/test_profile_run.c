@@ -125,14 +125,14 @@ static void test_profile_run__sweep_equals_full_evaluations_on_the_sample(void *
         .baseline = {calloc(n_window, sizeof(double)), calloc(n_window, sizeof(double))},
         .expert_nll = calloc(n_cell, sizeof(double)),
         .expert_kl = calloc(n_cell, sizeof(double))};
-    const struct moec_sensitivity_options sweep = {.model = model,
-                                                   .variants = variants,
-                                                   .kernels = moec_kernels_best(),
-                                                   .windows = &windows,
-                                                   .n_threads = 2,
-                                                   .baseline_bits = 4,
-                                                   .bits = profile.bits,
-                                                   .n_bits = profile.n_bits};
+    const struct moec_sensitivity_options sweep = {.of.model = model,
+                                                   .of.variants = variants,
+                                                   .by.kernels = moec_kernels_best(),
+                                                   .of.windows = &windows,
+                                                   .by.n_threads = 2,
+                                                   .of.baseline_bits = 4,
+                                                   .of.bits = profile.bits,
+                                                   .of.n_bits = profile.n_bits};
     MUST(naive_sensitivity(&sweep, &naive, &err));
     check_same_bytes(naive.baseline.nll, profile.baseline.nll, n_window * sizeof(double));
     check_same_bytes(naive.baseline.kl, profile.baseline.kl, n_window * sizeof(double));

@@ -44,15 +44,15 @@ static void check_exact_in(enum moec_arithmetic arithmetic, const char *folder, 
     struct moec_scorer *scorer = scorer_make(&bench, 0);
     MUST(moec_scorer_set_reference(scorer, bench.model, moec_variants_experts(bench.variants), NULL, NULL,
                                    &err));
-    struct moec_sensitivity_options options = {.model = bench.model,
-                                               .variants = bench.variants,
-                                               .kernels = moec_kernels_best(),
-                                               .windows = &bench.windows,
-                                               .n_threads = 1,
-                                               .arithmetic = arithmetic,
-                                               .baseline_bits = baseline_bits,
-                                               .bits = bits,
-                                               .n_bits = n_bits,
+    struct moec_sensitivity_options options = {.of.model = bench.model,
+                                               .of.variants = bench.variants,
+                                               .by.kernels = moec_kernels_best(),
+                                               .of.windows = &bench.windows,
+                                               .by.n_threads = 1,
+                                               .by.arithmetic = arithmetic,
+                                               .of.baseline_bits = baseline_bits,
+                                               .of.bits = bits,
+                                               .of.n_bits = n_bits,
                                                .reference_hidden = moec_scorer_reference_hidden(scorer)};
     size_t n_cell = 0;
     struct moec_sensitivity naive = result_make(&bench, n_bits, &n_cell);
@@ -68,14 +68,14 @@ static void check_exact_in(enum moec_arithmetic arithmetic, const char *folder, 
     } ways[] = {{1, 0}, {2, 0}, {2, 300000}, {1, 1}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct moec_sensitivity result = result_make(&bench, n_bits, &n_cell);
-        options.n_threads = ways[i].n_threads;
+        options.by.n_threads = ways[i].n_threads;
         options.work_bytes = ways[i].work_bytes;
         MUST(moec_sensitivity_run(&options, &result, &err));
         check_equal(&bench, &result, &naive, n_cell);
         assert_true(result.multiply_adds < naive.multiply_adds);
         result_release(&result);
     }
-    options.kernels = &moec_kernels_scalar;
+    options.by.kernels = &moec_kernels_scalar;
     struct moec_sensitivity scalar = result_make(&bench, n_bits, &n_cell);
     MUST(moec_sensitivity_run(&options, &scalar, &err));
     check_equal(&bench, &scalar, &naive, n_cell);
@@ -299,14 +299,14 @@ static void check_progress(const char *folder)
                                    &err));
     struct watcher watcher = {0};
     const struct moec_progress progress = {.report = watch, .context = &watcher};
-    struct moec_sensitivity_options options = {.model = bench.model,
-                                               .variants = bench.variants,
-                                               .kernels = moec_kernels_best(),
-                                               .windows = &bench.windows,
-                                               .n_threads = 1,
-                                               .baseline_bits = 4,
-                                               .bits = bits,
-                                               .n_bits = 2,
+    struct moec_sensitivity_options options = {.of.model = bench.model,
+                                               .of.variants = bench.variants,
+                                               .by.kernels = moec_kernels_best(),
+                                               .of.windows = &bench.windows,
+                                               .by.n_threads = 1,
+                                               .of.baseline_bits = 4,
+                                               .of.bits = bits,
+                                               .of.n_bits = 2,
                                                .reference_hidden = moec_scorer_reference_hidden(scorer),
                                                .progress = &progress};
     size_t n_cell = 0;
@@ -340,14 +340,14 @@ static void test_sensitivity__unreached_experts_are_the_baseline(void **state)
     struct moec_scorer *scorer = scorer_make(&bench, 0);
     MUST(moec_scorer_set_reference(scorer, bench.model, moec_variants_experts(bench.variants), NULL, NULL,
                                    &err));
-    const struct moec_sensitivity_options options = {.model = bench.model,
-                                                     .variants = bench.variants,
-                                                     .kernels = moec_kernels_best(),
-                                                     .windows = &bench.windows,
-                                                     .n_threads = 1,
-                                                     .baseline_bits = 4,
-                                                     .bits = bits,
-                                                     .n_bits = 1,
+    const struct moec_sensitivity_options options = {.of.model = bench.model,
+                                                     .of.variants = bench.variants,
+                                                     .by.kernels = moec_kernels_best(),
+                                                     .of.windows = &bench.windows,
+                                                     .by.n_threads = 1,
+                                                     .of.baseline_bits = 4,
+                                                     .of.bits = bits,
+                                                     .of.n_bits = 1,
                                                      .reference_hidden =
                                                          moec_scorer_reference_hidden(scorer)};
     size_t n_cell = 0;
