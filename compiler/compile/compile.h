@@ -176,13 +176,12 @@ struct moec_compile_inputs {
     const uint8_t *profile_digest;      /* (MOEC_SHA256_BYTES): of its file */
 };
 
-/* `path` NULL plans only
- * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:
- * MOEC_ERR_UNSUPPORTED (a tokenizer that cannot be used), MOEC_ERR_MISMATCH (profile of another model),
- * MOEC_ERR_TARGET (no assignment meets the targets, or the certificate missed: the message gives the loss and
- * how many samples would do), MOEC_ERR_MISMATCH (profiler/evaluate/chance.h), MOEC_ERR_SCRIPT,
- * MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO, MOEC_ERR_CANCELLED. After
- * MOEC_ERR_TARGET from the certificate the report is filled; after every failure its trace has what was
+/* `path` NULL plans only (--dry-run): the search runs, the certificate is not measured and nothing is
+ * written. Errors: MOEC_ERR_UNSUPPORTED (a tokenizer that cannot be used), MOEC_ERR_MISMATCH (profile of
+ * another model), MOEC_ERR_TARGET (no assignment meets the targets, or the certificate missed: the message
+ * gives the loss and how many samples would do), MOEC_ERR_MISMATCH (profiler/evaluate/chance.h),
+ * MOEC_ERR_SCRIPT, MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO, MOEC_ERR_CANCELLED.
+ * After MOEC_ERR_TARGET from the certificate the report is filled; after every failure its trace has what was
  * measured before. */
 MOEC_WARN_UNUSED enum moec_status moec_compile(const struct moec_compile_inputs *inputs,
                                                const struct moec_compile_options *options,

@@ -18,8 +18,8 @@ struct moec_expert_record {
 
 /* First member of every implementation. */
 struct moec_expert_encoder {
-    /* Fills layout->n_bytes of `record`. `scratch` has moec_checkpoint_expert_scratch_bytes bytes and is
-     * 64-byte aligned. Errors: as moec_checkpoint_encode_expert. */
+    /* Fills made->layout->n_bytes of `record`. `scratch` has moec_checkpoint_expert_scratch_bytes bytes and
+     * is 64-byte aligned. Errors: as moec_checkpoint_encode_expert. */
     enum moec_status (*encode)(const struct moec_expert_encoder *self, const struct moec_expert_record *made,
                                void *scratch, uint8_t *record, struct moec_error *err);
     bool reorders; /* neurons do not stand in the checkpoint's order, in records of any codec */

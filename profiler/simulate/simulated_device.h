@@ -38,7 +38,7 @@ struct moec_simulated_hardware {
     const struct moec_device *device;
     /* The sizes that the device was measured with, those of the compiled assignment; NULL: the model's. */
     const struct moec_simulated_model *described;
-    const struct moec_emulation *storage; /* in place of the device's own */
+    const struct moec_emulation *storage; /* instead of the device's own */
 };
 
 /* Times of a described device, whose storage may be replaced by an emulated one. Without a
