@@ -1,3 +1,5 @@
+/* What the original gave outlives everything else of a part, so that another bundle can be measured
+ * against it. */
 #include "compiler/certify/measured_part.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* A certificate is missed where the upper end is above the target: a comparison with NaN is false, so
+ * without a target none is. */
 #include "compiler/certify/promise.h"
 
 #include "formats/base/digest.h"

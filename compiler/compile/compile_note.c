@@ -1,3 +1,6 @@
+/* A measurement becomes a point of the trace; one of the search part may become a candidate of the
+ * sequence too. Plans whose experts are all alike are told by their codes, dense matrices with codecs of
+ * their own by a digest. */
 #include "compiler/compile/compile_note.h"
 
 #include "compiler/compile/compile_dense_plan.h"

@@ -1,3 +1,5 @@
+/* The lowest module of a compile: it calls no other. While the original is measured, variants are encoded
+ * in the checkpoint's order of neurons; otherwise by the last fit, or in the order that was found. */
 #include "compiler/compile/compile_run.h"
 
 #include <math.h>

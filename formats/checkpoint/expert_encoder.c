@@ -1,3 +1,5 @@
+/* Both encoders take the checkpoint's rows as they are; the second puts the neurons of the finished
+ * record in another order, so that codes do not depend on the order. */
 #include "formats/checkpoint/expert_encoder.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* A codec's place here is its number in plans, from MOEC_CODEC_FIRST_OTHER on. Bits rise along the table, so
+ * that the first of a kind is its smallest. */
 #include "formats/codec/search_codecs.h"
 
 /* 8 bits lose so little that GPTQ would change nothing. */
