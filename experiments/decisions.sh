@@ -462,9 +462,9 @@ evictions() {
             --emulate-storage 550MB/s,80us
         weights=$(sed -n 's/^ *"evict_weights": *"\([0-9.:]*\)".*/\1/p' "$here/tuned-evict-$memory.json" | head -n 1)
         replayed "policies-$memory" --evict random,lru,lfu,arc,edgemoe,hobbit --memory "$memory%"
-        replayed "tuned-$memory" --evict hobbit --evict-weights "$weights" --memory "$memory%"
-        replayed "window-lfu-$memory" --evict hobbit --evict-weights 0:1:0:0 --memory "$memory%"
-        replayed "window-lru-$memory" --evict hobbit --evict-weights 1:0:0:0 --memory "$memory%"
+        replayed "tuned-$memory" --evict "hobbit:$weights" --memory "$memory%"
+        replayed "window-lfu-$memory" --evict hobbit:0:1:0:0 --memory "$memory%"
+        replayed "window-lru-$memory" --evict hobbit:1:0:0:0 --memory "$memory%"
     done
 }
 leaves_evictions() {

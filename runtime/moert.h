@@ -193,14 +193,12 @@ struct moert_options {
     const char *mode;
     /* Which expert is evicted when the buffer is full: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal",
      * "arc", "random", "hobbit", "lhu", or "fate", which keeps the first layers whole and shares the rest.
-     * Mode "cache" takes "hobbit" where this is NULL. */
+     * Mode "cache" takes "hobbit" where this is NULL. Two have parameters in their word:
+     * "hobbit:0.4:0.3:0.1:0.2" weighs recency, uses, uses in high precision and distance of the layer; without
+     * them the weights are the bundle's (moec simulate --tune-evict), equal where it has none. "fate:3" counts
+     * the first 3 MoE layers (of a decoder) as those whose experts are predicted badly; without a number it is
+     * the bundle's, which needs one that was compiled with a profile. */
     const char *evict;
-    /* Of "hobbit": "0.4:0.3:0.1:0.2" for recency, uses, uses in high precision and distance of the layer;
-     * NULL = the bundle's (moec simulate --tune-evict), equal where it has none. */
-    const char *evict_weights;
-    /* Of "fate": how many MoE layers, the first ones (of a decoder), count as those whose experts are
-     * predicted badly; 0 = as the bundle says, which needs one that was compiled with a profile. */
-    uint32_t shallow_layers;
     /* How the next layer's experts are predicted, so that they are read while this layer computes: "none",
      * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate", "learned"
      * (what moec predict taught the bundle; not with a device), "token" (what is known once the token is).

@@ -1,8 +1,7 @@
 #include "cli/options/bench_options.h"
 
 #include "cli/options/device_options.h"
-
-#include "cli/options/policy_options.h"
+#include "cli/options/engine_options.h"
 #include "cli/options/route_options.h"
 #include "formats/base/memory.h"
 #include "runtime/kernels/kernels.h"
@@ -87,72 +86,42 @@ static enum moec_status read_storages(const struct cli_args *args, struct moec_b
     return MOEC_OK;
 }
 
-static bool is_among(const char *const *names, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
-}
-
-/* Mode cache evicts by hobbit where nothing is named. */
-static bool evicts_by_hobbit(const struct moec_bench_options *bench)
-{
-    return bench->n_evict > 0 ? is_among(bench->evicts, bench->n_evict, moec_evict_hobbit.name)
-                              : is_among(bench->modes, bench->n_mode, "cache");
-}
-
 static enum moec_status read_policies(const struct cli_args *args, struct cli_bench_options *out,
                                       struct moec_error *err)
 {
     struct moec_bench_options *bench = &out->bench;
-    const struct moec_evict_ops *evict = NULL;
+    struct moec_evict_choice evict;
     MOEC_TRY(read_list(args, "modes", &out->lists[0], bench->modes, &bench->n_mode, err));
     if (bench->n_mode == 1 && strcmp(bench->modes[0], "all") == 0)
         bench->n_mode = 0;
     MOEC_TRY(read_list(args, "evict", &out->lists[1], bench->evicts, &bench->n_evict, err));
     for (uint32_t i = 0; i < bench->n_evict; i++)
-        MOEC_TRY(moec_evict_find(bench->evicts[i], &evict, err));
-    MOEC_TRY(cli_read_evict_weights(args, evicts_by_hobbit(bench), NULL, err));
-    MOEC_TRY(cli_read_shallow_layers(args, is_among(bench->evicts, bench->n_evict, moec_evict_fate.name),
-                                     &bench->shallow_layers, err));
-    bench->evict_weights = cli_text(args, "evict-weights");
-    bench->predict = cli_text(args, "predict");
-    MOEC_TRY(cli_read_decisions(args, &bench->decisions, err));
-    MOEC_TRY(cli_check_pure(args, "moec bench", err));
-    bench->io = cli_text(args, "io");
+        MOEC_TRY(moec_evict_read(bench->evicts[i], &evict, err));
     bench->against_none = cli_has(args, "against-none");
     bench->ablation = cli_has(args, "ablation");
-    MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &bench->preload_ahead, err));
-    return cli_u32(args, "preload-count", 1, 65536, &bench->preload_count, err);
+    return MOEC_OK;
 }
 
 enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_bench_options *out,
                                         struct moec_error *err)
 {
     const struct moec_kernels *kernels = NULL;
-    uint32_t n_threads = 0;
     *out = (struct cli_bench_options){
-        .bench = {
-            .path = args->positional[0], .n_sample = 8, .prompt_tokens = 64, .n_tokens = 32, .cpu = "auto"}};
+        .bench = {.path = args->positional[0], .n_sample = 8, .prompt_tokens = 64, .n_tokens = 32}};
     struct moec_bench_options *bench = &out->bench;
+    bench->engine = moert_options_default();
     MOEC_TRY(read_policies(args, out, err));
-    MOEC_TRY(
-        cli_read_device(args, &bench->device, &bench->vram_bytes, &bench->cooperates, &bench->transfer, err));
+    MOEC_TRY(cli_read_pass(args, &bench->engine, err));
+    MOEC_TRY(cli_check_pure(args, "moec bench", err));
+    bench->engine.io = cli_text(args, "io");
     MOEC_TRY(read_memories(args, bench, err));
     MOEC_TRY(read_storages(args, bench, err));
     MOEC_TRY(cli_u32(args, "samples", 1, 1u << 16, &bench->n_sample, err));
     MOEC_TRY(cli_u32(args, "prompt-tokens", 1, 1u << 20, &bench->prompt_tokens, err));
     MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 20, &bench->n_tokens, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    bench->n_threads = (int)n_threads;
-    if (cli_has(args, "cpu"))
-        bench->cpu = cli_text(args, "cpu");
-    bench->arithmetic = cli_text(args, "arithmetic");
-    if (bench->device == NULL)
+    if (bench->engine.device == NULL)
         MOEC_TRY(cli_use_arithmetic(NULL, cli_arithmetic(args, NULL), err));
-    bench->kv = cli_text(args, "kv");
-    return moec_kernels_find(bench->cpu, &kernels, err);
+    return moec_kernels_find(bench->engine.cpu, &kernels, err);
 }
 
 void cli_bench_options_release(struct cli_bench_options *options)

@@ -76,8 +76,8 @@ static void values_of(const struct cli_option *option, char values[static LONGES
     }
     if (option->choices != NULL || option->argument == NULL)
         return;
-    for (const char *line = option->help; *line != '\0'; line += *line == '\n') {
-        const size_t n = strcspn(line, "\n"), row = strcspn(line, "\t\n");
+    for (const char *line = option->help; *line != '\0'; line += *line != '\0') {
+        const size_t n = strcspn(line, "\n" CLI_RESEARCH), row = strcspn(line, "\t\n" CLI_RESEARCH);
         /* "8, 4" is a row of two values. */
         for (size_t at = 0; row < n && at < row;) {
             const size_t word = strcspn(line + at, ", \t"), name = strcspn(line + at, ":, \t");
@@ -190,7 +190,7 @@ static void print_bash(const struct table *table)
 static size_t sentence_length(const char *text)
 {
     size_t n = 0;
-    while (text[n] != '\0' && text[n] != '\n' && text[n] != '\t' &&
+    while (text[n] != '\0' && text[n] != '\n' && text[n] != '\t' && text[n] != CLI_RESEARCH[0] &&
            !(text[n] == '.' && (text[n + 1] == ' ' || text[n + 1] == '\0')))
         n++;
     return n;
@@ -218,6 +218,14 @@ static void zsh_values(FILE *out, const char *values)
     fputc(')', out);
 }
 
+/* Words of a list; _values takes what follows a colon for a meaning. */
+static void zsh_list(FILE *out, const char *argument, const char *values)
+{
+    fprintf(out, "_values -s , %s ", argument);
+    for (const char *at = values; *at != '\0'; at++)
+        fprintf(out, *at == ':' ? "\\%c" : "%c", *at);
+}
+
 static void zsh_option(FILE *out, const struct cli_option *option)
 {
     char values[LONGEST_VALUES];
@@ -241,7 +249,7 @@ static void zsh_option(FILE *out, const struct cli_option *option)
         if (names_files(option) && values[0] != '\0')
             fprintf(out, "{_alternative \"values\\:value\\:(%s)\" \"files\\:file\\:_files\"}", values);
         else if (is_list(option) && values[0] != '\0')
-            fprintf(out, "_values -s , %s %s", option->argument, values);
+            zsh_list(out, option->argument, values);
         else if (values[0] != '\0')
             zsh_values(out, values);
         else if (names_files(option))

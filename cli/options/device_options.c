@@ -27,10 +27,11 @@ static enum moec_status read_device(const struct cli_args *args, const char **de
 enum moec_status cli_read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
                                  bool *cooperates, struct moert_transfer *transfer, struct moec_error *err)
 {
-    const char *path = cli_text(args, "device-file");
+    const bool has_transfer = cli_offers(args, "cooperate");
+    const char *path = has_transfer ? cli_text(args, "device-file") : NULL;
     MOEC_TRY(read_device(args, device, vram_bytes, err));
-    *cooperates = cli_has(args, "cooperate");
-    *transfer = (struct moert_transfer){.copies_whole = cli_has(args, "whole-records")};
+    *cooperates = has_transfer && cli_has(args, "cooperate");
+    *transfer = (struct moert_transfer){.copies_whole = has_transfer && cli_has(args, "whole-records")};
     if (*cooperates && *device == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--cooperate lets the processor help a device: give --device too");

@@ -14,20 +14,26 @@
 #define CLI_DEVICE_OPTIONS(flags)                                                                             \
     {"device", 0, "cuda[:N]", NULL,                                                                           \
      "Run on this GPU, experts in a pool there in front of the buffer in memory; results stay the same.",     \
-     flags},                                                                                                  \
-    {"cooperate", 0, NULL, NULL,                                                                             \
+     (flags) | CLI_OF_DEVICE},                                                                                \
+    {"cooperate", 0, NULL, NULL,                                                                              \
      "With --device: the processor computes an expert that the GPU misses where it is done first.",           \
-     CLI_RARE},                                                                                               \
-    {"device-file", 0, "DEVICE.json", NULL,                                                                  \
-     "With --cooperate: its times from this file of moec device (default: measured).", CLI_RARE | CLI_INPUT}, \
-    {"whole-records", 0, NULL, NULL,                                                                         \
-     "With --device and a sparsity: copy whole experts to the GPU, not active neurons alone.", CLI_RARE},    \
+     CLI_RARE | CLI_OF_DEVICE},                                                                               \
+    {"device-file", 0, "DEVICE.json", NULL,                                                                   \
+     "With --cooperate: its times from this file of moec device (default: measured).",                        \
+     CLI_RARE | CLI_INPUT | CLI_OF_DEVICE},                                                                   \
+    {"whole-records", 0, NULL, NULL,                                                                          \
+     "With --device and a sparsity: copy whole experts to the GPU, not active neurons alone.",                \
+     CLI_RARE | CLI_OF_DEVICE},                                                                               \
     {"vram", 0, "SIZE", NULL,                                                                                 \
-     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
+     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).",        \
+     (flags) | CLI_OF_DEVICE}
 #define CLI_OFFLINE_DEVICE_OPTIONS(flags)                                                                     \
-    {"device", 0, "cuda[:N]", NULL, "Compute on this GPU; in the canonical arithmetic results and files stay the same.", flags},          \
+    {"device", 0, "cuda[:N]", NULL,                                                                           \
+     "Compute on this GPU; in the canonical arithmetic results and files stay the same.",                     \
+     (flags) | CLI_OF_DEVICE},                                                                                \
     {"vram", 0, "SIZE", NULL,                                                                                 \
-     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
+     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).",        \
+     (flags) | CLI_OF_DEVICE}
 /* clang-format on */
 
 /* Reads what --cooperate decides by from a file of moec device. Set by programs that can, as moec can; NULL:

@@ -26,6 +26,24 @@ enum moec_status cli_read_generation(const struct cli_args *args, struct moert_g
     return MOEC_OK;
 }
 
+enum moec_status cli_read_sampler(const struct cli_args *args, struct moert_sampler *sampler,
+                                  struct moec_error *err)
+{
+    double temperature = 0, top_p = 1, min_p = 0, typical_p = 1;
+    *sampler = moert_sampler_greedy();
+    MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));
+    MOEC_TRY(cli_u32(args, "top-k", 0, 1u << 24, &sampler->top_k, err));
+    MOEC_TRY(cli_double(args, "top-p", 0, 1, &top_p, err));
+    MOEC_TRY(cli_double(args, "min-p", 0, 1, &min_p, err));
+    MOEC_TRY(cli_double(args, "typical-p", 0, 1, &typical_p, err));
+    MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &sampler->state, err));
+    sampler->temperature = (float)temperature;
+    sampler->top_p = (float)top_p;
+    sampler->min_p = (float)min_p;
+    sampler->typical_p = (float)typical_p;
+    return MOEC_OK;
+}
+
 bool cli_has_generation(const struct cli_args *args, const char **name)
 {
     static const char *const names[] = {"beams",           "length-penalty",     "early-stopping",

@@ -8,45 +8,40 @@
 
 /* Rows of an option table. */
 /* `use` of --beams is 0 or CLI_RARE. */
-#define CLI_GENERATION_OPTIONS(use)                                                                          \
-    {                                                                                                        \
-        "beams",                                                                                             \
-        0,                                                                                                   \
-        "N",                                                                                                 \
-        NULL,                                                                                                \
-        "Beam search with N beams, which prints the likeliest text when it is complete.",                    \
-        use},                                                                                                \
-        {"length-penalty",                                                                                   \
-         0,                                                                                                  \
-         "P",                                                                                                \
-         NULL,                                                                                               \
-         "Beams are compared by log probability / tokens ^ P: above 0 favours long texts, below 0 short "    \
-         "ones.",                                                                                            \
-         CLI_RARE},                                                                                          \
-        {"early-stopping",                                                                                   \
-         0,                                                                                                  \
-         "WHEN",                                                                                             \
-         "true|false|never",                                                                                 \
-         "When a beam search ends:\n"                                                                        \
-         "true\twhen as many texts are complete as there are beams\n"                                        \
-         "false\twhen a better text is unlikely\n"                                                           \
-         "never\twhen a better text is impossible",                                                          \
-         CLI_RARE},                                                                                          \
-        {"no-repeat-ngram",                                                                                  \
-         0,                                                                                                  \
-         "N",                                                                                                \
-         NULL,                                                                                               \
-         "Never repeat a sequence of N tokens, the prompt included; 0 turns this off.",                      \
-         CLI_RARE},                                                                                          \
-        {"repetition-penalty",                                                                               \
-         0,                                                                                                  \
-         "P",                                                                                                \
-         NULL,                                                                                               \
-         "Above 1, tokens already in the text become less likely.",                                          \
-         CLI_RARE},                                                                                          \
-    {                                                                                                        \
-        "min-tokens", 0, "N", NULL, "Generate at least N tokens.", CLI_RARE                                  \
-    }
+/* clang-format off */
+#define CLI_GENERATION_OPTIONS(use)                                                                           \
+    {"beams", 0, "N", NULL, "Beam search with N beams, which prints the likeliest text when it is complete.", \
+     (use) | CLI_OF_TEXT},                                                                                    \
+    {"length-penalty", 0, "P", NULL,                                                                          \
+     "Beams are compared by log probability / tokens ^ P: above 0 favours long texts, below 0 short ones.",   \
+     CLI_RARE | CLI_OF_TEXT},                                                                                 \
+    {"early-stopping", 0, "WHEN", "true|false|never",                                                         \
+     "When a beam search ends:\n"                                                                             \
+     "true\twhen as many texts are complete as there are beams\n"                                             \
+     "false\twhen a better text is unlikely\n"                                                                \
+     "never\twhen a better text is impossible", CLI_RARE | CLI_OF_TEXT},                                      \
+    {"no-repeat-ngram", 0, "N", NULL,                                                                         \
+     "Never repeat a sequence of N tokens, the prompt included; 0 turns this off.", CLI_RARE | CLI_OF_TEXT},  \
+    CLI_REPETITION_OPTION,                                                                                    \
+    {"min-tokens", 0, "N", NULL, "Generate at least N tokens.", CLI_RARE | CLI_OF_TEXT}
+#define CLI_REPETITION_OPTION                                                                                 \
+    {"repetition-penalty", 0, "P", NULL, "Above 1, tokens already in the text become less likely.",           \
+     CLI_RARE | CLI_OF_TEXT}
+
+/* How the next token is drawn. */
+#define CLI_SAMPLER_OPTIONS                                                                                   \
+    {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", CLI_OF_TEXT},                               \
+    {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", CLI_OF_TEXT},               \
+    {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).",     \
+     CLI_OF_TEXT},                                                                                            \
+    {"min-p", 0, "P", NULL,                                                                                   \
+     "Draw from tokens with at least P of the likeliest one's probability (default 0).",                      \
+     CLI_RARE | CLI_OF_TEXT},                                                                                 \
+    {"typical-p", 0, "P", NULL,                                                                               \
+     "Draw from the tokens of most typical information with total probability P (default 1).",                \
+     CLI_RARE | CLI_OF_TEXT},                                                                                 \
+    {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", CLI_OF_TEXT}
+/* clang-format on */
 
 /* For the details of a verb that has these options. */
 #define CLI_GENERATION_DETAILS                                                                               \
@@ -62,6 +57,10 @@ cli_read_generation(const struct cli_args *args, struct moert_generation *genera
 /* The value of --beams, 0 if it was not given: an engine reserves memory for the beams. */
 MOEC_WARN_UNUSED enum moec_status cli_read_beams(const struct cli_args *args, uint32_t *n_beams,
                                                  struct moec_error *err);
+
+/* Reads the options of CLI_SAMPLER_OPTIONS; greedy without them. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_read_sampler(const struct cli_args *args, struct moert_sampler *sampler,
+                                                   struct moec_error *err);
 
 /* Whether any of the options was given; `*name` is the first one. */
 bool cli_has_generation(const struct cli_args *args, const char **name);

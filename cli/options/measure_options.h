@@ -19,17 +19,17 @@
 
 /* Rows of an option table. */
 #define CLI_DATA_OPTIONS                                                                                     \
-    {"data", 0, "FILE", NULL, "Plain text, .jsonl, .json or .csv; also as .zst.", CLI_INPUT},                \
-        {"task", 0, "TASK", NULL, CLI_TASK_NAMES ".", CLI_INPUT | CLI_BUILT_IN},                             \
+    {"data", 0, "FILE", NULL, "Plain text, .jsonl, .json or .csv; also as .zst.", CLI_INPUT | CLI_OF_DATA},  \
+        {"task", 0, "TASK", NULL, CLI_TASK_NAMES ".", CLI_INPUT | CLI_BUILT_IN | CLI_OF_DATA},               \
         {"seq-len",                                                                                          \
          0,                                                                                                  \
          "TOKENS",                                                                                           \
          NULL,                                                                                               \
          "Tokens in a window (default 256); for encoder-decoder models the limit for the source, and for "   \
          "the target.",                                                                                      \
-         CLI_RARE},                                                                                          \
+         CLI_RARE | CLI_OF_DATA},                                                                            \
     {                                                                                                        \
-        "seed", 0, "S", NULL, "Seed for drawing windows (default 0).", CLI_RARE                              \
+        "seed", 0, "S", NULL, "Seed for drawing windows (default 0).", CLI_RARE | CLI_OF_DATA                \
     }
 
 #define CLI_SAMPLES_OPTIONS                                                                                  \
@@ -39,34 +39,39 @@
      NULL,                                                                                                   \
      "Windows to draw (default: all up to 896; at least 32): half certify, a third search, the rest "        \
      "selects.",                                                                                             \
-     0},                                                                                                     \
+     CLI_OF_DATA},                                                                                           \
         {"search-samples",                                                                                   \
          0,                                                                                                  \
          "N",                                                                                                \
          NULL,                                                                                               \
          "Windows that rank experts, fit weights and guide the search (at most 256 by default).",            \
-         CLI_RARE},                                                                                          \
+         CLI_RARE | CLI_OF_DATA},                                                                            \
         {"select-samples",                                                                                   \
          0,                                                                                                  \
          "N",                                                                                                \
          NULL,                                                                                               \
          "Windows that choose among settings (at most 128 by default; 0 = none).",                           \
-         CLI_RARE},                                                                                          \
+         CLI_RARE | CLI_OF_DATA},                                                                            \
     {                                                                                                        \
         "certificate-samples", 0, "N", NULL, "Windows that prove the loss (at most 512 by default).",        \
-            CLI_RARE                                                                                         \
+            CLI_RARE | CLI_OF_DATA                                                                           \
     }
 
 #define CLI_SENSITIVITY_SAMPLES_OPTION                                                                       \
     {                                                                                                        \
         "sensitivity-samples", 0, "N", NULL,                                                                 \
-            "Windows of the search part that single experts are measured on (default 64).", CLI_RARE         \
+            "Windows of the search part that single experts are measured on (default 64).",                  \
+            CLI_RARE | CLI_OF_DATA                                                                           \
     }
 
 /* `use` is 0 or CLI_RARE. */
 #define CLI_QUANTISER_OPTIONS(use)                                                                           \
-    {"group", 0, "SIZE", "channel|16|32|64|128", "Weights per scale: channel (default), 16, 32, 64, 128.",   \
-     use},                                                                                                   \
+    {"group",                                                                                                \
+     0,                                                                                                      \
+     "SIZE",                                                                                                 \
+     "channel|16|32|64|128",                                                                                 \
+     "Weights per scale: channel (default), 16, 32, 64, 128.",                                               \
+     (use) | CLI_OF_BITS},                                                                                   \
         {"quantizer",                                                                                        \
          0,                                                                                                  \
          "NAME",                                                                                             \
@@ -75,10 +80,10 @@
          "linear\tevenly spaced between extremes (default)\n"                                                \
          "hqq\tevenly spaced, by half-quadratic splitting\n"                                                 \
          "trellis\t2 bits as a path through a trellis; other bitwidths as hqq\n"                             \
+         "auto\tlinear or hqq, whichever measures better; hull has codes of its own" CLI_RESEARCH            \
          "outlier\tas for a Gaussian, large weights kept apart\n"                                            \
-         "log\tspaced by octaves\n"                                                                          \
-         "auto\tlinear or hqq, whichever measures better; hull has codes of its own",                        \
-         use},                                                                                               \
+         "log\tspaced by octaves",                                                                           \
+         (use) | CLI_OF_BITS},                                                                               \
         {"scheme",                                                                                           \
          0,                                                                                                  \
          "SCHEME",                                                                                           \
@@ -89,10 +94,11 @@
          "asymmetric\tbetween the smallest and largest weight\n"                                             \
          "symmetric-nested, asymmetric-nested\tthe same with scales of 8 bits under one for each row, "      \
          "which makes small groups cheap; needs --group",                                                    \
-         CLI_RARE},                                                                                          \
+         CLI_RARE | CLI_OF_BITS},                                                                            \
     {                                                                                                        \
         "baseline", 0, "BITS", "4|16",                                                                       \
-            "Bitwidth of the other experts while one is measured: 4 (default) or 16.", CLI_RARE              \
+            "Bitwidth of the other experts while one is measured: 4 (default) or 16.",                       \
+            CLI_RARE | CLI_OF_BITS                                                                           \
     }
 
 /* `modes` and `words` stand for what a verb offers beside auto, exact, fast and none; `limit` says what --time-limit
@@ -106,9 +112,9 @@
      "auto\texact if it should finish within --time-limit, else fast (default)\n"                            \
      "exact\tthe model is measured for every expert and bitwidth\n"                                          \
      "fast\testimated from local errors in a few passes\n" words "none\tnot at all",                         \
-     CLI_RARE},                                                                                              \
+     CLI_RARE | CLI_OF_LOSS},                                                                                \
     {                                                                                                        \
-        "time-limit", 0, "DURATION", NULL, limit, use                                                        \
+        "time-limit", 0, "DURATION", NULL, limit, (use) | CLI_OF_LOSS                                        \
     }
 
 #define CLI_ANYWAY_OPTION                                                                                    \
@@ -116,7 +122,7 @@
         "anyway", 0, NULL, NULL,                                                                             \
             "Go on where the original predicts the text no better than chance, and mark the result: its "    \
             "losses promise nothing.",                                                                       \
-            CLI_RARE                                                                                         \
+            CLI_RARE | CLI_OF_LOSS                                                                           \
     }
 
 #define CLI_MACHINE_OPTIONS                                                                                  \

@@ -16,13 +16,10 @@
 #include <string.h>
 #include <strings.h>
 
-static const struct cli_option help_option = {"help", 'h', NULL, NULL, "Print the usual options.", 0};
-static const struct cli_option help_all_option = {"help-all", 0, NULL, NULL, "Print every option.", 0};
 const struct cli_option cli_force_option = {"force", 0, NULL, NULL, "Overwrite files that exist.", CLI_RARE};
 
-/* "moec compile", or the program where that is one command: "moec-run", "moec-run --describe-device". */
-static const char *command_label(const char *program, const struct cli_command *command,
-                                 char text[static CLI_LABEL_BYTES])
+const char *cli_command_label(const char *program, const struct cli_command *command,
+                              char text[static CLI_LABEL_BYTES])
 {
     bool is_alone = strcmp(program, "moec") != 0;
     (void)snprintf(text, CLI_LABEL_BYTES, "%s%s%s", program, is_alone ? "" : " ",
@@ -59,7 +56,7 @@ static bool usage_error(const struct cli_args *args, int *status, const char *fo
 static bool usage_error(const struct cli_args *args, int *status, const char *format, ...)
 {
     char label[CLI_LABEL_BYTES];
-    fprintf(stderr, "%s: ", command_label(args->program, args->command, label));
+    fprintf(stderr, "%s: ", cli_command_label(args->program, args->command, label));
     va_list list;
     va_start(list, format);
     char *text = NULL;
@@ -86,10 +83,25 @@ static struct suggestion suggestion_of(const struct cli_nearest *nearest, const 
     return suggestion;
 }
 
+/* Options of older versions, the option that says the same now, and how. */
+static const struct {
+    const char *name, *by, *now;
+} retired[] = {
+    {"evict-weights", "evict", "weights stand in the policy's own word: --evict hobbit:0.4:0.3:0.1:0.2"},
+    {"shallow-layers", "evict", "their number stands in the policy's own word: --evict fate:3"},
+    {"decisions", "replay-decisions", "it is called --record-decisions FILE"},
+};
+
 static bool unknown_option(const struct cli_args *args, const char *word, int *status)
 {
     const char *name = word + strspn(word, "-");
-    struct cli_nearest nearest = cli_nearest_of(name, strcspn(name, "="));
+    const size_t n_name = strcspn(name, "=");
+    for (size_t i = 0; i < sizeof retired / sizeof *retired; i++)
+        if (strlen(retired[i].name) == n_name && memcmp(retired[i].name, name, n_name) == 0 &&
+            cli_offers(args, retired[i].by))
+            return usage_error(args, status, "there is no option '--%s' any more: %s", retired[i].name,
+                               retired[i].now);
+    struct cli_nearest nearest = cli_nearest_of(name, n_name);
     for (const struct cli_option *option = args->command->options; option->name != NULL; option++)
         cli_nearest_offer(&nearest, option->name, strlen(option->name));
     cli_nearest_offer(&nearest, "help", strlen("help"));
@@ -98,12 +110,13 @@ static bool unknown_option(const struct cli_args *args, const char *word, int *s
     return usage_error(args, status, "unknown option '%s'%s", word, suggestion_of(&nearest, "--").text);
 }
 
-/* Whether the value is one of the words between the bars, whole. */
+/* Whether the value is one of the words between the bars, whole; one that ends with a colon goes on. */
 static bool is_choice(const char *choices, const char *value, size_t length)
 {
     for (const char *at = choices; at != NULL;) {
         const size_t word = strcspn(at, "|");
-        if (word == length && length > 0 && memcmp(at, value, length) == 0)
+        const bool goes_on = word > 0 && at[word - 1] == ':';
+        if (length > 0 && (goes_on ? length >= word : length == word) && memcmp(at, value, word) == 0)
             return true;
         at = at[word] == '|' ? at + word + 1 : NULL;
     }
@@ -141,7 +154,8 @@ static bool wrong_choice(const struct cli_args *args, const struct cli_option *o
                          size_t length, int *status)
 {
     char choices[256] = "";
-    struct cli_nearest nearest = cli_nearest_of(word, length);
+    const size_t n_name = strcspn(word, ":");
+    struct cli_nearest nearest = cli_nearest_of(word, n_name < length ? n_name : length);
     cli_nearest_offer_choices(&nearest, option->choices);
     if (strcmp(option->argument, CLI_LIST) != 0)
         return usage_error(args, status, "option '--%s' is '%s', expected one of %s%s", option->name, word,
@@ -575,7 +589,7 @@ void cli_print_changed(FILE *out, const struct cli_args *args, const char *progr
 
 const char *cli_label(const struct cli_args *args, char text[static CLI_LABEL_BYTES])
 {
-    return command_label(args->program, args->command, text);
+    return cli_command_label(args->program, args->command, text);
 }
 
 void (*cli_failed)(const struct cli_args *args, const struct moec_error *err);
@@ -587,284 +601,4 @@ int cli_fail(const struct cli_args *args, const struct moec_error *err)
         cli_failed(args, err);
     cli_print(stderr, "%s: %s\n", cli_label(args, label), err->status != MOEC_OK ? err->message : "failed");
     return err->status == MOEC_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
-}
-
-/* ---- help and manual ---- */
-
-/* Help texts have one notation: a line "value<tab>meaning" is a row of a table, everything else is running
- * text, a paragraph a line. */
-
-static const char *line_end(const char *text)
-{
-    return text + strcspn(text, "\n");
-}
-
-/* Where the meaning of a table row begins; NULL when the line is running text. */
-static const char *row_meaning(const char *line)
-{
-    const char *tab = memchr(line, '\t', (size_t)(line_end(line) - line));
-    return tab == NULL ? NULL : tab + 1;
-}
-
-/* Wraps one line at word boundaries to 80 columns with a hanging indent;
- * `column` is where the cursor stands. */
-static void print_line(FILE *out, const char *text, const char *end, int indent, int column)
-{
-    while (text < end) {
-        const int length = (int)strcspn(text, " \n");
-        if (column > indent && column + 1 + length > 80) {
-            fprintf(out, "\n%*s", indent, "");
-            column = indent;
-        } else if (column > indent) {
-            fputc(' ', out);
-            column++;
-        }
-        fprintf(out, "%.*s", length, text);
-        column += length;
-        text += length;
-        while (*text == ' ')
-            text++;
-    }
-    fputc('\n', out);
-}
-
-/* Paragraphs and tables from column `indent`; `column` is where the cursor stands. Values of one text stand
- * in one column. */
-static void print_text(FILE *out, const char *text, int indent, int column)
-{
-    int width = 0;
-    for (const char *at = text; *at != '\0'; at = line_end(at) + (*line_end(at) == '\n')) {
-        const char *meaning = row_meaning(at);
-        if (meaning != NULL && meaning - at - 1 > width)
-            width = (int)(meaning - at - 1);
-    }
-    for (const char *at = text; *at != '\0';) {
-        const char *end = line_end(at);
-        const char *meaning = row_meaning(at);
-        if (at != text) {
-            fprintf(out, "%*s", indent, "");
-            column = indent;
-        }
-        if (meaning != NULL) {
-            column += fprintf(out, "%-*.*s  ", width, (int)(meaning - at - 1), at);
-            print_line(out, meaning, end, indent + width + 2, column);
-        } else {
-            print_line(out, at, end, indent, column);
-        }
-        at = end + (*end == '\n');
-    }
-}
-
-#define HELP_COLUMN     28
-#define LONGEST_EXAMPLE 512
-
-static void print_help_option(FILE *out, const struct cli_option *option)
-{
-    char left[80];
-    const int width =
-        snprintf(left, sizeof left, "  %c%c%c --%s%s%s", option->letter ? '-' : ' ',
-                 option->letter ? option->letter : ' ', option->letter ? ',' : ' ', option->name,
-                 option->argument != NULL ? " " : "", option->argument != NULL ? option->argument : "");
-    if (width < HELP_COLUMN)
-        fprintf(out, "%-*s", HELP_COLUMN, left);
-    else
-        fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");
-    print_text(out, option->help, HELP_COLUMN, HELP_COLUMN);
-}
-
-/* One line of examples; a command that is too long is continued before an option. */
-static void print_example(FILE *out, const char *line, const char *end)
-{
-    int indent = 2;
-    while (end - line > 80 - indent) {
-        const char *cut = NULL;
-        for (const char *at = line + 1; at < end && at - line <= 80 - indent - 2; at++)
-            if (at[0] == ' ' && at[1] == '-')
-                cut = at;
-        if (cut == NULL)
-            break;
-        fprintf(out, "%*s%.*s \\\n", indent, "", (int)(cut - line), line);
-        line = cut + 1;
-        indent = 6;
-    }
-    fprintf(out, "%*s%.*s\n", indent, "", (int)(end - line), line);
-}
-
-/* The examples say "moec VERB"; a program that is one command is named in its place. */
-static void print_examples(FILE *out, const char *label, const struct cli_command *command,
-                           const char *examples)
-{
-    char line[LONGEST_EXAMPLE], verb[CLI_LABEL_BYTES];
-    const size_t n_verb = strlen(command_label("moec", command, verb));
-    for (const char *at = examples; at != NULL && *at != '\0';) {
-        const char *end = line_end(at);
-        size_t n = 0;
-        while (at < end && n + CLI_LABEL_BYTES < sizeof line) {
-            const bool is_verb = strncmp(at, verb, n_verb) == 0 && at[n_verb] == ' ';
-            n += (size_t)snprintf(line + n, CLI_LABEL_BYTES, "%.*s", is_verb ? CLI_LABEL_BYTES : 1,
-                                  is_verb ? label : at);
-            at += is_verb ? n_verb : 1;
-        }
-        print_example(out, line, line + n);
-        at = end + (*end == '\n');
-    }
-}
-
-/* Options of one kind; returns how many there are. */
-static uint32_t each_option(FILE *out, const struct cli_command *command, bool is_rare,
-                            void (*print)(FILE *, const struct cli_option *))
-{
-    uint32_t count = 0;
-    for (const struct cli_option *option = command->options; option->name != NULL; option++)
-        if (((option->flags & CLI_RARE) != 0) == is_rare) {
-            count++;
-            if (print != NULL)
-                print(out, option);
-        }
-    return count;
-}
-
-static uint32_t count_rare(const struct cli_command *command)
-{
-    return each_option(NULL, command, true, NULL) + cli_writes_files(command);
-}
-
-void cli_print_help(FILE *out, const char *program, const struct cli_command *command)
-{
-    char label[CLI_LABEL_BYTES];
-    const uint32_t n_rare = count_rare(command);
-    fprintf(out, "Usage: %s %s [options]\n\n", command_label(program, command, label), command->usage);
-    print_text(out, command->about, 0, 0);
-    fprintf(out, "\nOptions:\n");
-    (void)each_option(out, command, false, print_help_option);
-    print_help_option(out, &help_option);
-    fprintf(out, "\nExamples:\n");
-    print_examples(out, label, command, command->examples);
-    if (n_rare > 0)
-        fprintf(out, "\n'%s --help-all' lists %" PRIu32 " more option%s.\n", label, n_rare,
-                n_rare == 1 ? "" : "s");
-    else if (command->details != NULL)
-        fprintf(out, "\n'%s --help-all' tells more.\n", label);
-}
-
-void cli_print_help_all(FILE *out, const char *program, const struct cli_command *command)
-{
-    char label[CLI_LABEL_BYTES];
-    fprintf(out, "Usage: %s %s [options]\n\n", command_label(program, command, label), command->usage);
-    print_text(out, command->about, 0, 0);
-    if (command->details != NULL) {
-        fputc('\n', out);
-        print_text(out, command->details, 0, 0);
-    }
-    fprintf(out, "\nOptions:\n");
-    (void)each_option(out, command, false, print_help_option);
-    print_help_option(out, &help_option);
-    print_help_option(out, &help_all_option);
-    if (count_rare(command) > 0) {
-        fprintf(out, "\nMore options:\n");
-        (void)each_option(out, command, true, print_help_option);
-        if (cli_writes_files(command))
-            print_help_option(out, &cli_force_option);
-    }
-    fprintf(out, "\nExamples:\n");
-    print_examples(out, label, command, command->examples);
-    print_examples(out, label, command, command->more_examples);
-}
-
-/* mdoc text up to `end`: a leading dot or quote and backslashes would be requests, bare hyphens are typeset
- * as such. */
-static void print_roff_line(FILE *out, const char *text, const char *end)
-{
-    if (text < end && (*text == '.' || *text == '\''))
-        fputs("\\&", out);
-    for (; text < end; text++) {
-        if (*text == '\\')
-            fputs("\\e", out);
-        else if (*text == '-')
-            fputs("\\-", out);
-        else
-            fputc(*text, out);
-    }
-    fputc('\n', out);
-}
-
-void cli_print_roff_lines(FILE *out, const char *text)
-{
-    for (const char *at = text; at != NULL && *at != '\0';) {
-        const char *end = line_end(at);
-        print_roff_line(out, at, end);
-        at = end + (*end == '\n');
-    }
-}
-
-/* Paragraphs, and tables as lists. */
-static void print_roff(FILE *out, const char *text)
-{
-    bool in_table = false;
-    for (const char *at = text; *at != '\0';) {
-        const char *end = line_end(at);
-        const char *meaning = row_meaning(at);
-        if (meaning != NULL && !in_table)
-            fprintf(out, ".Bl -tag -width Ds -compact\n");
-        else if (meaning == NULL && in_table)
-            fprintf(out, ".El\n");
-        else if (meaning == NULL && at != text)
-            fprintf(out, ".Pp\n");
-        in_table = meaning != NULL;
-        if (in_table) {
-            fprintf(out, ".It ");
-            print_roff_line(out, at, meaning - 1);
-            print_roff_line(out, meaning, end);
-        } else {
-            print_roff_line(out, at, end);
-        }
-        at = end + (*end == '\n');
-    }
-    if (in_table)
-        fprintf(out, ".El\n");
-}
-
-static void print_manual_option(FILE *out, const struct cli_option *option)
-{
-    fprintf(out, ".It ");
-    if (option->letter)
-        fprintf(out, "Fl %c , ", option->letter);
-    fprintf(out, "Fl \\-");
-    for (const char *at = option->name; *at != '\0'; at++)
-        fprintf(out, *at == '-' ? "\\-" : "%c", *at);
-    if (option->argument != NULL && option->argument[0] == '[')
-        fprintf(out, " Op Ar %.*s", (int)strlen(option->argument) - 2, option->argument + 1);
-    else if (option->argument != NULL)
-        fprintf(out, " Ar %s", option->argument);
-    fputc('\n', out);
-    print_roff(out, option->help);
-}
-
-void cli_print_manual(FILE *out, const char *program, const struct cli_command *command)
-{
-    bool is_alone = strcmp(program, "moec") != 0;
-    char page[64];
-    (void)snprintf(page, sizeof page, "%s%s%s", program, is_alone ? "" : "-", is_alone ? "" : command->name);
-    fprintf(out, ".Dd $Mdocdate$\n.Dt %s 1\n.Os moec %s\n.Sh NAME\n.Nm %s\n.Nd ", page, MOEC_VERSION, page);
-    print_roff(out, command->summary);
-    char label[CLI_LABEL_BYTES];
-    fprintf(out, ".Sh SYNOPSIS\n.Nm %s\n.Ar %s\n.Op Ar options\n.Sh DESCRIPTION\n",
-            command_label(program, command, label), command->usage);
-    print_roff(out, command->about);
-    if (command->details != NULL) {
-        fprintf(out, ".Pp\n");
-        print_roff(out, command->details);
-    }
-    fprintf(out, ".Sh OPTIONS\n.Bl -tag -width Ds\n");
-    (void)each_option(out, command, false, print_manual_option);
-    (void)each_option(out, command, true, print_manual_option);
-    if (cli_writes_files(command))
-        print_manual_option(out, &cli_force_option);
-    print_manual_option(out, &help_option);
-    print_manual_option(out, &help_all_option);
-    fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"
-                 ".Sh EXAMPLES\n.Bd -literal -offset indent\n");
-    cli_print_roff_lines(out, command->examples);
-    cli_print_roff_lines(out, command->more_examples);
-    fprintf(out, ".Ed\n");
 }

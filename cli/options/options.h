@@ -26,8 +26,24 @@ enum {
     CLI_OUTPUT = 8, /* a file or folder that is written */
     CLI_IN_PLACE =
         16, /* an output that may be an input, with --force: the new file takes its place when whole */
-    CLI_BUILT_IN = 32 /* an input that may also be the name of something built in */
+    CLI_BUILT_IN = 32, /* an input that may also be the name of something built in */
+    /* One of these: the heading under which --help-all and the man page have it. */
+    CLI_OF_ALL = 0 << 6, /* the general one, which comes behind the others */
+    CLI_OF_TEXT = 1 << 6,
+    CLI_OF_DATA = 2 << 6,
+    CLI_OF_BITS = 3 << 6,
+    CLI_OF_LOSS = 4 << 6,
+    CLI_OF_MEMORY = 5 << 6,
+    CLI_OF_DECISIONS = 6 << 6,
+    CLI_OF_DEVICE = 7 << 6,
+    CLI_OF_NETWORK = 8 << 6,
+    CLI_OF_OUTPUT = 9 << 6,
+    CLI_OF_RESEARCH = 10 << 6, /* what only reproduces a baseline of a paper */
+    CLI_HEADINGS = 15 << 6
 };
+
+/* In a help text: what follows is of research, though the option is not. --help leaves it out. */
+#define CLI_RESEARCH "\f"
 
 /* Placeholder of an option that takes several words with commas between them. */
 #define CLI_LIST "LIST"
@@ -49,7 +65,8 @@ struct cli_option {
     char letter;      /* 0 = none */
     /* Placeholder ("FILE"), NULL for a flag; "[a|b]": one of the choices, or none (""). */
     const char *argument;
-    const char *choices; /* "a|b|c" for completion and checking, of each word of a CLI_LIST; NULL = free */
+    /* "a|b|c" for completion and checking, of each word of a CLI_LIST; "a:" goes on as it likes; NULL = free */
+    const char *choices;
     const char *help; /* one or more sentences, defaults included; a line "value\tmeaning" is a table row */
     unsigned flags;
 };
@@ -170,6 +187,9 @@ void cli_print_changed(FILE *out, const struct cli_args *args, const char *progr
 /* What begins a message: "moec run", or "moec-run" for the program that is one command. */
 #define CLI_LABEL_BYTES 64
 const char *cli_label(const struct cli_args *args, char text[static CLI_LABEL_BYTES]);
+/* The same of a command: "moec compile", "moec-run --describe-device". */
+const char *cli_command_label(const char *program, const struct cli_command *command,
+                              char text[static CLI_LABEL_BYTES]);
 
 /* Prints "moec VERB: message" to stderr and returns the exit status:
  * CLI_USAGE for MOEC_ERR_USAGE, else CLI_FAILED. */
@@ -177,8 +197,8 @@ int cli_fail(const struct cli_args *args, const struct moec_error *err);
 /* Told of each failure before it is printed; NULL = nobody. */
 extern void (*cli_failed)(const struct cli_args *args, const struct moec_error *err);
 
-/* Help of one command: the usual options, in at most 48 lines of 80 columns (tests/cli/help.sh counts them);
- * every option; its man page in mdoc. */
+/* help.c: help of one command. The usual options, in at most 48 lines of 80 columns (tests/cli/help.sh counts
+ * them); every option under its heading; its man page in mdoc. */
 void cli_print_help(FILE *out, const char *program, const struct cli_command *command);
 void cli_print_help_all(FILE *out, const char *program, const struct cli_command *command);
 void cli_print_manual(FILE *out, const char *program, const struct cli_command *command);

@@ -4,30 +4,22 @@
 #define MOEC_CLI_POLICY_OPTIONS_H
 
 #include "cli/options/options.h"
-#include "runtime/moert.h"
-#include "runtime/policy/evict/evict.h"
 
-#define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random|hobbit|lhu|fate"
+#define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random|hobbit|hobbit:|lhu|fate|fate:"
 /* Rows of a table: which expert is evicted. */
 #define CLI_EVICT_VALUES                                                                                     \
-    "fifo\tthe one loaded first\n"                                                                           \
     "lru\tthe least recently used\n"                                                                         \
     "lfu\tthe least often used\n"                                                                            \
     "edgemoe\trare, and far from the current layer\n"                                                        \
-    "edgemoe-literal\tby the formula in the paper\n"                                                         \
     "arc\tadaptive replacement\n"                                                                            \
+    "hobbit\tby weighted recency, uses, uses in high precision and distance, in this sequence\n"             \
+    "hobbit:R:U:H:D\twith these weights, as 0.4:0.3:0.1:0.2 (default: the bundle's, else equal)\n"           \
+    "fate\tshallow layers stay; arc in others\n"                                                             \
+    "fate:L\tthe first L are shallow (default: as the bundle says)" CLI_RESEARCH                             \
+    "fifo\tthe one loaded first\n"                                                                           \
+    "edgemoe-literal\tas edgemoe, by the formula in the paper\n"                                             \
     "random\tany\n"                                                                                          \
-    "hobbit\tby weighted recency, uses and distance, of this sequence\n"                                     \
-    "lhu\tseldom used in high precision in it\n"                                                             \
-    "fate\tshallow layers stay; arc in others"
-
-#define CLI_EVICT_WEIGHTS                                                                                    \
-    "With --evict hobbit: weights of recency, uses, uses in high precision and distance of the layer, such " \
-    "as 0.4:0.3:0.1:0.2 (default: the bundle's, of moec simulate --tune-evict, else equal)."
-
-#define CLI_SHALLOW_LAYERS                                                                                   \
-    "With --evict fate: the first L MoE layers are shallow (default: what the profile says that the bundle " \
-    "was compiled with)."
+    "lhu\tseldom used in high precision in this sequence"
 
 #define CLI_PRELOAD_AHEAD                                                                                    \
     "With predictions by gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, "       \
@@ -64,22 +56,5 @@
 #define CLI_EMULATED                                                                                         \
     "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us, that takes 10us "     \
     "more for each request unless REQUEST says so."
-
-/* Reads --emulate-storage into the engine's options; without the option they stay. Errors: MOEC_ERR_USAGE. */
-MOEC_WARN_UNUSED enum moec_status cli_read_emulation(const struct cli_args *args,
-                                                     struct moert_options *engine, struct moec_error *err);
-
-/* Reads --shallow-layers into *n; without the option it stays. Errors: MOEC_ERR_USAGE, where no policy asks
- * for it too. */
-MOEC_WARN_UNUSED enum moec_status cli_read_shallow_layers(const struct cli_args *args, bool is_fate_named,
-                                                          uint32_t *n, struct moec_error *err);
-
-/* What --io of such a verb means to libmoert. */
-const char *cli_read_run_io(const struct cli_args *args);
-
-/* Reads --evict-weights into `weights` (MOEC_EVICT_WEIGHTS), or only checks them where that is NULL; without
- * the option nothing. Errors: MOEC_ERR_USAGE, where no policy takes weights too. */
-MOEC_WARN_UNUSED enum moec_status cli_read_evict_weights(const struct cli_args *args, bool is_hobbit_named,
-                                                         float *weights, struct moec_error *err);
 
 #endif

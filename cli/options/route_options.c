@@ -41,8 +41,9 @@ static bool is_set(const struct cli_args *args, const char *option, const char *
     return cli_has(args, option) && strcmp(cli_text(args, option), value) == 0;
 }
 
-enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, bool *is_none,
-                                   struct moec_error *err)
+/* *share is 0 without --sparsity and with --sparsity none, of which *is_none tells. */
+static enum moec_status read_sparsity(const struct cli_args *args, double *share, bool *is_none,
+                                      struct moec_error *err)
 {
     *share = 0;
     *is_none = is_set(args, "sparsity", "none");
@@ -56,9 +57,10 @@ bool cli_decides_nothing(const struct cli_args *args)
 
 static const char any_decision[] = "--route, --precision or --prefill";
 
-static enum moec_status read_decisions(const struct cli_args *args, const char *prefill,
-                                       struct moert_decisions *decisions, struct moec_error *err)
+static enum moec_status read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
+                                       struct moec_error *err)
 {
+    const char *prefill = cli_text(args, "prefill");
     const bool takes_low = cli_has(args, "precision") || prefill != NULL;
     const bool are_given = cli_has(args, "route") || takes_low;
     MOEC_TRY(check_idle(args, "slots", are_given, any_decision, err));
@@ -71,7 +73,7 @@ static enum moec_status read_decisions(const struct cli_args *args, const char *
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
     MOEC_TRY(check_idle(args, "low-bits", takes_low, "--precision or --prefill", err));
     MOEC_TRY(check_idle(args, "low-slots", takes_low, "--precision or --prefill", err));
-    const bool has_files = cli_offers(args, "decisions");
+    const bool has_files = cli_offers(args, "record-decisions");
     *decisions = (struct moert_decisions){
         .route = cli_text(args, "route"),
         .precision = cli_text(args, "precision"),
@@ -82,7 +84,7 @@ static enum moec_status read_decisions(const struct cli_args *args, const char *
         .decode_only = cli_offers(args, "decide") && is_set(args, "decide", "decode"),
         .all_tokens = cli_offers(args, "decide") && is_set(args, "decide", "all"),
         .none = cli_decides_nothing(args),
-        .record = has_files ? cli_text(args, "decisions") : NULL,
+        .record = has_files ? cli_text(args, "record-decisions") : NULL,
         .replay = has_files ? cli_text(args, "replay-decisions") : NULL};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);
@@ -91,8 +93,8 @@ static enum moec_status read_decisions(const struct cli_args *args, const char *
 enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
                                     struct moec_error *err)
 {
-    MOEC_TRY(read_decisions(args, cli_text(args, "prefill"), decisions, err));
-    return cli_read_sparsity(args, &decisions->sparsity, &decisions->all_neurons, err);
+    MOEC_TRY(read_decisions(args, decisions, err));
+    return read_sparsity(args, &decisions->sparsity, &decisions->all_neurons, err);
 }
 
 enum moec_status cli_check_pure(const struct cli_args *args, const char *whose, struct moec_error *err)
@@ -124,27 +126,26 @@ static enum moec_status fill_route(const struct moert_decisions *decisions, cons
     return moec_route_check(route, config, err);
 }
 
-enum moec_status cli_read_route(const struct cli_args *args, const struct moec_config *config,
+enum moec_status cli_read_route(const struct moert_decisions *decisions, const struct moec_config *config,
                                 struct moec_route *route, struct moec_error *err)
 {
-    struct moert_decisions decisions;
+    const bool are_given =
+        decisions->route != NULL || decisions->precision != NULL || decisions->prefill != NULL;
     *route = (struct moec_route){0};
-    MOEC_TRY(cli_read_decisions(args, &decisions, err));
-    MOEC_TRY(cli_check_pure(args, "moec eval", err));
-    return cli_decisions_given(args) ? fill_route(&decisions, config, route, err) : MOEC_OK;
-}
-
-const char *cli_simulated_prefill(const struct cli_args *args)
-{
-    const char *text = cli_text(args, "prefill");
-    return text != NULL && text[0] >= 'a' && text[0] <= 'z' ? text : NULL;
+    return are_given ? fill_route(decisions, config, route, err) : MOEC_OK;
 }
 
 enum moec_status cli_check_simulated_decisions(const struct cli_args *args, bool *are_given,
                                                struct moec_error *err)
 {
     struct moert_decisions decisions;
-    MOEC_TRY(read_decisions(args, cli_simulated_prefill(args), &decisions, err));
+    const char *prefill = cli_text(args, "prefill");
+    if (prefill != NULL && prefill[0] != '\0' && prefill[strspn(prefill, "0123456789")] == '\0')
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--prefill says how prompts take experts, such as unpopular:0.25, but has '%s': the "
+                         "length of a prompt is --prompt-tokens %s",
+                         prefill, prefill);
+    MOEC_TRY(read_decisions(args, &decisions, err));
     *are_given = decisions.route != NULL || decisions.precision != NULL || decisions.prefill != NULL;
     if (!*are_given)
         return check_idle(args, "decide", false, any_decision, err);
@@ -157,7 +158,7 @@ enum moec_status cli_read_simulated_route(const struct cli_args *args, const str
 {
     struct moert_decisions decisions;
     *route = (struct moec_route){0};
-    MOEC_TRY(read_decisions(args, cli_simulated_prefill(args), &decisions, err));
+    MOEC_TRY(read_decisions(args, &decisions, err));
     *low_bits = decisions.low_bits;
     route->decode_only = decisions.decode_only;
     return fill_route(&decisions, config, route, err);

@@ -9,93 +9,79 @@
 #include "runtime/moert.h"
 #include "runtime/policy/decide/route.h"
 
-/* What --route and --precision take. */
-#define CLI_ROUTE_TEXT                                                                                       \
-    "Let tokens take other experts than the router's, which changes the output:\n"                           \
-    "cache-prior:L\tprefer those in a logical cache, by L of the router's range, which is averaged over "    \
-    "the text so far (L:running, default), calibration's (L:calibrated) or each token's (L:own)\n"           \
-    "max-rank:M\tthose in the cache among the router's M best come first\n"                                  \
-    "cumsum:P\tthe same among as many as make up the share P\n"                                              \
-    "prune:N\tthe router's N best alone\n"                                                                   \
-    "top-k\tno others: misses of the cache are counted\n"                                                    \
-    "...:skip:W\tany of these; misses of the smallest weights, W in all, are left out"
-#define CLI_PRECISION_TEXT                                                                                   \
-    "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
-    "An expert's score is the weight of those before it (HOBBIT). The default scores are those that leave "  \
-    "67% of the experts high and skip 3% where the bundle knows its scores (moec inspect), else 0.6 and "    \
-    "0.9:\n"                                                                                                 \
-    "hobbit:T1:T2:L\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is; in a "    \
-    "prompt's block of L tokens (default 128; 0: none) the first that takes an expert decides for all\n"     \
-    "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
-    "fate:W\tonly low: those that neither the cache holds nor the layer before predicts among its W best, "  \
-    "as 8 or 25% (Fate; without W a quarter of them, at least a token's)"
-
 /* clang-format off */
-#define CLI_ROUTE_OPTIONS(flags, shared, low_pool)                                                            \
-    {"route", 0, "HOW", NULL, CLI_ROUTE_TEXT, flags},                                                         \
-    {"precision", 0, "HOW", NULL, CLI_PRECISION_TEXT shared, flags},                                          \
+/* `shared` and `low_pool` are CLI_SHARED_PRECISION and CLI_LOW_POOL where a run need not be repeatable, else
+ * "". */
+#define CLI_ROUTE_OPTIONS(use, shared, low_pool)                                                              \
+    {"route", 0, "HOW", NULL,                                                                                 \
+     "Let tokens take other experts than the router's, which changes the output:\n"                           \
+     "cache-prior:L\tprefer those in a logical cache, by L of the router's range, which is averaged over "    \
+     "the text so far (L:running, default), calibration's (L:calibrated) or each token's (L:own)\n"           \
+     "top-k\tno others: misses of the cache are counted\n"                                                    \
+     "...:skip:W\tany of these; misses of the smallest weights, W in all, are left out"                       \
+     CLI_RESEARCH "max-rank:M\tthose in the cache among the router's M best come first\n"                     \
+     "cumsum:P\tthe same among as many as make up the share P\n"                                              \
+     "prune:N\tthe router's N best alone", (use) | CLI_OF_DECISIONS},                                         \
+    {"precision", 0, "HOW", NULL,                                                                             \
+     "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
+     "An expert's score is the weight of those before it (HOBBIT). The default scores are those that leave "  \
+     "67% of the experts high and skip 3% where the bundle knows its scores (moec inspect), else 0.6 and "    \
+     "0.9:\n"                                                                                                 \
+     "hobbit:T1:T2:L\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is; in a "    \
+     "prompt's block of L tokens (default 128; 0: none) the first that takes an expert decides for all\n"     \
+     "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
+     "fate:W\tonly low: those that neither the cache holds nor the layer before predicts among its W best, "  \
+     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)" shared, (use) | CLI_OF_DECISIONS}, \
     {"prefill", 0, "HOW", NULL,                                                                               \
      "Take experts that few of a prompt's tokens use in a low copy (Fate), which changes the output:\n"       \
      "unpopular:P:L\tof each layer the share P of the experts, by what tokens took before their block of L "  \
-     "and in calibration (default 0.25:512)\n"                                                                 \
-     "whole:P\tby the whole prompt, which is then read in one chunk\n"                                        \
-     "popular:P\tlikewise those that tokens take most, to compare with", flags},                              \
+     "and in calibration (default 0.25:512)"                                                                  \
+     CLI_RESEARCH "whole:P\tas unpopular, by the whole prompt, which is then read in one chunk\n"             \
+     "popular:P\tlikewise those that tokens take most, to compare with", (use) | CLI_OF_DECISIONS},           \
     {"low-bits", 0, "B", NULL,                                                                                \
-     "With --precision or --prefill: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
+     "With --precision or --prefill: bitwidth of the low copy (default: the smallest of moec compile "        \
+     "--copies).", (use) | CLI_OF_DECISIONS},                                                                 \
     {"slots", 0, "N|PERCENT", NULL,                                                                           \
      "With --route, --precision or --prefill: experts of each layer that the logical cache holds "            \
-     "(default " MOEC_ROUTE_SLOTS ").", flags},                                                               \
+     "(default " MOEC_ROUTE_SLOTS ").", (use) | CLI_OF_DECISIONS},                                            \
     {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
      "With --precision or --prefill: low copies of each layer that it holds beside them "                     \
-     "(default " MOEC_ROUTE_LOW_SLOTS ")." low_pool, flags},                                                  \
+     "(default " MOEC_ROUTE_LOW_SLOTS ")." low_pool, (use) | CLI_OF_DECISIONS},                               \
     {"cache-start", 0, "HOW", "empty|frequency",                                                              \
-     "With --route, --precision or --prefill, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
-     "frequency\twhat was used most in the bundle's profile", flags},                                         \
-    {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
+     "With --route, --precision or --prefill, what the logical cache holds at first:\n"                       \
+     "empty\tnothing (default)\n"                                                                             \
+     "frequency\twhat was used most in the bundle's profile", (use) | CLI_OF_DECISIONS},                      \
+    {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).",          \
+     (use) | CLI_OF_DECISIONS}
 
-/* The same of recorded routing, where --prefill has another meaning too. */
-#define CLI_SIMULATED_ROUTE_OPTIONS(flags)                                                                    \
-    {"route", 0, "HOW", NULL, CLI_ROUTE_TEXT, flags},                                                         \
-    {"precision", 0, "HOW", NULL, CLI_PRECISION_TEXT, flags},                                                 \
-    {"low-bits", 0, "B", NULL,                                                                                \
-     "With --precision or --prefill: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
-    {"slots", 0, "N|PERCENT", NULL,                                                                           \
-     "With --route, --precision or --prefill: experts of each layer that the logical cache holds "                       \
-     "(default " MOEC_ROUTE_SLOTS ").", flags},                                                               \
-    {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
-     "With --precision or --prefill: low copies of each layer that it holds beside them "                                  \
-     "(default " MOEC_ROUTE_LOW_SLOTS ").", flags},                                                           \
-    {"cache-start", 0, "HOW", "empty|frequency",                                                              \
-     "With --route, --precision or --prefill, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
-     "frequency\twhat was used most in the bundle's profile", flags},                                         \
-    {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags},  \
+/* --decide of recorded routing, which no bundle's settings decide about. */
+#define CLI_SIMULATED_DECIDE_OPTION(use)                                                                      \
     {"decide", 0, "WHEN", "all|decode",                                                                       \
      "Whose experts are decided:\nall\tall tokens' (default)\n"                                               \
-     "decode\tthose of the tokens that are generated, not the prompt's", flags}
+     "decode\tthose of the tokens that are generated, not the prompt's", (use) | CLI_OF_DECISIONS}
 /* clang-format on */
 
-/* --decisions and --replay-decisions (runtime/policy/decide/decision_book.h). */
+/* --record-decisions and --replay-decisions (runtime/policy/decide/decision_book.h). */
 #define CLI_DECISION_FILE_OPTIONS(flags)                                                                     \
-    {"decisions",                                                                                            \
+    {"record-decisions",                                                                                     \
      0,                                                                                                      \
      "FILE",                                                                                                 \
      NULL,                                                                                                   \
      "With --precision shared:T1:T2: write how each token took its experts, to be replayed.",                \
-     (flags) | CLI_OUTPUT},                                                                                  \
+     (flags) | CLI_OUTPUT | CLI_OF_RESEARCH},                                                                \
     {                                                                                                        \
         "replay-decisions", 0, "FILE", NULL,                                                                 \
-            "Take experts as this file of --decisions says: the same text at any memory.",                   \
-            (flags) | CLI_INPUT                                                                              \
+            "Take experts as this file of --record-decisions says: the same text at any memory.",            \
+            (flags) | CLI_INPUT | CLI_OF_RESEARCH                                                            \
     }
 
 /* What is behind the precisions where a run need not be repeatable. */
 #define CLI_SHARED_PRECISION                                                                                 \
-    "\nshared:T1:T2\tlike hobbit, by what the memory for experts holds: the output then depends on memory "  \
-    "and "                                                                                                   \
-    "time"
+    CLI_RESEARCH "shared:T1:T2\tlike hobbit, by what the memory for experts holds: the output then depends " \
+                 "on memory and time"
 #define CLI_LOW_POOL                                                                                         \
-    " With shared: those of each layer that the memory for low copies has room for (default half as many "   \
-    "as of high copies)."
+    CLI_RESEARCH "With --precision shared: low copies of each layer that the memory for them has room for "  \
+                 "(default half as many as of high copies)."
 
 /* --sparsity (runtime/forward/moe/sparsity.h). */
 #define CLI_SPARSITY_OPTION(flags)                                                                           \
@@ -104,7 +90,7 @@
             "Leave out about this share of each expert's neurons, such as 0.6, which changes the output; "   \
             "moec sparsify prepares the bundle. Default: as the bundle's plan says (moec sparsify "          \
             "--max-loss, moec tune), which none turns off.",                                                 \
-            flags                                                                                            \
+            (flags) | CLI_OF_DECISIONS                                                                       \
     }
 
 /* --arithmetic (runtime/kernels/arithmetic.h). */
@@ -115,7 +101,7 @@
             "\ncanonical\twith activations in full\nint8\twith activations rounded to INT8: faster, "        \
             "changes the output a little\nbf16\twith both rounded to BF16, on a GPU's tensor cores: for "    \
             "long prompts, changes the output a little",                                                     \
-            flags                                                                                            \
+            (flags) | CLI_OF_MEMORY                                                                          \
     }
 
 /* --kv (runtime/forward/attention/kv_state.h). */
@@ -126,7 +112,7 @@
             "faster at long contexts; changes the output a little\nint8\tin little more than a quarter, "    \
             "and "                                                                                           \
             "faster still; changes the output more",                                                         \
-            flags                                                                                            \
+            (flags) | CLI_OF_MEMORY                                                                          \
     }
 
 /* The same as --arithmetic, where a bundle is made: what its loss is measured in. */
@@ -137,7 +123,7 @@
             "then runs; the original is measured in full all the same. Default: as the bundle was "          \
             "certified, else canonical:\ncanonical\twith activations in full\nint8\twith activations "       \
             "rounded to INT8: faster\nbf16\twith both rounded to BF16, on a GPU's tensor cores",             \
-            flags                                                                                            \
+            (flags) | CLI_OF_LOSS                                                                            \
     }
 
 /* --decide, where prompts are told apart. */
@@ -148,7 +134,7 @@
             "(moec tune; default: as these were certified, else all):\nall\tall tokens'\ndecode\tthose of "  \
             "the tokens that are generated, not the prompt's\nnone\tno token's: the bundle's settings are "  \
             "left out",                                                                                      \
-            flags                                                                                            \
+            (flags) | CLI_OF_DECISIONS                                                                       \
     }
 
 /* --decide, where they are not. */
@@ -157,7 +143,7 @@
         "decide", 0, "WHEN", "all|none",                                                                     \
             "Whose experts are decided by the bundle's own settings (moec tune; default: as these were "     \
             "certified):\nall\tall tokens'\nnone\tno token's",                                               \
-            flags                                                                                            \
+            (flags) | CLI_OF_DECISIONS                                                                       \
     }
 
 /* What --arithmetic asks for, or without it the certificate means; NULL = there is none. And the same as
@@ -165,11 +151,6 @@
 enum moec_arithmetic cli_arithmetic(const struct cli_args *args, const struct moec_certificate *certificate);
 enum moec_arithmetic cli_run_arithmetic(const struct cli_args *args,
                                         const struct moec_certificate *certificate);
-
-/* *share is 0 without --sparsity and with --sparsity none, of which *is_none tells. Errors: MOEC_ERR_USAGE.
- */
-MOEC_WARN_UNUSED enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, bool *is_none,
-                                                    struct moec_error *err);
 
 /* Whether --route, --precision or --prefill is given. */
 bool cli_decisions_given(const struct cli_args *args);
@@ -186,14 +167,12 @@ bool cli_decides_nothing(const struct cli_args *args);
 MOEC_WARN_UNUSED enum moec_status cli_check_pure(const struct cli_args *args, const char *whose,
                                                  struct moec_error *err);
 
-/* Reads them for a model, into *route; all zero without --route, --precision and --prefill. Errors:
+/* The settings of a model that these ask for; all zero without route, precision and prefill. Errors:
  * MOEC_ERR_USAGE. */
-MOEC_WARN_UNUSED enum moec_status cli_read_route(const struct cli_args *args,
+MOEC_WARN_UNUSED enum moec_status cli_read_route(const struct moert_decisions *decisions,
                                                  const struct moec_config *config, struct moec_route *route,
                                                  struct moec_error *err);
 
-/* What --prefill of moec simulate says of copies, or NULL where it says how long prompts are. */
-const char *cli_simulated_prefill(const struct cli_args *args);
 /* The same for moec simulate: whether any decisions are given, and options that would do nothing; then for a
  * model, with the bits of the low copy (0 = not told). Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_check_simulated_decisions(const struct cli_args *args, bool *are_given,

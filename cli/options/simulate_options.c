@@ -7,10 +7,11 @@
 #include "cli/options/route_options.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ITEM 64 /* longest item of a list, with its NUL */
+#define ITEM (MOEC_EVICT_WORD_BYTES + 1) /* longest item of a list, with its NUL */
 
 /* Cuts the next item off a list with commas; false at its end. An item that is too long comes out cut, which
  * names nothing. */
@@ -39,7 +40,7 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_si
         if (out->n_policy == MOEC_SIMULATE_MAX_POLICIES)
             return moec_fail(err, MOEC_ERR_USAGE, "option '--evict' has more than %d names",
                              MOEC_SIMULATE_MAX_POLICIES);
-        MOEC_TRY(moec_evict_find(item, &out->policies[out->n_policy++], err));
+        MOEC_TRY(moec_evict_read(item, &out->policies[out->n_policy++], err));
     }
     return MOEC_OK;
 }
@@ -54,20 +55,17 @@ static bool is_named(const struct cli_simulate_options *options, const struct mo
     for (size_t i = 0; i < N_USUAL && options->n_policy == 0; i++)
         is_among = is_among || usual[i] == policy;
     for (uint32_t i = 0; i < options->n_policy; i++)
-        is_among = is_among || options->policies[i] == policy;
+        is_among = is_among || options->policies[i].ops == policy;
     return is_among;
 }
 
-static enum moec_status read_weights(const struct cli_args *args, struct cli_simulate_options *out,
-                                     struct moec_error *err)
+static enum moec_status read_tuning(const struct cli_args *args, struct cli_simulate_options *out,
+                                    struct moec_error *err)
 {
-    const bool has_hobbit = is_named(out, &moec_evict_hobbit);
-    out->has_evict_weights = cli_has(args, "evict-weights");
     out->tunes_evict = cli_has(args, "tune-evict");
-    if (out->tunes_evict && !has_hobbit)
+    if (out->tunes_evict && !is_named(out, &moec_evict_hobbit))
         return moec_fail(err, MOEC_ERR_USAGE, "--tune-evict does nothing without --evict hobbit");
-    MOEC_TRY(cli_read_shallow_layers(args, is_named(out, &moec_evict_fate), &out->n_shallow, err));
-    return cli_read_evict_weights(args, has_hobbit, out->evict_weights, err);
+    return MOEC_OK;
 }
 
 static enum moec_status read_predictors(const struct cli_args *args, struct cli_simulate_options *out,
@@ -152,13 +150,12 @@ enum moec_status cli_read_simulate_options(const struct cli_args *args, struct c
     uint32_t n_threads = 0;
     *out = (struct cli_simulate_options){0};
     MOEC_TRY(read_policies(args, out, err));
-    MOEC_TRY(read_weights(args, out, err));
+    MOEC_TRY(read_tuning(args, out, err));
     MOEC_TRY(read_predictors(args, out, err));
     MOEC_TRY(read_budgets(args, out, err));
     MOEC_TRY(read_modes(args, out, err));
     MOEC_TRY(cli_u32(args, "bits", 2, 16, &out->bits, err));
-    if (cli_simulated_prefill(args) == NULL)
-        MOEC_TRY(cli_u32(args, "prefill", 0, 1u << 24, &out->prefill_tokens, err));
+    MOEC_TRY(cli_u32(args, "prompt-tokens", 0, 1u << 24, &out->prompt_tokens, err));
     MOEC_TRY(cli_u32(args, "preload-count", 1, 65536, &out->preload_count, err));
     MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &out->preload_ahead, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
@@ -172,10 +169,18 @@ static int compare_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* With no parameters. */
+static void add_policy(struct moec_simulate_sweep *sweep, const struct moec_evict_ops *policy)
+{
+    struct moec_evict_choice *choice = &sweep->policies[sweep->n_policy++];
+    *choice = (struct moec_evict_choice){.ops = policy};
+    (void)snprintf(choice->word, sizeof choice->word, "%s", policy->name);
+}
+
 void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_shallow,
                       struct moec_simulate_sweep *sweep)
 {
-    sweep->evict_weights = options->has_evict_weights ? options->evict_weights : NULL;
+    sweep->evict_weights = options->own_weights;
     sweep->tunes_evict = options->tunes_evict;
     for (uint32_t i = 0; i < options->n_policy; i++)
         sweep->policies[sweep->n_policy++] = options->policies[i];
@@ -183,11 +188,11 @@ void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_sha
         return;
     if (!options->is_every_policy)
         for (size_t i = 0; i < N_USUAL; i++)
-            sweep->policies[sweep->n_policy++] = usual[i];
+            add_policy(sweep, usual[i]);
     else
         for (uint32_t i = 0; moec_evict_policies[i] != NULL; i++)
             if (moec_evict_policies[i] != &moec_evict_fate || n_shallow > 0)
-                sweep->policies[sweep->n_policy++] = moec_evict_policies[i];
+                add_policy(sweep, moec_evict_policies[i]);
 }
 
 /* All sizes that are shares are computed here: a byte less could lose a record. */

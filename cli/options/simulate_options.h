@@ -13,18 +13,17 @@ struct cli_simulate_budget {
 
 struct cli_simulate_options {
     uint32_t bits; /* 0 = not given */
-    uint32_t prefill_tokens;
+    uint32_t prompt_tokens;
     uint32_t preload_count; /* 0 = not given */
     uint32_t preload_ahead; /* 0 = not given */
     int n_threads;
     uint32_t n_policy, n_predictor; /* 0 = all, or the usual ones */
     bool is_every_policy, is_every_predictor, is_every_budget;
-    const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
+    struct moec_evict_choice policies[MOEC_SIMULATE_MAX_POLICIES];
     const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
-    uint32_t n_shallow;                  /* of fate, which is among the policies then; 0: as the model says */
-    bool has_evict_weights, tunes_evict; /* of hobbit, which is among the policies then */
-    float evict_weights[MOEC_EVICT_WEIGHTS];
-    uint32_t n_budget; /* 0 = 5 % to 100 %, or the usual ones */
+    bool tunes_evict;         /* hobbit, which is among the policies then */
+    const float *own_weights; /* of hobbit where its word has none: a bundle's, borrowed; NULL: equal */
+    uint32_t n_budget;        /* 0 = 5 % to 100 %, or the usual ones */
     struct cli_simulate_budget budgets[MOEC_SIMULATE_MAX_BUDGETS];
     uint32_t n_pool; /* of --vram */
     struct cli_simulate_budget pools[MOEC_SIMULATE_MAX_BUDGETS];
@@ -36,7 +35,8 @@ MOEC_WARN_UNUSED enum moec_status cli_read_simulate_options(const struct cli_arg
                                                             struct cli_simulate_options *out,
                                                             struct moec_error *err);
 
-/* The usual policies; with "all" every one, fate where the number of shallow layers is known (not 0). */
+/* The usual policies; with "all" every one, fate where the model says which layers are shallow (n_shallow is
+ * not 0). */
 void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_shallow,
                       struct moec_simulate_sweep *sweep);
 

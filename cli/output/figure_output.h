@@ -8,11 +8,17 @@
 
 /* Rows of an option table. */
 #define CLI_FIGURE_OPTIONS                                                                                   \
-    {"report", 0, "FILE.html", NULL, "Write a page with the verdict and every figure.", CLI_OUTPUT},         \
-        {"plots", 0, "FOLDER", NULL, "Draw every figure that the profile has data for.", 0},                 \
+    {"report",                                                                                               \
+     0,                                                                                                      \
+     "FILE.html",                                                                                            \
+     NULL,                                                                                                   \
+     "Write a page with the verdict and every figure.",                                                      \
+     CLI_OUTPUT | CLI_OF_OUTPUT},                                                                            \
+        {"plots", 0, "FOLDER", NULL, "Draw every figure that the profile has data for.", CLI_OF_OUTPUT},     \
     {                                                                                                        \
         "plot-format", 0, CLI_LIST, "png|svg|pdf|csv",                                                       \
-            "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE  \
+            "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).",           \
+            CLI_RARE | CLI_OF_OUTPUT                                                                         \
     }
 
 /* Whether any of them was given. */

@@ -162,8 +162,10 @@ static void print_shared(FILE *out, const struct moert_engine *engine,
         fprintf(out, "          by what memory held; --replay-decisions '%s' gives the same text\n",
                 decisions->record);
     else
-        fprintf(out, "          by what memory held: the text may be another one next time; --decisions FILE "
-                     "keeps it\n");
+        fprintf(
+            out,
+            "          by what memory held: the text may be another one next time; --record-decisions FILE "
+            "keeps it\n");
     fprintf(out, "          high copies have %s of memory, low ones %s\n",
             cli_memory_text(high, info.expert_buffer_bytes - info.low_pool_bytes),
             cli_memory_text(low, info.low_pool_bytes));

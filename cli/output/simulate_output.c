@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 static double share(const struct moec_simulation *simulation, uint64_t bytes)
 {
@@ -69,8 +70,8 @@ static uint32_t end_of_table(const struct moec_simulate_sweep *sweep, uint32_t f
 {
     uint32_t p = first;
     int n = BUFFER_COLUMNS + BOUND_COLUMNS;
-    while (p < sweep->n_policy && (p == first || n + column(sweep->policies[p]->name) <= CLI_COLUMNS))
-        n += column(sweep->policies[p++]->name);
+    while (p < sweep->n_policy && (p == first || n + column(sweep->policies[p].word) <= CLI_COLUMNS))
+        n += column(sweep->policies[p++].word);
     return p;
 }
 
@@ -81,7 +82,7 @@ static void print_table(const struct moec_simulation *simulation, uint32_t predi
     const bool has_bounds = !of_times && end == sweep->n_policy;
     cli_print(stdout, "  %-18s", "buffer");
     for (uint32_t p = first; p < end; p++)
-        cli_print(stdout, "%*s", column(sweep->policies[p]->name), sweep->policies[p]->name);
+        cli_print(stdout, "%*s", column(sweep->policies[p].word), sweep->policies[p].word);
     if (has_bounds)
         cli_print(stdout, "%9s%s", sweep->model->is_equal ? "Belady" : "farthest",
                   sweep->model->is_equal ? "" : "    bound");
@@ -92,7 +93,7 @@ static void print_table(const struct moec_simulation *simulation, uint32_t predi
             const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, p, b);
             const double value = of_times ? result->tpot_ns_median / 1e6
                                           : 100 * moec_simulated_hit_rate(&result->decode, false);
-            cli_print(stdout, "%*.*f", column(sweep->policies[p]->name), of_times ? 3 : 1, value);
+            cli_print(stdout, "%*.*f", column(sweep->policies[p].word), of_times ? 3 : 1, value);
         }
         if (has_bounds)
             print_bounds(simulation, b);
@@ -118,7 +119,7 @@ static void print_pair_hits(const struct moec_simulation *simulation)
     cli_print(stdout,
               "\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n"
               "  %-18s%8s%8s%8s%8s%9s%9s\n",
-              sweep->policies[0]->name, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
+              sweep->policies[0].word, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
               sweep->model->is_equal ? "Belady" : "bound", "useful", "wasted");
     for (uint32_t b = 0; b < sweep->n_budget; b++) {
         const struct moec_simulated_counts *counts = &moec_simulation_at(simulation, 0, 0, b)->decode;
@@ -158,33 +159,32 @@ static void print_pair(const struct moec_simulation *simulation)
     print_pair_costs(simulation);
 }
 
-#define WEIGHTS_TEXT 64
-
-static void weights_text(const float *weights, char text[static WEIGHTS_TEXT])
+/* As --evict takes it. */
+static void tuned_word(const float *weights, char text[static MOEC_EVICT_WORD_BYTES])
 {
-    (void)snprintf(text, WEIGHTS_TEXT, "%g:%g:%g:%g", (double)weights[MOEC_EVICT_LRU],
+    (void)snprintf(text, MOEC_EVICT_WORD_BYTES, "hobbit:%g:%g:%g:%g", (double)weights[MOEC_EVICT_LRU],
                    (double)weights[MOEC_EVICT_LFU], (double)weights[MOEC_EVICT_LHU],
                    (double)weights[MOEC_EVICT_FLD]);
 }
 
 static void print_tuned(const struct moec_simulation *simulation)
 {
-    char weights[WEIGHTS_TEXT], bytes[24];
+    char word[MOEC_EVICT_WORD_BYTES], bytes[24];
     const bool has_times = simulation->sweep.has_times;
     cli_print(stdout, "\nTuned --evict hobbit\n  %-18s%9s%16s", "buffer", "hits %", "read a token");
     if (has_times)
         cli_print(stdout, "%14s%14s", "lost ms", "by lru ms");
-    cli_print(stdout, "   %s\n", "--evict-weights");
+    cli_print(stdout, "   %s\n", "--evict");
     for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
         const struct moec_tuned_evict *tuned = &simulation->tuned[b];
-        weights_text(tuned->weights, weights);
+        tuned_word(tuned->weights, word);
         print_buffer(simulation, b);
         cli_print(stdout, "%9.1f%16s", 100 * tuned->hit_rate,
                   cli_memory_text(bytes, (uint64_t)per_token(simulation, (double)tuned->read_bytes)));
         if (has_times)
             cli_print(stdout, "%14.3f%14.3f", 1e-6 * per_token(simulation, tuned->lost_ns),
                       1e-6 * per_token(simulation, tuned->lost_by_lru_ns));
-        cli_print(stdout, "   %s\n", weights);
+        cli_print(stdout, "   %s\n", word);
     }
 }
 
@@ -277,7 +277,7 @@ static struct moec_json_out *json_row(const struct moec_simulation *simulation, 
     const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, policy, budget);
     const struct moec_simulated_counts *decode = &result->decode;
     struct moec_json_out *row = moec_json_out_object();
-    moec_json_out_string(row, "evict", sweep->policies[policy]->name);
+    moec_json_out_string(row, "evict", sweep->policies[policy].word);
     moec_json_out_string(row, "predict", sweep->predictors[predictor]->name);
     moec_json_out_u64(row, "buffer_bytes", sweep->budgets[budget]);
     moec_json_out_double(row, "buffer_share",
@@ -321,10 +321,11 @@ static struct moec_json_out *json_tuned(const struct moec_simulation *simulation
     for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
         const struct moec_tuned_evict *tuned = &simulation->tuned[b];
         struct moec_json_out *node = moec_json_out_object();
-        char weights[WEIGHTS_TEXT];
-        weights_text(tuned->weights, weights);
+        char word[MOEC_EVICT_WORD_BYTES];
+        tuned_word(tuned->weights, word);
         moec_json_out_u64(node, "buffer_bytes", simulation->sweep.budgets[b]);
-        moec_json_out_string(node, "evict_weights", weights);
+        moec_json_out_string(node, "evict", word);
+        moec_json_out_string(node, "evict_weights", strchr(word, ':') + 1);
         moec_json_out_double(node, "hit_rate", tuned->hit_rate);
         moec_json_out_double(node, "bytes_per_token", per_token(simulation, (double)tuned->read_bytes));
         if (simulation->sweep.has_times) {

@@ -27,7 +27,7 @@ static void print_row(const struct moec_tiers *tiers, const struct moec_tiers_ro
               moec_tiers_mode_name(row->mode),
               row->mode == MOEC_TIERS_CACHE || row->mode == MOEC_TIERS_PRELOAD ||
                       row->mode == MOEC_TIERS_COOPERATIVE
-                  ? row->policy->name
+                  ? row->policy.word
                   : "-");
     cli_print(stdout, "%7.1f%7.1f%8.1f%8.1f%8.1f", percent(counts->hits, counts->asked),
               percent(counts->late, counts->asked), percent(counts->misses, counts->asked),
@@ -78,7 +78,7 @@ static struct moec_json_out *json_row(const struct moec_tiers *tiers, const stru
     const struct moec_tiers_counts *counts = &row->result.decode;
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_string(node, "mode", moec_tiers_mode_name(row->mode));
-    moec_json_out_string(node, "evict", row->policy->name);
+    moec_json_out_string(node, "evict", row->policy.word);
     moec_json_out_u64(node, "pool_bytes", row->pool_bytes);
     moec_json_out_u64(node, "buffer_bytes", row->buffer_bytes);
     moec_json_out_u64(node, "asked", counts->asked);

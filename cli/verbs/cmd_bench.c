@@ -2,6 +2,7 @@
  * before failed rows, or traces that are missing, become the exit status. */
 #include "cli/options/bench_options.h"
 #include "cli/options/device_options.h"
+#include "cli/options/engine_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/outputs.h"
 #include "cli/options/policy_options.h"
@@ -30,69 +31,70 @@ static const struct cli_option options[] = {
     {"memory", 0, "LIST", NULL,
      "Memory sizes to compare, separated by commas: 25% of the bytes of all experts, or 64MiB "
      "for the whole process.",
-     0},
+     CLI_OF_MEMORY},
     {"modes", 0, "LIST", NULL,
-     "Run modes, separated by commas (default up to sti, by the bundle's copies):\n"
+     "Run modes, separated by commas (default up to sti, by the bundle's copies; --help-all has those of papers):\n"
      "cache\tas moec run: --evict, --predict\n"
-     "edgemoe\tcache as EdgeMoE evicts and predicts\n"
+     "edgemoe\tcache as EdgeMoE evicts and predicts" CLI_RESEARCH
      "io-free\tall in memory, original precision\n"
      "io-qfree\tall in memory, INT8\n"
      "io-exp\tread when used, original precision\n"
      "io-qexp\tread when used, INT4\n"
+     "sti\tall read in order for every token\n"
      "io-exp+lru\tio-exp, kept in an LRU buffer\n"
      "io-qexp+lru\tio-qexp, kept in an LRU buffer\n"
-     "sti\tall read in order for every token\n"
      "lod\tread when used (Fate)\n"
      "eap\tFate's cache, predictions by paths\n"
      "moe-offloading\tLRU, the next gate's predictions\n"
      "moe-infinity\tLFU, predictions by paths",
-     0},
+     CLI_OF_MEMORY},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Slow storage down, such as to 550MB/s,80us (and 10us a request unless given). May be repeated.",
-     CLI_REPEATS},
-    {"data", 0, "FILE", NULL, "Text for the samples (default: one inside moec).", CLI_INPUT},
-    {"samples", 0, "N", NULL, "Samples (default 8).", 0},
+     CLI_REPEATS | CLI_OF_MEMORY},
+    {"data", 0, "FILE", NULL, "Text for the samples (default: one inside moec).", CLI_INPUT | CLI_OF_DATA},
+    {"samples", 0, "N", NULL, "Samples (default 8).", CLI_OF_DATA},
     CLI_DEVICE_OPTIONS(CLI_RARE),
     {"prompt-tokens", 0, "N", NULL,
-     "Tokens of a sample's prompt (default 64); for encoder-decoder models, of its source.", 0},
-    {"tokens", 'n', "N", NULL, "Tokens decoded after the prompt (default 32).", 0},
+     "Tokens of a sample's prompt (default 64); for encoder-decoder models, of its source.", CLI_OF_DATA},
+    {"tokens", 'n', "N", NULL, "Tokens decoded after the prompt (default 32).", CLI_OF_DATA},
     {"kernels", 0, NULL, NULL,
      "Without a bundle: how fast weights of each codec are read and multiplied for one token.", 0},
-    {"output", 'o', "FILE.json", NULL, "Also write the result to FILE.json.", CLI_OUTPUT},
-    {"plots", 0, "FOLDER", NULL, "Draw the figures of the paper's evaluation.", 0},
-    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    {"output", 'o', "FILE.json", NULL, "Also write the result to FILE.json.", CLI_OUTPUT | CLI_OF_OUTPUT},
+    {"plots", 0, "FOLDER", NULL, "Draw the figures of the paper's evaluation.", CLI_OF_OUTPUT},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     {"evict", 0, "LIST", NULL,
-     "Eviction policies of mode cache to compare, separated by commas (default hobbit):\n" CLI_EVICT_VALUES,
-     CLI_RARE},
-    {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
-    {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
+     "Evictions of mode cache to compare, separated by commas (default hobbit):\n" CLI_EVICT_VALUES,
+     CLI_RARE | CLI_OF_MEMORY},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
      "How mode cache predicts the next layer's experts (default gate, learned where the bundle was taught, "
      "none on a device):\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
-     CLI_RARE},
+     CLI_RARE | CLI_OF_MEMORY},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
-     CLI_RARE},
-    {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE},
+     CLI_RARE | CLI_OF_MEMORY},
+    {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE | CLI_OF_MEMORY},
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
-    {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.", CLI_RARE},
+    {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.",
+     CLI_RARE | CLI_OF_MEMORY},
     {"ablation", 0, NULL, NULL,
-     "Add rows for the parts of edgemoe: bitwidths only, with preloads, with the buffer.", CLI_RARE},
-    {"io", 0, "WAY", CLI_IO_CHOICES, "How storage is read:\n" CLI_IO_VALUES, CLI_RARE},
-    {"task", 0, "TASK", NULL, "How --data is read: " CLI_TASK_NAMES ".", CLI_RARE | CLI_INPUT | CLI_BUILT_IN},
+     "Add rows for the parts of edgemoe: bitwidths only, with preloads, with the buffer.",
+     CLI_RARE | CLI_OF_RESEARCH},
+    {"io", 0, "WAY", CLI_IO_CHOICES, "How storage is read:\n" CLI_IO_VALUES, CLI_RARE | CLI_OF_MEMORY},
+    {"task", 0, "TASK", NULL, "How --data is read: " CLI_TASK_NAMES ".",
+     CLI_RARE | CLI_INPUT | CLI_BUILT_IN | CLI_OF_DATA},
     {"traces", 0, "FOLDER", NULL,
      "Write a trace of each row, for Perfetto and moec simulate. Recording slows every token a little.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_OUTPUT},
     {"trace-scores", 0, NULL, NULL,
      "With --traces: record what routers say of every expert too, for moec simulate --route and --precision.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_OUTPUT},
     {"plot-format", 0, CLI_LIST, "png|svg|pdf|csv",
-     "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
-    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
-    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
+     "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).",
+     CLI_RARE | CLI_OF_OUTPUT},
+    CLI_THREAD_OPTIONS,
     {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };
@@ -157,8 +159,8 @@ static enum moec_status check_trace(void *context, const char *path, struct moec
 static enum moec_status make_trace_folder(struct bench_job *job, struct moec_error *err)
 {
     const char *folder = cli_text(job->args, "traces");
-    job->options.bench.trace_scores = cli_has(job->args, "trace-scores");
-    if (job->options.bench.trace_scores && folder == NULL)
+    job->options.bench.engine.trace_scores = cli_has(job->args, "trace-scores");
+    if (job->options.bench.engine.trace_scores && folder == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "--trace-scores does nothing without --traces FOLDER");
     if (folder != NULL && mkdir(folder, 0777) != 0 && !(errno == EEXIST && moec_path_is_folder(folder)))
         return moec_fail(err, MOEC_ERR_IO, "cannot make the folder '%s' for traces: %s", folder,

@@ -3,8 +3,8 @@
 #include "cli/options/chat_json.h"
 #include "cli/options/conversation.h"
 #include "cli/options/device_options.h"
+#include "cli/options/engine_options.h"
 #include "cli/options/generation_options.h"
-#include "cli/options/policy_options.h"
 #include "cli/options/prompt.h"
 #include "cli/options/route_options.h"
 #include "cli/output/floor_advice.h"
@@ -26,33 +26,30 @@
 #define LINES_KEPT     1000
 
 static const struct cli_option options[] = {
-    {"system", 0, "TEXT", NULL, "The system message.", 0},
+    {"system", 0, "TEXT", NULL, "The system message.", CLI_OF_TEXT},
     {"messages", 0, "FILE", NULL,
      "A conversation to go on with: a JSON array of messages, or an object of messages, tools and other "
      "variables of the template.",
-     CLI_INPUT},
-    {"render", 0, NULL, NULL, "Print the text that the model would read, and end.", 0},
-    {"tokens", 'n', "N", NULL, "At most N tokens an answer (default 1024).", 0},
-    {"memory", 0, "SIZE", NULL, "Limit for the whole process, such as 64MiB.", 0},
+     CLI_INPUT | CLI_OF_TEXT},
+    {"render", 0, NULL, NULL, "Print the text that the model would read, and end.", CLI_OF_TEXT},
+    {"tokens", 'n', "N", NULL, "At most N tokens an answer (default 1024).", CLI_OF_TEXT},
+    {"memory", 0, "SIZE", NULL, "Limit for the whole process, such as 64MiB.", CLI_OF_MEMORY},
     CLI_DEVICE_OPTIONS(CLI_RARE),
     {"ctx", 0, "TOKENS", NULL,
      "Size of the KV cache (default 2048, or the model's limit if that is less). The oldest turns are "
      "forgotten when the conversation gets longer.",
-     0},
-    {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", 0},
-    {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", 0},
-    {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).", 0},
-    {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", 0},
-    {"repetition-penalty", 0, "P", NULL, "Above 1, tokens already in the text become less likely.", CLI_RARE},
+     CLI_OF_MEMORY},
+    CLI_SAMPLER_OPTIONS,
+    CLI_REPETITION_OPTION,
+    CLI_BUFFER_OPTIONS,
     CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION, CLI_LOW_POOL),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
     {"stats", 0, NULL, NULL, "After each answer, print to standard error how many tokens were kept and read.",
-     0},
-    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
-    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
+     CLI_OF_OUTPUT},
+    CLI_THREAD_OPTIONS,
     {0},
 };
 
@@ -89,34 +86,11 @@ static void stop(int signal)
 static enum moec_status read_options(struct chat *chat, struct moec_error *err)
 {
     const struct cli_args *args = chat->args;
-    double temperature = 0, top_p = 1;
-    uint32_t n_threads = 0;
-    chat->engine_options = moert_options_default();
-    chat->engine_options.n_beams = 1;
-    chat->sampler = moert_sampler_greedy();
     chat->n_answer = 1024;
-    MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 30, &chat->n_answer, err));
-    MOEC_TRY(cli_bytes(args, "memory", &chat->engine_options.memory_bytes, err));
-    MOEC_TRY(cli_read_device(args, &chat->engine_options.device, &chat->engine_options.vram_bytes,
-                             &chat->engine_options.cooperates, &chat->engine_options.transfer, err));
-    MOEC_TRY(cli_read_decisions(args, &chat->engine_options.decisions, err));
-    MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &chat->engine_options.n_context, err));
-    MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));
-    MOEC_TRY(cli_u32(args, "top-k", 0, 1u << 24, &chat->sampler.top_k, err));
-    MOEC_TRY(cli_double(args, "top-p", 0, 1, &top_p, err));
-    MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &chat->sampler.state, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    chat->sampler.temperature = (float)temperature;
-    chat->sampler.top_p = (float)top_p;
-    chat->engine_options.n_threads = (int)n_threads;
-    if (cli_has(args, "cpu"))
-        chat->engine_options.cpu = cli_text(args, "cpu");
-    chat->engine_options.arithmetic = cli_text(args, "arithmetic");
-    chat->engine_options.kv = cli_text(args, "kv");
-    chat->engine_options.io = cli_read_run_io(args);
-    if (cli_has(args, "memory") && chat->engine_options.memory_bytes == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
-    return MOEC_OK;
+    MOEC_TRY(cli_read_engine(args, &chat->engine_options, err));
+    chat->engine_options.n_beams = 1;
+    MOEC_TRY(cli_read_sampler(args, &chat->sampler, err));
+    return cli_u32(args, "tokens", 1, 1u << 30, &chat->n_answer, err);
 }
 
 static enum moec_status read_messages(struct chat *chat, struct moec_error *err)

@@ -34,40 +34,42 @@
 #include <unistd.h>
 
 static const struct cli_option options[] = {
-    {"profile", 0, "PROFILE.h5", NULL, "Measurements of this model, from moec profile.", CLI_INPUT},
-    {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost, such as 2% or 0.02.", 0},
-    {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB.", 0},
-    {"output", 'o', "MODEL.moec", NULL, "The bundle to write.", CLI_OUTPUT},
+    {"profile", 0, "PROFILE.h5", NULL, "Measurements of this model, from moec profile.",
+     CLI_INPUT | CLI_OF_LOSS},
+    {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost, such as 2% or 0.02.", CLI_OF_LOSS},
+    {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB.", CLI_OF_LOSS},
+    {"output", 'o', "MODEL.moec", NULL, "The bundle to write.", CLI_OUTPUT | CLI_OF_OUTPUT},
     {"policy", 0, "POLICY", NULL,
      "How to search (default hull):\n"
      "hull\tleast harm for each byte: experts, projections, dense\n"
      "edgemoe\tfewer bits for the least important\n"
-     "edgemoe-literal\tthe same, ranked as in the paper\n"
      "marginal\tthe least loss for each byte saved\n"
      "uniform\t--bits for every expert\n"
-     "FILE.lua\tyour own search (lua/README.md)",
-     CLI_INPUT | CLI_BUILT_IN},
+     "FILE.lua\tyour own search (lua/README.md)" CLI_RESEARCH
+     "edgemoe-literal\tas edgemoe, ranked as in the paper",
+     CLI_INPUT | CLI_BUILT_IN | CLI_OF_LOSS},
     {"preset", 0, "NAME", "paper",
      "paper: EdgeMoE's setting. It means --policy edgemoe-literal, --quantizer linear, --scheme symmetric, "
      "--group channel, --dense-bits 16 and --confidence point: the certificate is one evaluation, whose "
      "measured loss itself must meet --max-loss, without an interval.",
-     CLI_RARE},
-    {"bits", 0, "BITS", "1|2|3|4|5|6|8|16", "For --policy uniform: 1, 2, 3, 4, 5, 6, 8 or 16.", 0},
+     CLI_RARE | CLI_OF_RESEARCH},
+    {"bits", 0, "BITS", "1|2|3|4|5|6|8|16", "For --policy uniform: 1, 2, 3, 4, 5, 6, 8 or 16.", CLI_OF_BITS},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
      "Bits of weights outside experts; hull finds them:\n"
      "16\tthe others' default; F32 becomes BF16\n"
      "32\tkeeps F32 weights\n"
      "8, 4\tquantised by --dense-quantizer\n"
      "auto\twhat gives the smallest bundle",
-     0},
-    {"copies", 0, CLI_LIST, "2|3|4|8|16", "Bitwidths of extra copies of every expert: 2,4.", 0},
+     CLI_OF_BITS},
+    {"copies", 0, CLI_LIST, "2|3|4|8|16", "Bitwidths of extra copies of every expert: 2,4.", CLI_OF_BITS},
     {"order-neurons", 0, NULL, NULL,
      "Put neurons of an expert that are active for the same tokens beside each other, by what the search "
      "part activates: moec sparsify --parts then reads fewer and longer ranges from storage. Sizes and speed "
      "in memory stay.",
-     CLI_RARE},
-    {"report", 0, "FILE.html", NULL, "A page about the search; up to 4 more evaluations.", CLI_OUTPUT},
-    {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
+     CLI_RARE | CLI_OF_BITS},
+    {"report", 0, "FILE.html", NULL, "A page about the search; up to 4 more evaluations.",
+     CLI_OUTPUT | CLI_OF_OUTPUT},
+    {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", CLI_OF_OUTPUT},
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTIONS,
     CLI_SENSITIVITY_SAMPLES_OPTION,
@@ -84,9 +86,10 @@ static const struct cli_option options[] = {
      "All but perplexity are measured on rows of --data, which --task must score by that kind of metric. "
      "Rows are drawn for search and certificate as windows are. An encoder-decoder model's "
      "profile of the same data lends its rows; a decoder's leaves those that it did not use.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_LOSS},
     {"ctx", 0, "TOKENS", NULL,
-     "With --metric: context of a row (default 2048, or the model's limit if that is less).", CLI_RARE},
+     "With --metric: context of a row (default 2048, or the model's limit if that is less).",
+     CLI_RARE | CLI_OF_LOSS},
     CLI_QUANTISER_OPTIONS(CLI_RARE),
     CLI_SENSITIVITY_OPTIONS(
         CLI_RARE, "", "",
@@ -97,15 +100,16 @@ static const struct cli_option options[] = {
      "How dense weights are encoded at 8 and 4 bits:\n"
      "gptq\tcodes compensate each other's errors on the search part (default if there is a profile or data)\n"
      "linear\teach weight is rounded",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_BITS},
     {"confidence", 0, "C", NULL,
      "Confidence of the interval whose upper end must meet --max-loss (default 0.95), or:\n"
      "point\tthe measured loss itself is tested",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_LOSS},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_ANYWAY_OPTION,
     {"accept-miss", 0, NULL, NULL,
-     "Write the bundle even if its certificate misses the target, and mark it as such.", CLI_RARE},
+     "Write the bundle even if its certificate misses the target, and mark it as such.",
+     CLI_RARE | CLI_OF_LOSS},
     {"journal", 0, "FILE", NULL,
      "Keep measurements and fitted weights in FILE, also after the bundle is written: compiles of the same "
      "model and windows with other targets, policies or outputs go on from it. By default "
@@ -113,7 +117,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
-    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
     {0},

@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 static const struct cli_option options[] = {
-    {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.", CLI_OUTPUT},
+    {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.",
+     CLI_OUTPUT | CLI_OF_OUTPUT},
     {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE | CLI_INPUT},
     {"shape", 0, "MODEL", NULL,
      "Without a bundle: the model's folder or its config.json. Its shapes are measured with made-up weights.",
@@ -27,7 +28,7 @@ static const struct cli_option options[] = {
     {"probe", 0, "PROBE.moec", NULL,
      "With --shape: keep the small bundle that is measured, on the storage to be measured. moec-run "
      "--describe-device takes it on another device. Without -o nothing is measured here.",
-     CLI_OUTPUT},
+     CLI_OUTPUT | CLI_OF_OUTPUT},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Describe this storage instead of measuring: bandwidth, latency, and what each request takes "
      "beside its bytes (default 10us), such as 550MB/s,80us.",

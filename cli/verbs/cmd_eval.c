@@ -2,6 +2,7 @@
  * are structs of 64-bit numbers that are summed as arrays, so that a field of another type would break the
  * sum. */
 #include "cli/options/device_options.h"
+#include "cli/options/engine_options.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/route_options.h"
@@ -35,26 +36,27 @@
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
-    {"samples", 0, "N", NULL, "Windows or rows to draw (default: all).", 0},
+    {"samples", 0, "N", NULL, "Windows or rows to draw (default: all).", CLI_OF_DATA},
     {"reference", 0, "MODEL", NULL,
      "Also measure the loss against this model or bundle, with its interval and, for "
      "perplexity, the KL divergence.",
-     CLI_INPUT},
+     CLI_INPUT | CLI_OF_DATA},
     {"answers", 0, "FILE", NULL, "Also write the model's answer to each row: JSON, one object per line.",
-     CLI_OUTPUT},
+     CLI_OUTPUT | CLI_OF_OUTPUT},
     {"ctx", 0, "TOKENS", NULL,
-     "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).", CLI_RARE},
+     "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).",
+     CLI_RARE | CLI_OF_TEXT},
     CLI_GENERATION_OPTIONS(CLI_RARE),
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     {"prompt-tokens", 0, "P", NULL,
      "Of perplexity: with --prefill the first P tokens of each window are a prompt's (default: all). With "
      "other decisions alone: likewise, and keep the router's choice (default: 0).",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_DECISIONS},
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
-    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
     {0},
@@ -65,6 +67,7 @@ static const char *const row_options[] = {"ctx", "answers"};
 struct eval_job {
     const struct cli_args *args;
     struct cli_measure_options measure;
+    struct moert_options engine; /* what options of an engine say */
     struct cli_eval_decisions decisions;
     struct moec_sparsity *sparsity; /* NULL = none */
     bool is_planned;                /* it is that of the bundle's plan */
@@ -119,10 +122,8 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
 {
     const struct moec_bundle *bundle = job->source.bundle;
     struct moec_certificate certificate;
-    double wanted = 0;
-    bool is_none = false;
-    MOEC_TRY(cli_read_sparsity(job->args, &wanted, &is_none, err));
-    if (is_none)
+    const double wanted = job->engine.decisions.sparsity;
+    if (job->engine.decisions.all_neurons)
         return MOEC_OK;
     if (wanted == 0 && bundle != NULL)
         MOEC_TRY(moec_sparsity_open_planned(bundle, &job->sparsity, &certificate, err));
@@ -183,7 +184,8 @@ static enum moec_status sum_counts(struct eval_job *job, struct moec_error *err)
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
 {
     const struct cli_eval_decisions *decisions = &job->decisions;
-    MOEC_TRY(cli_eval_decisions_read(job->args, &job->source, false, &job->decisions, err));
+    MOEC_TRY(cli_eval_decisions_read(job->args, &job->engine.decisions, &job->source, false, &job->decisions,
+                                     err));
     MOEC_TRY(open_sparsity(job, err));
     MOEC_TRY(enter_device(job, err));
     struct moec_scorer_options scorer_options = {
@@ -370,7 +372,8 @@ static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
                          "--sparsity is measured only in perplexity, but task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     MOEC_TRY(tell_rows(job, err));
-    MOEC_TRY(cli_eval_decisions_read(job->args, &job->source, true, &job->decisions, err));
+    MOEC_TRY(
+        cli_eval_decisions_read(job->args, &job->engine.decisions, &job->source, true, &job->decisions, err));
     if (job->place != NULL)
         MOEC_TRY(moec_source_offload(&job->source, job->place, err));
     MOEC_TRY(cli_eval_rows(job->args, &job->measure, &job->source, &job->decisions, &job->progress, err));
@@ -447,6 +450,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
             "several ranks share the rows, and each has only its own answers: leave out --answers, or "
             "start one process");
     MOEC_TRY(check_completions(job, err));
+    MOEC_TRY(cli_read_pass(job->args, &job->engine, err));
+    MOEC_TRY(cli_check_pure(job->args, "moec eval", err));
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.ranks = job->args->ranks;
@@ -460,7 +465,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
                               n_tokens, &job->source, err));
     if (job->source.checkpoint != NULL)
         cli_say_checkpoint(&job->progress, job->source.checkpoint);
-    MOEC_TRY(moec_kv_read(cli_text(job->args, "kv"), &kv, err));
+    MOEC_TRY(moec_kv_read(job->engine.kv, &kv, err));
     if (kv.dtype != MOEC_DTYPE_F32)
         MOEC_TRY(moec_source_keep_kv(&job->source, kv, err));
     MOEC_TRY(compare_models(job, err));

@@ -1,9 +1,8 @@
-/* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
- * a slower device (runtime/storage/reader.h). */
+/* `moec run` and `moec-run`: the same command, written against libmoert's public header. */
 #include "cli/options/conversation.h"
 #include "cli/options/device_options.h"
+#include "cli/options/engine_options.h"
 #include "cli/options/generation_options.h"
-#include "cli/options/policy_options.h"
 #include "cli/options/prompt.h"
 #include "cli/options/route_options.h"
 #include "cli/output/floor_advice.h"
@@ -14,7 +13,6 @@
 #include "cli/verbs/commands.h"
 #include "formats/base/stop_texts.h"
 #include "runtime/moert.h"
-#include "runtime/storage/reader.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,66 +24,29 @@ static const struct cli_option options[] = {
     {"prompt", 'p', "TEXT", NULL,
      "Text to continue. Without -p and -f it is read from a pipe or file on standard input; if there is "
      "none, the model starts on its own.",
-     0},
-    {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", CLI_INPUT},
-    {"chat", 0, NULL, NULL, "Send the prompt as a user's message, by the model's chat template.", 0},
-    {"system", 0, "TEXT", NULL, "With --chat: the system message.", CLI_RARE},
+     CLI_OF_TEXT},
+    {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", CLI_INPUT | CLI_OF_TEXT},
+    {"chat", 0, NULL, NULL, "Send the prompt as a user's message, by the model's chat template.",
+     CLI_OF_TEXT},
+    {"system", 0, "TEXT", NULL, "With --chat: the system message.", CLI_RARE | CLI_OF_TEXT},
     {"tokens", 'n', "N", NULL,
-     "Generate at most N tokens (default: as in the model's generation_config.json, else 128).", 0},
+     "Generate at most N tokens (default: as in the model's generation_config.json, else 128).", CLI_OF_TEXT},
     {"memory", 0, "SIZE", NULL,
-     "Limit for the whole process, such as 64MiB. Without it every expert that is used stays in memory.", 0},
+     "Limit for the whole process, such as 64MiB. Without it every expert that is used stays in memory.",
+     CLI_OF_MEMORY},
     CLI_DEVICE_OPTIONS(0),
     {"ctx", 0, "TOKENS", NULL, "Size of the KV cache (default 2048, or the model's limit if that is less).",
-     0},
-    {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", 0},
-    {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", 0},
-    {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).", 0},
-    {"min-p", 0, "P", NULL,
-     "Draw from tokens with at least P of the likeliest one's probability (default 0).", CLI_RARE},
-    {"typical-p", 0, "P", NULL,
-     "Draw from the tokens of most typical information with total probability P (default 1).", CLI_RARE},
-    {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", 0},
+     CLI_OF_MEMORY},
+    CLI_SAMPLER_OPTIONS,
     CLI_GENERATION_OPTIONS(0),
-    {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", CLI_REPEATS},
+    {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", CLI_REPEATS | CLI_OF_TEXT},
     {"draft", 0, "HOW", "none|lookup",
      "Guess tokens and verify several at once, as long as that is faster; the text stays the same:\n"
      "none\tno prediction (default)\n"
      "lookup\twhat followed the last tokens earlier in prompt or text",
-     CLI_RARE},
-    {"ignore-eos", 0, NULL, NULL, "Continue after end-of-text tokens.", CLI_RARE},
-    {"mode", 0, "MODE",
-     "cache|edgemoe|io-free|io-qfree|io-exp|io-qexp|sti|io-exp+lru|io-qexp+lru|lod|eap|moe-offloading|"
-     "moe-infinity",
-     "How experts come into memory:\n"
-     "cache\tread when used, kept until others need the room (default)\n"
-     "edgemoe\tcache with --evict edgemoe --predict path\n"
-     "io-free\tall in memory at 16 bits\n"
-     "io-qfree\tall in memory at 8 bits\n"
-     "io-exp\tread when used at 16 bits, not kept\n"
-     "io-qexp\tread when used at 4 bits, not kept\n"
-     "io-exp+lru\tio-exp, kept while the buffer has room\n"
-     "io-qexp+lru\tio-qexp, kept while the buffer has room\n"
-     "sti\tall read in order for every token\n"
-     "lod\tread when used, not kept\n"
-     "eap\tkept by fate, read ahead by paths\n"
-     "moe-offloading\tkept by lru, read ahead by gates\n"
-     "moe-infinity\tkept by lfu, read ahead by paths\n"
-     "The io modes are baselines and need copies at their bits: moec compile --copies.",
-     CLI_RARE},
-    {"evict", 0, "POLICY", CLI_EVICT_CHOICES,
-     "Which expert is evicted when the buffer is full (default hobbit):\n" CLI_EVICT_VALUES, CLI_RARE},
-    {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
-    {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
-    {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,
-     "Which experts of the next layer are read while this one computes (default gate, learned where the "
-     "bundle was taught, none on a device), predicted by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
-     CLI_RARE},
-    {"preload-count", 0, "N", NULL,
-     "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",
-     CLI_RARE},
-    {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE},
-    {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
-    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL, CLI_EMULATED, CLI_RARE},
+     CLI_RARE | CLI_OF_TEXT},
+    {"ignore-eos", 0, NULL, NULL, "Continue after end-of-text tokens.", CLI_RARE | CLI_OF_TEXT},
+    CLI_BUFFER_OPTIONS,
     CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION, CLI_LOW_POOL),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_DECISION_FILE_OPTIONS(CLI_RARE),
@@ -93,17 +54,15 @@ static const struct cli_option options[] = {
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
-     CLI_RARE | CLI_OUTPUT},
+     CLI_RARE | CLI_OUTPUT | CLI_OF_OUTPUT},
     {"trace-scores", 0, NULL, NULL,
      "With --trace: record what routers say of every expert too, for moec simulate --route and --precision.",
-     CLI_RARE},
-    {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
-    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
-    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
+     CLI_RARE | CLI_OF_OUTPUT},
+    CLI_THREAD_OPTIONS,
     {"stats", 0, "[text|json]", "text|json",
      "Print speed, memory use and expert hits to standard error at the end: text (default), or json, one "
      "object on one line with counters for each layer.",
-     0},
+     CLI_OF_OUTPUT},
     {0},
 };
 
@@ -138,56 +97,20 @@ struct run {
 static enum moec_status read_options(const struct cli_args *args, struct run_options *out,
                                      struct moec_error *err)
 {
-    double temperature = 0, top_p = 1, min_p = 0, typical_p = 1;
-    uint32_t n_threads = 0;
-    out->engine = moert_options_default();
-    out->sampler = moert_sampler_greedy();
     out->n_generate = MOERT_TOKENS_OF_MODEL;
+    MOEC_TRY(cli_read_engine(args, &out->engine, err));
+    MOEC_TRY(cli_read_sampler(args, &out->sampler, err));
     MOEC_TRY(cli_read_beams(args, &out->engine.n_beams, err));
     out->engine.drafts = cli_has(args, "draft") && strcmp(cli_text(args, "draft"), "lookup") == 0;
     MOEC_TRY(cli_u32(args, "tokens", 0, 1u << 30, &out->n_generate, err));
-    MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));
-    MOEC_TRY(cli_u32(args, "top-k", 0, 1u << 24, &out->sampler.top_k, err));
-    MOEC_TRY(cli_double(args, "top-p", 0, 1, &top_p, err));
-    MOEC_TRY(cli_double(args, "min-p", 0, 1, &min_p, err));
-    MOEC_TRY(cli_double(args, "typical-p", 0, 1, &typical_p, err));
-    MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->sampler.state, err));
-    MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->engine.n_context, err));
-    MOEC_TRY(cli_bytes(args, "memory", &out->engine.memory_bytes, err));
-    MOEC_TRY(cli_read_device(args, &out->engine.device, &out->engine.vram_bytes, &out->engine.cooperates,
-                             &out->engine.transfer, err));
-    MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
-    out->engine.mode = cli_text(args, "mode");
-    out->engine.evict = cli_text(args, "evict");
-    out->engine.evict_weights = cli_text(args, "evict-weights");
-    MOEC_TRY(cli_read_shallow_layers(args, cli_has(args, "evict") && strcmp(out->engine.evict, "fate") == 0,
-                                     &out->engine.shallow_layers, err));
-    out->engine.predict = cli_text(args, "predict");
-    MOEC_TRY(cli_u32(args, "preload-count", 1, 1024, &out->engine.preload_count, err));
-    MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &out->engine.preload_ahead, err));
-    out->engine.io = cli_read_run_io(args);
-    MOEC_TRY(cli_read_decisions(args, &out->engine.decisions, err));
     out->engine.trace = cli_text(args, "trace");
     out->engine.trace_scores = cli_has(args, "trace-scores");
     if (out->engine.trace_scores && out->engine.trace == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "--trace-scores does nothing without --trace FILE");
-    MOEC_TRY(cli_read_emulation(args, &out->engine, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
     if (cli_has(args, "prompt") && cli_has(args, "file"))
         return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file, not both");
     if (cli_has(args, "system") && !cli_has(args, "chat"))
         return moec_fail(err, MOEC_ERR_USAGE, "--system is a message of a conversation: give --chat too");
-    out->sampler.temperature = (float)temperature;
-    out->sampler.top_p = (float)top_p;
-    out->sampler.min_p = (float)min_p;
-    out->sampler.typical_p = (float)typical_p;
-    out->engine.n_threads = (int)n_threads;
-    if (cli_has(args, "cpu"))
-        out->engine.cpu = cli_text(args, "cpu");
-    out->engine.arithmetic = cli_text(args, "arithmetic");
-    out->engine.kv = cli_text(args, "kv");
     out->ignore_eos = cli_has(args, "ignore-eos");
     out->is_json = cli_has(args, "stats") && strcmp(cli_text(args, "stats"), "json") == 0;
     return MOEC_OK;

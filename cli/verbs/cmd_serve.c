@@ -1,7 +1,7 @@
 /* `moec serve`: a bundle for programs that speak OpenAI's protocol (server/serve.h). */
 #include "cli/options/conversation.h"
 #include "cli/options/device_options.h"
-#include "cli/options/policy_options.h"
+#include "cli/options/engine_options.h"
 #include "cli/options/route_options.h"
 #include "cli/output/floor_advice.h"
 #include "cli/output/interrupt.h"
@@ -22,52 +22,56 @@
 
 static const struct cli_option options[] = {
     {"memory", 0, "SIZE", NULL,
-     "Limit for the whole process, such as 2GiB: experts, every session's KV cache, and requests.", 0},
+     "Limit for the whole process, such as 2GiB: experts, every session's KV cache, and requests.",
+     CLI_OF_MEMORY},
     {"address", 0, "IP", NULL,
      "Listen on this address (default 127.0.0.1, which this machine alone reaches). Any other needs --key-file.",
-     0},
-    {"port", 0, "N", NULL, "Listen on this port (default 8080; 0 takes one that is free).", 0},
+     CLI_OF_NETWORK},
+    {"port", 0, "N", NULL, "Listen on this port (default 8080; 0 takes one that is free).", CLI_OF_NETWORK},
     {"key-file", 0, "FILE", NULL,
-     "Ask every request for one of the keys in FILE, one a line, which only its owner can read.", CLI_INPUT},
+     "Ask every request for one of the keys in FILE, one a line, which only its owner can read.",
+     CLI_INPUT | CLI_OF_NETWORK},
     {"no-key", 0, NULL, NULL, "Let everybody who reaches another address than this machine's own ask.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_NETWORK},
     {"sessions", 0, "N", NULL,
      "Compute up to N sequences at once, each with a KV cache of its own: a request has one for each prompt "
      "and each choice (default: 4, or 2 or 1 where half of --memory has room for no more). Others wait.",
-     0},
-    {"queue", 0, "N", NULL, "Let up to N sequences wait (default 64); others are refused for now.", CLI_RARE},
+     CLI_OF_MEMORY},
+    {"queue", 0, "N", NULL, "Let up to N sequences wait (default 64); others are refused for now.",
+     CLI_RARE | CLI_OF_NETWORK},
     {"ctx", 0, "TOKENS", NULL,
-     "Size of each session's KV cache (default 2048, or the model's limit if that is less).", 0},
-    {"model-name", 0, "NAME", NULL, "The model's name in answers (default: that of the file).", CLI_RARE},
+     "Size of each session's KV cache (default 2048, or the model's limit if that is less).", CLI_OF_MEMORY},
+    {"model-name", 0, "NAME", NULL, "The model's name in answers (default: that of the file).",
+     CLI_RARE | CLI_OF_TEXT},
     {"score", 0, "HOW", "prompt|decided",
      "How a text is read whose log probabilities are asked for:\nprompt\tas a prompt (default)\ndecided\tas "
      "generated, where the bundle's settings decide about generated tokens alone",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_TEXT},
     {"no-share", 0, NULL, NULL,
-     "Never go on from what another request left in a session: time would tell what it was.", CLI_RARE},
+     "Never go on from what another request left in a session: time would tell what it was.",
+     CLI_RARE | CLI_OF_NETWORK},
     {"name", 0, "HOST", NULL,
      "Take requests for this host too, beside IP addresses and localhost; may be repeated.",
-     CLI_RARE | CLI_REPEATS},
+     CLI_RARE | CLI_REPEATS | CLI_OF_NETWORK},
     {"origin", 0, "URL", NULL, "Let pages of this origin ask, such as https://example.org; may be repeated.",
-     CLI_RARE | CLI_REPEATS},
+     CLI_RARE | CLI_REPEATS | CLI_OF_NETWORK},
     {"connections", 0, "N", NULL, "At most N connections (default 64), half of them from one address.",
-     CLI_RARE},
-    {"request-time", 0, "TIME", NULL, "A request has to come whole within TIME (default 60s).", CLI_RARE},
+     CLI_RARE | CLI_OF_NETWORK},
+    {"request-time", 0, "TIME", NULL, "A request has to come whole within TIME (default 60s).",
+     CLI_RARE | CLI_OF_NETWORK},
     {"grace", 0, "TIME", NULL, "At the end, let requests at work finish for at most TIME (default 30s).",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_NETWORK},
     {"log", 0, NULL, NULL,
      "Print a line for each request to standard error: its path, status, time and tokens, never its text.",
-     0},
+     CLI_OF_OUTPUT},
     CLI_DEVICE_OPTIONS(CLI_RARE),
-    {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
-    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL, CLI_EMULATED, CLI_RARE},
+    CLI_STORAGE_OPTIONS,
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
-    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
-    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
+    CLI_THREAD_OPTIONS,
     {0},
 };
 
@@ -86,30 +90,13 @@ static enum moec_status read_engine(struct serving *serving, struct moec_error *
 {
     const struct cli_args *args = serving->args;
     struct moert_options *engine = &serving->engine;
-    uint32_t n_threads = 0;
-    *engine = moert_options_default();
+    MOEC_TRY(cli_read_engine(args, engine, err));
     engine->one_thread = true;
     engine->n_beams = 1;
     engine->n_sessions = MOST_DEFAULT_SESSIONS;
     engine->refused_floor = &serving->floor;
-    MOEC_TRY(cli_bytes(args, "memory", &engine->memory_bytes, err));
-    MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &engine->n_context, err));
     MOEC_TRY(cli_u32(args, "sessions", 1, SERVE_MAX_SESSIONS, &engine->n_sessions, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    MOEC_TRY(cli_read_device(args, &engine->device, &engine->vram_bytes, &engine->cooperates,
-                             &engine->transfer, err));
-    MOEC_TRY(cli_read_decisions(args, &engine->decisions, err));
-    MOEC_TRY(cli_check_pure(args, "moec serve", err));
-    engine->n_threads = (int)n_threads;
-    engine->arithmetic = cli_text(args, "arithmetic");
-    engine->kv = cli_text(args, "kv");
-    engine->io = cli_read_run_io(args);
-    MOEC_TRY(cli_read_emulation(args, engine, err));
-    if (cli_has(args, "cpu"))
-        engine->cpu = cli_text(args, "cpu");
-    if (cli_has(args, "memory") && engine->memory_bytes == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
-    return MOEC_OK;
+    return cli_check_pure(args, "moec serve", err);
 }
 
 /* Another address than this machine's own needs a key, or the word that it has none. */

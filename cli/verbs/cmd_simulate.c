@@ -24,64 +24,66 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.", CLI_INPUT},
-    {"device-file", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
-    {"emulate-storage", 0, "STORAGE", NULL, "Another storage, such as 550MB/s,80us,10us.", 0},
+    {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.",
+     CLI_INPUT | CLI_OF_DATA},
+    {"device-file", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.",
+     CLI_INPUT | CLI_OF_DATA},
+    {"emulate-storage", 0, "STORAGE", NULL, "Another storage, such as 550MB/s,80us,10us.", CLI_OF_MEMORY},
     {"memory", 0, "LIST", NULL,
-     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 10%,25%,50%), or all.", 0},
-    {"evict", 0, "LIST", NULL,
-     "Eviction policies, with commas, or all (default lru,hobbit):\n" CLI_EVICT_VALUES, 0},
-    {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
-    {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
+     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 10%,25%,50%), or all.", CLI_OF_MEMORY},
+    {"evict", 0, "LIST", NULL, "Evictions, with commas, or all (default lru,hobbit):\n" CLI_EVICT_VALUES,
+     CLI_OF_MEMORY},
     {"tune-evict", 0, NULL, NULL,
-     "With --evict hobbit: find the weights with which the least time is lost by misses, at each size; "
+     "With --evict hobbit: find its weights, those with which the least time is lost by misses, at each size; "
      "without --device-file or --emulate-storage those with which the fewest bytes are read.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_MEMORY},
     {"output", 'o', "OUT.moec", NULL,
      "With --tune-evict for one size of --memory, with times: the bundle of --model with the weights, which "
      "--evict hobbit then takes.",
-     CLI_RARE | CLI_OUTPUT},
+     CLI_RARE | CLI_OUTPUT | CLI_OF_OUTPUT},
     {"predict", 0, "LIST", NULL,
      "Predictors, with commas, or all possible ones (default none, and that of moec "
      "run):\n" CLI_PREDICT_VALUES,
-     0},
+     CLI_OF_MEMORY},
     {"vram", 0, "LIST", NULL,
      "With --device-file of a GPU: sizes of a pool of experts in its memory, in front of the buffer "
      "(--memory, default all) in pinned memory.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_MEMORY},
     {"modes", 0, "LIST", NULL,
      "With --vram: how experts come to the GPU, with commas (default all): on-demand, layer-wise, cache, "
      "preload, cooperative, resident.",
-     CLI_RARE},
-    CLI_SIMULATED_ROUTE_OPTIONS(CLI_RARE),
-    {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", 0},
-    {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
+     CLI_RARE | CLI_OF_MEMORY},
+    CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
+    CLI_SIMULATED_DECIDE_OPTION(CLI_RARE),
+    {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", CLI_OF_OUTPUT},
+    {"json", 0, NULL, NULL, "Print everything as JSON.", CLI_OF_OUTPUT},
     {"bits", 0, "BITS", "2|3|4|5|6|8|16",
      "Bitwidth of every expert: 2, 3, 4 (default), 5, 6, 8 or 16. With --model: use its copy at this "
      "bitwidth instead of the compiled assignment.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_MEMORY},
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer, however long it takes. By default as many as there is time "
      "for; without --device-file the model's top-k.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_MEMORY},
     {"preload-ahead", 0, "P", NULL,
      "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
      "what the layers before it will need is there.",
-     CLI_RARE},
-    {"prefill", 0, "TOKENS|HOW", NULL,
-     "For a profile: treat the first TOKENS tokens of each window as one prompt chunk and decode the rest "
-     "(default 0). Rates count decoded tokens only. Not for encoder-decoder models. For a trace with scores: "
-     "unpopular:P:L, whole:P or popular:P let prompts take experts in low copies, as for moec run.",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_MEMORY},
+    {"prompt-tokens", 0, "P", NULL,
+     "For a profile: the first P tokens of each window are a prompt's, in one chunk, and the others are "
+     "decoded (default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
+     CLI_RARE | CLI_OF_DATA},
     {"against", 0, "RESULT.json", NULL,
      "With --model: simulate each row of a result of moec bench, or what moec run --stats json wrote, and "
      "show times, waiting, hits and bytes of both. The routing should come from the same data, or prompt. "
      "Computing takes what --device-file says, or what it took in a trace.",
-     CLI_RARE | CLI_INPUT},
+     CLI_RARE | CLI_INPUT | CLI_OF_DATA},
     {"trust-profile", 0, NULL, NULL,
-     "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
+     "Read a profile that another program has changed, without checking its checksum.",
+     CLI_RARE | CLI_OF_DATA},
     {"plot-format", 0, CLI_LIST, "png|svg|pdf|csv",
-     "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
+     "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).",
+     CLI_RARE | CLI_OF_OUTPUT},
     {"threads", 't', "N", NULL, "Threads (default: OMP_NUM_THREADS, else all cores).", 0},
     {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
@@ -97,7 +99,8 @@ struct job {
     struct moec_recording recording;
     struct simulate_decided decided; /* where it decides, what the recording is of */
     struct moec_bundle *bundle;
-    uint32_t copy, low; /* of the bundle: those that run */
+    uint32_t copy, low;           /* of the bundle: those that run */
+    struct moec_bundle_evict own; /* of it */
     struct moec_simulated_model model;
     struct moec_simulated_model described_sizes; /* of the bundle's assignment */
     struct moec_device described;
@@ -141,7 +144,7 @@ static enum moec_status is_trace(const char *path, bool *out, struct moec_error 
 static enum moec_status open_routing(struct job *job, struct moec_error *err)
 {
     const char *path = job->args->positional[0];
-    const uint32_t prompt = job->options.prefill_tokens;
+    const uint32_t prompt = job->options.prompt_tokens;
     uint8_t digest[MOEC_SHA256_BYTES];
     MOEC_TRY(is_trace(path, &job->is_trace, err));
     if (!job->is_trace) {
@@ -149,11 +152,11 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
         MOEC_TRY(moec_replay_from_profile(&job->profile, prompt, &job->replay, err));
         return moec_recording_make(&job->replay, &job->profile, prompt, &job->recording, err);
     }
-    const bool has_tokens = cli_has(job->args, "prefill") && cli_simulated_prefill(job->args) == NULL;
+    const bool has_tokens = cli_has(job->args, "prompt-tokens");
     if (has_tokens || cli_has(job->args, "trust-profile"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies only to profiles, but '%s' is a trace, which is replayed as recorded",
-                         has_tokens ? "prefill TOKENS" : "trust-profile", path);
+                         has_tokens ? "prompt-tokens" : "trust-profile", path);
     MOEC_TRY(moec_replay_load(path, &job->replay, err));
     MOEC_TRY(moec_recording_make(&job->replay, NULL, 0, &job->recording, err));
     if (!cli_has(job->args, "against") || job->replay.n_encoder > 0)
@@ -182,15 +185,12 @@ static enum moec_status check_output(const struct job *job, struct moec_error *e
                      "it needs the device's times: give --device-file DEVICE.json, or --emulate-storage");
 }
 
-/* The bundle's own weights, where no others are given. */
+/* The bundle's own weights, for words that have none. */
 static enum moec_status take_weights(struct job *job, struct moec_error *err)
 {
-    struct moec_bundle_evict own;
-    MOEC_TRY(moec_bundle_load_evict(job->bundle, &own, err));
-    if (job->options.has_evict_weights || !moec_bundle_evict_is_there(&own))
-        return MOEC_OK;
-    job->options.has_evict_weights = true;
-    memcpy(job->options.evict_weights, own.weights, sizeof own.weights);
+    MOEC_TRY(moec_bundle_load_evict(job->bundle, &job->own, err));
+    if (moec_bundle_evict_is_there(&job->own))
+        job->options.own_weights = job->own.weights;
     return MOEC_OK;
 }
 
@@ -233,13 +233,13 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
     if (cli_has(job->args, "vram"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--vram simulates only the recorded routing with experts in one precision: leave "
-                         "out --vram, or leave out --route, --precision and --prefill HOW and give a trace "
+                         "out --vram, or leave out --route, --precision and --prefill and give a trace "
                          "without experts in low precision");
     if (!job->decides)
         return read_precision(job, err);
     if (job->bundle == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--route, --precision and --prefill HOW need the "
+                         "--route, --precision and --prefill need the "
                          "routers of a bundle: give --model MODEL.moec");
     job->decided.low = job->copy;
     MOEC_TRY(cli_decide_recorded(job->args, job->bundle, path, &job->recording, &job->decided, err));
@@ -282,24 +282,23 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
 {
     struct moec_simulated_model *model = &job->model;
     const uint32_t n_layer = model->n_layer - model->n_encoder;
-    bool is_named = false;
-    for (uint32_t i = 0; i < job->options.n_policy; i++)
-        is_named = is_named || job->options.policies[i] == &moec_evict_fate;
-    if (job->options.n_shallow > n_layer)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--shallow-layers is %u, expected 1 to %u (the number of MoE layers)",
-                         (unsigned)job->options.n_shallow, (unsigned)n_layer);
-    if (job->options.n_shallow > 0)
-        model->n_shallow = job->options.n_shallow;
-    else if (model->n_shallow == 0 && !job->is_trace)
+    if (model->n_shallow == 0 && !job->is_trace)
         model->n_shallow = moec_path_study_shallow_layers(&job->profile);
     if (job->bundle != NULL) /* of which --against makes models of its own */
         job->bundle->paths.n_shallow = model->n_shallow;
-    if (is_named && model->n_shallow == 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction policy 'fate' needs the number of shallow layers, but it is in neither "
-                         "'%s' nor a bundle of --model: give --shallow-layers",
-                         job->args->positional[0]);
+    for (uint32_t i = 0; i < job->options.n_policy; i++) {
+        const struct moec_evict_choice *policy = &job->options.policies[i];
+        if (policy->n_shallow > n_layer)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--evict has '%s', expected 1 to %u shallow layers (the number of MoE layers)",
+                             policy->word, (unsigned)n_layer);
+        if (policy->ops == &moec_evict_fate && policy->n_shallow == 0 && model->n_shallow == 0)
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "eviction policy 'fate' needs the number of shallow layers, but it is in neither "
+                "'%s' nor a bundle of --model: say how many, such as fate:2",
+                job->args->positional[0]);
+    }
     return MOEC_OK;
 }
 
@@ -425,11 +424,13 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     sweep->device = &job->device;
     cli_set_policies(&job->options, job->model.n_shallow, sweep);
     if (job->options.is_every_policy && job->model.n_shallow == 0)
-        say(job, "policy 'fate' is left out: the number of shallow layers is unknown; give --shallow-layers");
+        say(job,
+            "policy 'fate' is left out: the number of shallow layers is unknown; name it with one, such as fate:2");
     for (uint32_t i = 0; i < sweep->n_policy; i++)
-        if (sweep->policies[i] == &moec_evict_fate) {
-            (void)snprintf(text, sizeof text, "fate keeps the experts of the first %u of %u MoE layers",
-                           (unsigned)job->model.n_shallow,
+        if (sweep->policies[i].ops == &moec_evict_fate) {
+            const uint32_t n_own = sweep->policies[i].n_shallow;
+            (void)snprintf(text, sizeof text, "%.24s keeps the experts of the first %u of %u MoE layers",
+                           sweep->policies[i].word, (unsigned)(n_own > 0 ? n_own : job->model.n_shallow),
                            (unsigned)(job->model.n_layer - job->model.n_encoder));
             say(job, text);
         }

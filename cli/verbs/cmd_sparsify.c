@@ -26,33 +26,35 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"reference", 0, "MODEL", NULL,
-     "With --max-loss: the checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
+     "With --max-loss: the checkpoint that the bundle was compiled from. Losses are against it.",
+     CLI_INPUT | CLI_OF_LOSS},
     {"max-loss", 0, "LOSS", NULL,
      "Also find a plan of neurons to leave out, and prove its loss: accuracy that may be lost in all, by "
      "bits and plan, such as 2% or 0.02.",
-     0},
+     CLI_OF_LOSS},
     {"by", 0, "WHAT", "neuron|expert|model",
      "With --max-loss, what the plan looks at:\nneuron\teach neuron's harm and the token's gate weight "
      "(default)\nexpert\ta threshold for each expert\nmodel\tone share for all experts",
-     0},
+     CLI_OF_LOSS},
     {"parts", 0, NULL, NULL,
      "Also write checksums of parts of the experts' records: a run that leaves out neurons then reads from "
      "storage only up projections and the pairs of neurons that stay.",
-     0},
+     CLI_OF_OUTPUT},
     {"by-projection", 0, "NAME", "auto|up|gate",
      "With --max-loss, the product that a plan compares:\n"
      "auto\twhichever loses less with 70% left out (default; with --parts or --device up)\n"
      "up\t|up . x|, as FloE; only up is read whole\n"
      "gate\tthe activated gate, as CATS (--by model) and CHESS; up and down are left out",
-     CLI_RARE},
+     CLI_RARE | CLI_OF_LOSS},
     {"confidence", 0, "C", NULL,
-     "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).", CLI_RARE},
+     "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).",
+     CLI_RARE | CLI_OF_LOSS},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_SAMPLES_OPTIONS,
     {"output", 'o', "OUT.moec", NULL,
      "The bundle with thresholds; with --force it may be MODEL.moec itself, as without -o.",
-     CLI_OUTPUT | CLI_IN_PLACE},
-    {"json", 0, NULL, NULL, "Print what was done as JSON.", 0},
+     CLI_OUTPUT | CLI_IN_PLACE | CLI_OF_OUTPUT},
+    {"json", 0, NULL, NULL, "Print what was done as JSON.", CLI_OF_OUTPUT},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_ANYWAY_OPTION,
     CLI_MACHINE_OPTIONS,

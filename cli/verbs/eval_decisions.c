@@ -88,25 +88,24 @@ static enum moec_status read_prompt(struct cli_eval_decisions *own, bool is_rows
     return cli_u32(args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, &own->n_prompt, err);
 }
 
-enum moec_status cli_eval_decisions_read(const struct cli_args *args, struct moec_source *source,
-                                         bool is_rows, struct cli_eval_decisions *own, struct moec_error *err)
+enum moec_status cli_eval_decisions_read(const struct cli_args *args, const struct moert_decisions *asked,
+                                         struct moec_source *source, bool is_rows,
+                                         struct cli_eval_decisions *own, struct moec_error *err)
 {
     const struct moec_config *config = &source->model->config;
     const struct moec_path_table *paths = source->bundle != NULL ? &source->bundle->paths : NULL;
-    uint32_t low_bits = 0;
     *own = (struct cli_eval_decisions){.args = args, .source = source};
-    MOEC_TRY(cli_read_route(args, config, &own->route, err));
+    MOEC_TRY(cli_read_route(asked, config, &own->route, err));
     if (decides_prompts(&own->route))
         own->n_prompt = moec_prefill_window(config);
     MOEC_TRY(read_tuned(source, own, err));
     moec_route_know_calibration(&own->route, config, paths);
     MOEC_TRY(moec_route_know_ranges(&own->route, config, paths, source->path, err));
-    if (cli_has(args, "cache-start") && strcmp(cli_text(args, "cache-start"), "frequency") == 0)
+    if (asked->starts_frequent)
         MOEC_TRY(moec_route_start_frequent(&own->route, config, paths, source->path, err));
-    MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &low_bits, err));
     if (moec_route_takes_low(&own->route))
-        MOEC_TRY(
-            moec_source_serve_low(source, cli_eval_are_tuned(own) ? own->tuned.low_bits : low_bits, err));
+        MOEC_TRY(moec_source_serve_low(source,
+                                       cli_eval_are_tuned(own) ? own->tuned.low_bits : asked->low_bits, err));
     return read_prompt(own, is_rows, err);
 }
 

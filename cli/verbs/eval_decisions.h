@@ -9,6 +9,7 @@
 #include "profiler/evaluate/cache_replay.h"
 #include "profiler/evaluate/source.h"
 #include "runtime/kernels/arithmetic.h"
+#include "runtime/moert.h"
 #include "runtime/policy/decide/route_state.h"
 
 struct cli_eval_decisions {
@@ -21,10 +22,11 @@ struct cli_eval_decisions {
     enum moec_arithmetic meant;          /* the same before a device was found missing */
 };
 
-/* What options say, or without them the bundle; lets the source serve low copies where they are taken.
+/* What is asked for, or without that the bundle; lets the source serve low copies where they are taken.
  * Errors: MOEC_ERR_USAGE for options that do nothing and for settings that do not fit the model; those of
  * moec_source_serve_low. */
 MOEC_WARN_UNUSED enum moec_status cli_eval_decisions_read(const struct cli_args *args,
+                                                          const struct moert_decisions *asked,
                                                           struct moec_source *source, bool is_rows,
                                                           struct cli_eval_decisions *own,
                                                           struct moec_error *err);

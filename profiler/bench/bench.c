@@ -63,7 +63,7 @@ static enum moec_status name_trace(const struct moec_bench *bench, struct moec_b
             *at = '_';
     MOEC_TRY(moec_path_join(&row->trace, bench->options.traces, name, err));
     row->engine.trace = row->trace;
-    row->engine.trace_scores = bench->options.trace_scores;
+    row->engine.trace_scores = bench->options.engine.trace_scores;
     return bench->options.check_trace != NULL
                ? bench->options.check_trace(bench->options.check_context, row->trace, err)
                : MOEC_OK;

@@ -216,7 +216,7 @@ static enum moec_status draw_hits(const struct moec_bench *bench, uint32_t stora
             const struct moec_bench_row *row = &bench->rows[r];
             if (strcmp(row->label, "cache") != 0 || row->storage != storage || n == series->n ||
                 row->engine.evict != options->evicts[e] || row->error.status != MOEC_OK ||
-                row->engine.predict != options->predict)
+                row->engine.predict != options->engine.predict)
                 continue;
             preloads |= strcmp(row->opened.predict, "none") != 0;
             series->x[n] = buffer_percent(bench, row);

@@ -188,11 +188,11 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     moec_json_out_node(root, "device", device);
     moec_json_out_u64(root, "threads", first->opened.n_threads);
     put_string_or_null(root, "cpu", first->opened.cpu);
-    if (bench->options.arithmetic != NULL || is_faster(first))
+    if (bench->options.engine.arithmetic != NULL || is_faster(first))
         moec_json_out_string(root, "arithmetic", first->opened.arithmetic);
-    if (bench->options.kv != NULL)
+    if (bench->options.engine.kv != NULL)
         moec_json_out_string(root, "kv", first->opened.kv);
-    put_string_or_null(root, "io", bench->options.io != NULL ? bench->options.io : "auto");
+    put_string_or_null(root, "io", bench->options.engine.io != NULL ? bench->options.engine.io : "auto");
     moec_json_out_string(versions, "moec", moert_version());
     moec_json_out_string(versions, "arithmetic", "canonical-f32");
     moec_json_out_node(root, "versions", versions);
@@ -234,13 +234,9 @@ struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
     moec_json_out_bool(root, "teacher_forced", true);
     moec_json_out_u64(root, "samples", bench->tokens.n_sample);
     moec_json_out_u64(root, "prompt_tokens", bench->tokens.prompt_tokens);
-    if (options->evict_weights != NULL)
-        moec_json_out_string(root, "evict_weights", options->evict_weights);
-    if (options->shallow_layers > 0)
-        moec_json_out_u64(root, "shallow_layers", options->shallow_layers);
-    put_decisions(root, &bench->options.decisions);
-    if (bench->options.decisions.sparsity > 0)
-        moec_json_out_double(root, "sparsity", bench->options.decisions.sparsity);
+    put_decisions(root, &bench->options.engine.decisions);
+    if (bench->options.engine.decisions.sparsity > 0)
+        moec_json_out_double(root, "sparsity", bench->options.engine.decisions.sparsity);
     moec_json_out_u64(root, "tokens", bench->tokens.n_tokens);
     moec_json_out_u64(root, "expert_total_bytes", bench->expert_total_bytes);
     put_string_or_null(root, "left_out", bench->left_out);

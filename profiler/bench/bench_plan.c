@@ -99,24 +99,20 @@ static void name_row(const struct plan *plan, struct moec_bench_row *row, uint32
 static struct moec_bench_row start_row(const struct plan *plan, const char *mode, uint32_t copy)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    return (struct moec_bench_row){
+    struct moec_bench_row row = {
         .mode = mode,
         .label = mode,
         .copy = copy,
         .memory = options->n_memory,
         .storage = options->n_storage,
-        .engine = {.mode = mode,
-                   .io = options->io,
-                   .cpu = options->cpu,
-                   .arithmetic = options->arithmetic,
-                   .kv = options->kv,
-                   .decisions = options->decisions,
-                   .device = options->device,
-                   .vram_bytes = options->vram_bytes,
-                   .cooperates = options->cooperates,
-                   .transfer = options->transfer,
-                   .n_threads = options->n_threads},
+        .engine = options->engine,
     };
+    row.engine.mode = mode;
+    row.engine.evict = row.engine.predict = NULL;
+    row.engine.preload_count = row.engine.preload_ahead = 0;
+    row.engine.expert_buffer_bytes = 0;
+    row.engine.keeps_buffer = true;
+    return row;
 }
 
 /* A row, and beside it the same without predictions. */
@@ -127,7 +123,7 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
     const char *predict =
         row->engine.predict != NULL
             ? row->engine.predict
-            : moec_mode_predict(mode, moec_mode_facts_of(plan->bundle, options->device != NULL));
+            : moec_mode_predict(mode, moec_mode_facts_of(plan->bundle, options->engine.device != NULL));
     const char *evict = row->engine.evict != NULL ? row->engine.evict : moec_mode_evict(mode, plan->bundle);
     const char *memory = options->memories[row->memory].name;
     MOEC_TRY(add_row(plan, row, err));
@@ -156,21 +152,18 @@ static enum moec_status add_buffered(struct plan *plan, const struct moec_mode *
     name_row(plan, &row, storage, "%s %s", mode->name, name);
     if (!mode->takes_any) {
         if (strcmp(mode->predict, "none") != 0)
-            row.engine.preload_count = options->preload_count;
+            row.engine.preload_count = options->engine.preload_count;
         return add_with_twin(plan, mode, &row, err);
     }
-    row.engine.predict = options->predict;
-    row.engine.preload_count = options->preload_count;
-    row.engine.preload_ahead = options->preload_ahead;
+    row.engine.predict = options->engine.predict;
+    row.engine.preload_count = options->engine.preload_count;
+    row.engine.preload_ahead = options->engine.preload_ahead;
     for (uint32_t e = 0; e < options->n_evict || e == 0; e++) {
         row.engine.evict = e < options->n_evict ? options->evicts[e] : moec_mode_evict(mode, plan->bundle);
-        row.engine.evict_weights =
-            strcmp(row.engine.evict, moec_evict_hobbit.name) == 0 ? options->evict_weights : NULL;
-        row.engine.shallow_layers =
-            strcmp(row.engine.evict, moec_evict_fate.name) == 0 ? options->shallow_layers : 0;
         row.is_variant = e > 0;
         name_row(plan, &row, storage, "%s %s %s%s%s", mode->name, name, row.engine.evict,
-                 options->predict != NULL ? " " : "", options->predict != NULL ? options->predict : "");
+                 options->engine.predict != NULL ? " " : "",
+                 options->engine.predict != NULL ? options->engine.predict : "");
         MOEC_TRY(add_with_twin(plan, mode, &row, err));
     }
     return MOEC_OK;
@@ -188,7 +181,7 @@ static enum moec_status add_ablation(struct plan *plan, uint32_t storage, struct
         row.is_variant = true;
         row.engine.evict = "fifo";
         row.engine.predict = preloads ? "path" : "none";
-        row.engine.preload_count = preloads ? plan->bench->options.preload_count : 0;
+        row.engine.preload_count = preloads ? plan->bench->options.engine.preload_count : 0;
         row.engine.expert_buffer_bytes = row.memory_bytes = 2 * plan->layer_bytes;
         name_row(plan, &row, storage, "%s", row.label);
         MOEC_TRY(add_row(plan, &row, err));
@@ -268,7 +261,7 @@ static enum moec_status choose_modes(struct plan *plan, const struct moec_mode *
 {
     const struct moec_bench_options *options = &plan->bench->options;
     const bool has_policies =
-        options->n_evict > 0 || options->predict != NULL || plan->bundle->fitted_evict[0] != '\0';
+        options->n_evict > 0 || options->engine.predict != NULL || plan->bundle->fitted_evict[0] != '\0';
     uint32_t copy = 0;
     *n = 0;
     for (uint32_t i = 0; i < options->n_mode; i++) { /* unknown names and missing copies, in full words */
@@ -277,7 +270,7 @@ static enum moec_status choose_modes(struct plan *plan, const struct moec_mode *
         MOEC_TRY(moec_mode_choose(plan->bundle, &request, &choice, err));
     }
     for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
-        const bool can_run = options->device == NULL || !mode->streams_all;
+        const bool can_run = options->engine.device == NULL || !mode->streams_all;
         const bool is_all =
             options->n_mode == 0 && can_run && !mode->by_name && (!mode->takes_any || has_policies);
         if (!is_all && !is_named(options, mode->name))
@@ -294,7 +287,7 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
                               struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    bool needs_memory = options->ablation, takes_any = false, predicts = options->predict != NULL;
+    bool needs_memory = options->ablation, takes_any = false, predicts = options->engine.predict != NULL;
     for (uint32_t m = 0; m < n; m++) {
         needs_memory |= holds_of(modes[m]) == HOLDS_BUFFER;
         takes_any |= modes[m]->takes_any;
@@ -304,7 +297,7 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
         return moec_fail(err, MOEC_ERR_USAGE,
                          "no memory size given: give --memory shares of the experts or budgets for the "
                          "process, such as 25%%,50%%,64MiB");
-    if (!takes_any && (options->n_evict > 0 || options->predict != NULL))
+    if (!takes_any && (options->n_evict > 0 || options->engine.predict != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--evict and --predict apply only to mode cache, which is not among --modes");
     if (options->ablation && plan->bundle->paths.n_layer == 0)
@@ -312,11 +305,11 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
                          "--ablation needs a path table, but '%s' does not have one: "
                          "compile it with --profile",
                          plan->bundle->file.path);
-    if (options->preload_ahead > 0 && !takes_any)
+    if (options->engine.preload_ahead > 0 && !takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-ahead applies only to mode cache with --predict gate or path+gate: add "
                          "cache to --modes");
-    if (!predicts && (options->preload_count > 0 || options->against_none))
+    if (!predicts && (options->engine.preload_count > 0 || options->against_none))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-count and --against-none apply only to modes that predict: give mode "
                          "edgemoe, or cache with --predict");

@@ -11,7 +11,7 @@
 
 #define MOEC_BENCH_MAX_LIST 16  /* values of one option */
 #define MOEC_BENCH_MAX_ROWS 256 /* processes, at once where memory allows */
-#define MOEC_BENCH_NAME     64
+#define MOEC_BENCH_NAME     128
 
 /* What experts may take. */
 struct moec_bench_memory {
@@ -32,32 +32,20 @@ struct moec_bench_options {
     struct moec_bench_memory memories[MOEC_BENCH_MAX_LIST];
     uint32_t n_memory;
     struct moec_bench_storage storages[MOEC_BENCH_MAX_LIST];
-    uint32_t n_storage; /* 1 or more; the device itself is a storage too */
-    const char *evicts[MOEC_BENCH_MAX_LIST];
-    uint32_t n_evict;                 /* of the mode cache, a row each; 0: its own */
-    const char *predict;              /* of the mode cache; NULL: its own */
-    const char *evict_weights;        /* of rows that evict by hobbit; NULL: the bundle's, or equal */
-    uint32_t shallow_layers;          /* of rows that evict by fate; 0: as the bundle says */
-    struct moert_decisions decisions; /* of all rows */
-    uint32_t preload_count;           /* of rows that guess; 0: bounded by time */
-    uint32_t preload_ahead;           /* of rows with `predict`; 0: as by default */
-    const char *traces;               /* folder that exists, for a trace of each row; NULL: none */
-    bool trace_scores;                /* with what routers say of every expert */
+    uint32_t n_storage;                      /* 1 or more; the device itself is a storage too */
+    const char *evicts[MOEC_BENCH_MAX_LIST]; /* words of moec_evict_read */
+    uint32_t n_evict;                        /* of the mode cache, a row each; 0: its own */
+    /* What all rows have in common, those on a device one at a time. Of them, predict and preload_ahead are
+     * of the mode cache, preload_count of rows that guess; vram_bytes of rows but those with everything resident;
+     * trace_scores of rows that are traced. */
+    struct moert_options engine;
+    const char *traces; /* folder that exists, for a trace of each row; NULL: none */
     /* Called with the file of each trace before any work; a failure ends the bench. May be NULL. */
     enum moec_status (*check_trace)(void *context, const char *path, struct moec_error *err);
     void *check_context;
-    const char *io;    /* "auto", "direct", "cached"; NULL: auto */
     bool against_none; /* beside each row that preloads the same one without */
     bool ablation;     /* rows for EdgeMoE's Fig. 18 */
     uint32_t n_sample, prompt_tokens, n_tokens;
-    int n_threads;          /* 0 = all cores that this process may use */
-    const char *cpu;        /* NULL: "auto" */
-    const char *arithmetic; /* NULL: as certified, else "canonical" */
-    const char *kv;         /* of all rows: "f16"; NULL: "f32" */
-    const char *device;     /* of all rows, one at a time: "cuda:1"; NULL: none */
-    uint64_t vram_bytes;    /* of it, but of rows with everything resident; 0: most of what is free */
-    bool cooperates;        /* on it: the processor computes missed experts too */
-    struct moert_transfer transfer;
     const struct moec_rows *rows; /* data, borrowed; NULL: a text that moec brings */
 };
 
@@ -96,7 +84,7 @@ struct moec_bench_row {
     uint32_t group;             /* of rows that run at the same time */
     bool is_variant;            /* made for --evict, --against-none or the ablation */
     uint64_t memory_bytes; /* asked for: of experts, or of the process where memories[memory].share is 0 */
-    struct moec_bench_engine engine;
+    struct moert_options engine;   /* how the worker opens it */
     char *trace;                   /* owned: file that engine.trace names; NULL: none */
     struct moec_error error;       /* status MOEC_OK: measured */
     struct moec_error trace_error; /* of a measured row: why its trace is not there */

@@ -49,39 +49,6 @@ static enum moec_status from_runtime(enum moert_status status, const struct moer
     return status == MOERT_OK ? MOEC_OK : moec_fail(err, (enum moec_status)status, "%s", theirs->message);
 }
 
-static struct moert_options engine_options(const struct moec_bench_engine *engine, uint32_t n_context)
-{
-    struct moert_options options = moert_options_default();
-    options.n_context = n_context;
-    options.n_threads = engine->n_threads;
-    options.cpu = engine->cpu;
-    options.arithmetic = engine->arithmetic;
-    options.kv = engine->kv;
-    options.mode = engine->mode;
-    options.copy = engine->copy;
-    options.evict = engine->evict;
-    options.evict_weights = engine->evict_weights;
-    options.shallow_layers = engine->shallow_layers;
-    options.expert_buffer_bytes = engine->expert_buffer_bytes;
-    options.keeps_buffer = true; /* of which rows and simulations speak */
-    options.predict = engine->predict;
-    options.preload_count = engine->preload_count;
-    options.preload_ahead = engine->preload_ahead;
-    options.io = engine->io;
-    options.decisions = engine->decisions;
-    options.trace = engine->trace;
-    options.trace_scores = engine->trace_scores;
-    options.emulate_bytes_per_second = engine->emulate_bytes_per_second;
-    options.emulate_latency_ns = engine->emulate_latency_ns;
-    options.emulate_request_ns = engine->emulate_request_ns;
-    options.memory_bytes = engine->memory_bytes;
-    options.device = engine->device;
-    options.vram_bytes = engine->vram_bytes;
-    options.cooperates = engine->cooperates;
-    options.transfer = engine->transfer;
-    return options;
-}
-
 static void describe(const struct server *server, struct moec_bench_opened *opened)
 {
     struct moert_info info = moert_engine_info(server->engine);
@@ -123,7 +90,8 @@ static enum moec_status open_engine(struct server *server, struct moec_bench_ope
     const struct moec_bench_worker_setup *setup = server->setup;
     const struct moec_bench_tokens *tokens = setup->tokens;
     const uint64_t begin_ns = moec_now_ns();
-    struct moert_options options = engine_options(&setup->engine, tokens->prompt_tokens + tokens->n_tokens);
+    struct moert_options options = setup->engine;
+    options.n_context = tokens->prompt_tokens + tokens->n_tokens;
     struct moert_error theirs = {0};
     MOEC_TRY(from_runtime(moert_engine_open(setup->path, &options, &server->engine, &theirs), &theirs, err));
     moert_engine_warm(server->engine);

@@ -16,6 +16,7 @@
 
 #include "formats/base/digest.h"
 #include "runtime/moert.h"
+#include "runtime/policy/evict/evict.h"
 
 #include <sys/types.h>
 
@@ -29,31 +30,13 @@ struct moec_bench_tokens {
     uint8_t digest[MOEC_SHA256_BYTES]; /* of the tokens */
 };
 
-/* How a worker opens its engine; the words of moert_options. */
-struct moec_bench_engine {
-    const char *mode;        /* NULL: cache */
-    uint32_t shallow_layers; /* with evict fate; 0: as the bundle says */
-    const char *evict, *evict_weights, *predict, *io, *cpu, *arithmetic, *kv;
-    struct moert_decisions decisions;
-    const char *trace; /* file, NULL: none */
-    bool trace_scores;
-    uint32_t copy, preload_count, preload_ahead;
-    uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
-    const char *device;                         /* NULL: none */
-    bool cooperates;
-    struct moert_transfer transfer;
-    uint64_t vram_bytes;
-    uint64_t emulate_bytes_per_second, emulate_latency_ns, emulate_request_ns;
-    int n_threads;
-};
-
 struct moec_bench_opened {
     uint32_t n_threads, prefill_tokens, copy;
     uint64_t base_bytes, dense_bytes, kv_bytes, scratch_bytes;
     uint64_t expert_buffer_bytes, expert_total_bytes, working_set_bytes;
     uint64_t logical_cache_bytes, logical_passing_bytes; /* of decisions; 0 = there is no logical cache */
     bool keeps_logical_cache;
-    char cpu[16], arithmetic[16], kv[8], evict[24], predict[24];
+    char cpu[16], arithmetic[16], kv[8], evict[MOEC_EVICT_WORD_BYTES], predict[24];
     char reader[160]; /* how bytes come from the device */
     char device[64];  /* "" = none, with: */
     uint64_t vram_bytes, vram_pool_bytes;
@@ -87,8 +70,8 @@ struct moec_bench_token {
 };
 
 struct moec_bench_worker_setup {
-    const char *path; /* of the bundle */
-    struct moec_bench_engine engine;
+    const char *path;                       /* of the bundle */
+    struct moert_options engine;            /* but for its context, which is what a sample takes */
     const struct moec_bench_tokens *tokens; /* borrowed while the worker lives */
 };
 

@@ -127,7 +127,8 @@ static struct moec_agreement_decided decided_of(const struct moec_simulated_deci
 struct scene {
     const struct moec_agreement_setup *setup;
     const struct moec_simulated_model *assignment;
-    const float *evict_weights; /* the row's, else the bundle's; NULL: equal */
+    const float *evict_weights; /* of a row whose word has none: the bundle's; NULL: equal */
+    uint64_t n_shallow;         /* likewise; 0: the bundle's */
     struct moec_simulated_model model;
     struct moec_simulated_device clock;
 };
@@ -135,12 +136,12 @@ struct scene {
 static enum moec_status run_row(const struct scene *scene, const struct bench_row *row,
                                 struct moec_simulated_result *result, struct moec_error *err)
 {
+    struct moec_evict_choice evict = {.ops = &moec_evict_lru};
     struct moec_simulated_setup setup = {.recording = scene->setup->recording,
                                          .model = &scene->model,
                                          .device = &scene->clock,
                                          .capacity_bytes = row->buffer_bytes,
                                          .low_pool_bytes = row->low_pool_bytes,
-                                         .policy = &moec_evict_lru,
                                          .evict_weights = scene->evict_weights,
                                          .predictor = &moec_predict_none,
                                          .preload_count = (uint32_t)row->preload_count,
@@ -164,7 +165,11 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
     if (mode->is_resident)
         setup.capacity_bytes = scene->model.all_bytes;
     if (strcmp(row->evict, "none") != 0)
-        MOEC_TRY(moec_evict_find(row->evict, &setup.policy, err));
+        MOEC_TRY(moec_evict_read(row->evict, &evict, err));
+    setup.policy = evict.ops;
+    setup.n_shallow = evict.n_shallow > 0 ? evict.n_shallow : (uint32_t)scene->n_shallow;
+    if (evict.has_weights)
+        setup.evict_weights = evict.weights;
     MOEC_TRY(moec_predict_find(row->predict, &setup.predictor, err));
     return moec_simulated_run(&setup, result, NULL, err);
 }
@@ -326,6 +331,27 @@ out:
     return status;
 }
 
+/* What rows evict with whose words have no parameters: the bundle's, or those of a bench by an older moec,
+ * which said them once for all rows. */
+static enum moec_status read_parameters(const struct moec_json *root, const char *subject,
+                                        const struct moec_bundle_evict *own, struct moec_evict_choice *old,
+                                        struct scene *scene, struct moec_error *err)
+{
+    const char *weights = NULL;
+    char word[MOEC_EVICT_WORD_BYTES];
+    if (moec_bundle_evict_is_there(own))
+        scene->evict_weights = own->weights;
+    MOEC_TRY(moec_json_get_string_or(root, subject, "evict_weights", NULL, &weights, err));
+    MOEC_TRY(
+        moec_json_get_u64_or(root, subject, "shallow_layers", 0, MOEC_MAX_LAYERS, 0, &scene->n_shallow, err));
+    if (weights == NULL)
+        return MOEC_OK;
+    (void)snprintf(word, sizeof word, "hobbit:%s", weights);
+    MOEC_TRY(moec_evict_read(word, old, err));
+    scene->evict_weights = old->weights;
+    return MOEC_OK;
+}
+
 enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
                                      struct moec_agreement *agreement, struct moec_error *err)
 {
@@ -334,7 +360,7 @@ enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
     struct scene scene = {.setup = setup, .assignment = &assignment};
     struct moec_json *root = NULL;
     char *text = NULL, subject[80];
-    float evict_weights[MOEC_EVICT_WEIGHTS];
+    struct moec_evict_choice old;
     struct moec_bundle_evict own;
     size_t n_bytes = 0;
     *agreement = (struct moec_agreement){0};
@@ -344,15 +370,8 @@ enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
     MOEC_TRY_OUT(check_decisions(root, subject, setup, err));
     MOEC_TRY_OUT(
         moec_simulated_model_of_bundle(setup->bundle, 0, setup->low, setup->recording, &assignment, err));
-    const char *weights = NULL;
     MOEC_TRY_OUT(moec_bundle_load_evict(setup->bundle, &own, err));
-    if (moec_bundle_evict_is_there(&own))
-        scene.evict_weights = own.weights;
-    MOEC_TRY_OUT(moec_json_get_string_or(root, subject, "evict_weights", NULL, &weights, err));
-    if (weights != NULL) {
-        MOEC_TRY_OUT(moec_evict_read_weights(weights, evict_weights, err));
-        scene.evict_weights = evict_weights;
-    }
+    MOEC_TRY_OUT(read_parameters(root, subject, &own, &old, &scene, err));
     const struct moec_json *rows = moec_json_find(root, "rows");
     MOEC_TRY_OUT(rows == NULL && moec_json_find(root, "tpot_ms") != NULL
                      ? simulate_run(root, subject, &scene, agreement, err)

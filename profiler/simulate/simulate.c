@@ -57,7 +57,7 @@ static const struct moec_simulated_result *result_at(const struct moec_simulatio
         return NULL;
     for (uint32_t p = 0; p < sweep->n_predictor; p++)
         for (uint32_t e = 0; sweep->predictors[p] == &moec_predict_none && e < sweep->n_policy; e++)
-            for (uint32_t b = 0; sweep->policies[e] == &moec_evict_lru && b < sweep->n_budget; b++)
+            for (uint32_t b = 0; sweep->policies[e].ops == &moec_evict_lru && b < sweep->n_budget; b++)
                 if (sweep->budgets[b] == bytes)
                     return &simulation->results[(p * sweep->n_policy + e) * sweep->n_budget + b];
     return NULL;
@@ -117,13 +117,15 @@ static void run_item(void *context, size_t item, int thread)
         return;
     }
     const size_t at = i - sweep->n_budget - simulation->lru.n;
+    const struct moec_evict_choice *evict = &sweep->policies[at / sweep->n_budget % sweep->n_policy];
     const struct moec_simulated_setup setup = {
         .recording = sweep->recording,
         .model = sweep->model,
         .device = sweep->device,
         .capacity_bytes = sweep->budgets[at % sweep->n_budget],
-        .policy = sweep->policies[at / sweep->n_budget % sweep->n_policy],
-        .evict_weights = sweep->evict_weights,
+        .policy = evict->ops,
+        .evict_weights = evict->has_weights ? evict->weights : sweep->evict_weights,
+        .n_shallow = evict->n_shallow,
         .predictor = sweep->predictors[at / sweep->n_budget / sweep->n_policy],
         .preload_count = sweep->preload_count,
         .preload_ahead = sweep->predictors[at / sweep->n_budget / sweep->n_policy]->needs_next_gate

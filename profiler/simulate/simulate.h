@@ -20,10 +20,10 @@ struct moec_simulate_sweep {
     const struct moec_simulated_device *device;
     bool has_times; /* the device takes any */
     uint32_t n_policy, n_predictor, n_budget;
-    const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
+    struct moec_evict_choice policies[MOEC_SIMULATE_MAX_POLICIES];
     const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
-    const float *evict_weights;                  /* of moec_evict_hobbit; NULL: equal; borrowed */
-    bool tunes_evict;                            /* its weights are looked for too, at each budget */
+    const float *evict_weights; /* of moec_evict_hobbit where its word has none; NULL: equal; borrowed */
+    bool tunes_evict;           /* its weights are looked for too, at each budget */
     uint64_t budgets[MOEC_SIMULATE_MAX_BUDGETS]; /* bytes of the expert buffer, increasing */
     uint32_t preload_count;                      /* 0: bounded by time, which needs a device */
     uint32_t preload_ahead;                      /* of predictors by gates; 0 = 1 */

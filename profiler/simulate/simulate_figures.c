@@ -106,7 +106,7 @@ static enum moec_status make_chart(const struct wanted *wanted, const char *sour
     const struct moec_simulate_sweep *sweep = &wanted->simulation->sweep;
     const bool by_policy = wanted->lines == OF_POLICIES;
     const char *fixed =
-        by_policy ? sweep->predictors[wanted->fixed]->name : sweep->policies[wanted->fixed]->name;
+        by_policy ? sweep->predictors[wanted->fixed]->name : sweep->policies[wanted->fixed].word;
     moec_figure_name(chart, "simulate_%s_by_%s_%s", wanted->of_times ? "tpot" : "hits",
                      by_policy ? "policy" : "predictor", fixed);
     for (char *at = chart->name; *at != '\0'; at++)
@@ -122,7 +122,7 @@ static enum moec_status make_chart(const struct wanted *wanted, const char *sour
     const uint32_t n = by_policy ? sweep->n_policy : sweep->n_predictor;
     for (uint32_t line = 0; line < n; line++)
         MOEC_TRY(add_line(wanted, line,
-                          by_policy ? sweep->policies[line]->name : sweep->predictors[line]->name, chart,
+                          by_policy ? sweep->policies[line].word : sweep->predictors[line]->name, chart,
                           err));
     if (!wanted->of_times)
         MOEC_TRY(add_bounds(wanted->simulation, chart, err));

@@ -109,7 +109,7 @@ static void describe_policies(const struct moec_simulation *simulation, struct m
         return;
     const uint32_t best = moec_simulation_best_policy(simulation, none, &rate);
     moec_paragraph_begin(out, "Without predictions '%s' hits %.1f %% on average over these budgets",
-                         sweep->policies[best]->name, 100 * rate);
+                         sweep->policies[best].word, 100 * rate);
     if (sweep->n_policy > 1)
         moec_paragraph_add(out, ", more than the other policies");
     moec_paragraph_add(out, "; %s allows %.1f %%.",
@@ -136,7 +136,7 @@ static void describe_predictors(const struct moec_simulation *simulation, struct
             moec_paragraph_begin(out, "With predictions, counting late ones as hits:");
         moec_paragraph_add(out, "%s '%s' %.1f %% (with '%s'; of its preloads %.1f %% were used)",
                            is_first ? "" : ";", sweep->predictors[p]->name, 100 * rate,
-                           sweep->policies[best]->name,
+                           sweep->policies[best].word,
                            preloads > 0 ? 100 * (double)useful / (double)preloads : 0.0);
         is_first = false;
     }
@@ -167,7 +167,7 @@ static void describe_times(const struct moec_simulation *simulation, struct moec
             moec_paragraph_begin(out,
                                  "At %.3g %% of the experts '%s' with predictor '%s' is fastest: %.3g ms a "
                                  "token (median).",
-                                 share(simulation, sweep->budgets[b]), sweep->policies[policy]->name,
+                                 share(simulation, sweep->budgets[b]), sweep->policies[policy].word,
                                  sweep->predictors[predictor]->name, least / 1e6);
     }
 }
@@ -205,7 +205,7 @@ void moec_simulation_answer(const struct moec_simulation *simulation, struct moe
         "An expert buffer of %s (%.3g %% of all experts) has a hit rate of %.0f %% with --evict %s "
         "--predict %s. Without predictions, no eviction policy could exceed %.0f %%.",
         size_text(size, sweep->budgets[b]), share(simulation, sweep->budgets[b]), 100 * most,
-        sweep->policies[best % sweep->n_policy]->name, sweep->predictors[best / sweep->n_policy]->name,
+        sweep->policies[best % sweep->n_policy].word, sweep->predictors[best / sweep->n_policy]->name,
         100 * belady->most_hits / (double)belady->asked);
     moec_paragraph_begin(
         paragraphs,

@@ -630,7 +630,8 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                                    : moec_simulated_low_pool(model, run->setup->capacity_bytes);
     const struct moec_residency_setup setup = {.n_layer = model->n_layer,
                                                .n_encoder = model->n_encoder,
-                                               .n_shallow = model->n_shallow,
+                                               .n_shallow = run->setup->n_shallow > 0 ? run->setup->n_shallow
+                                                                                      : model->n_shallow,
                                                .top_k = model->top_k,
                                                .n_expert = model->n_expert,
                                                .n_form = model->n_form,

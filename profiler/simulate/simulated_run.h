@@ -22,6 +22,7 @@ struct moec_simulated_setup {
     uint64_t low_pool_bytes; /* of it, where the model has pools; 0: as the runtime divides it */
     const struct moec_evict_ops *policy;
     const float *evict_weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed */
+    uint32_t n_shallow;         /* of fate; 0: the model's */
     const struct moec_predict_ops *predictor;
     uint32_t preload_count;          /* 0: bounded by time */
     uint32_t preload_ahead;          /* layers that are predicted, at most; 0 = 1 */

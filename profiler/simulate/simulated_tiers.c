@@ -398,7 +398,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     const uint32_t n_key = model->n_layer * model->n_expert;
     struct moec_residency_setup setup = {.n_layer = model->n_layer,
                                          .n_encoder = model->n_encoder,
-                                         .n_shallow = model->n_shallow,
+                                         .n_shallow = of->n_shallow > 0 ? of->n_shallow : model->n_shallow,
                                          .top_k = model->top_k,
                                          .n_expert = model->n_expert,
                                          .slot_bytes = model->slot_bytes,

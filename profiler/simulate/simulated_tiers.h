@@ -63,6 +63,7 @@ struct moec_simulated_tiers_setup {
     uint64_t pool_bytes, buffer_bytes;        /* each at least the largest slot */
     const struct moec_evict_ops *policy;      /* of both */
     const float *evict_weights;               /* NULL: the policy's; borrowed */
+    uint32_t n_shallow;                       /* of fate; 0: the model's */
     const struct moec_predict_ops *predictor; /* of PRELOAD */
     uint32_t preload_count;                   /* guesses a layer; 0: the model's top-k */
 };

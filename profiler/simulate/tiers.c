@@ -50,6 +50,8 @@ static void run_item(void *context, size_t item, int thread)
     const struct work *work = context;
     const struct moec_tiers_sweep *sweep = &work->tiers->sweep;
     struct moec_tiers_row *row = &work->tiers->rows[work->first + item];
+    const struct moec_evict_choice *evict = &row->policy;
+    const float *weights = evict->has_weights ? evict->weights : sweep->evict_weights;
     const struct moec_simulated_tiers_setup setup = {.recording = sweep->recording,
                                                      .model = sweep->model,
                                                      .device = sweep->device,
@@ -57,8 +59,9 @@ static void run_item(void *context, size_t item, int thread)
                                                      .mode = row->mode,
                                                      .pool_bytes = row->pool_bytes,
                                                      .buffer_bytes = row->buffer_bytes,
-                                                     .policy = row->policy,
-                                                     .evict_weights = sweep->evict_weights,
+                                                     .policy = evict->ops,
+                                                     .evict_weights = weights,
+                                                     .n_shallow = evict->n_shallow,
                                                      .predictor = sweep->predictor,
                                                      .preload_count = sweep->preload_count};
     (void)thread;

@@ -14,8 +14,8 @@ struct moec_tiers_sweep {
     const struct moec_simulated_gpu *gpu;
     uint32_t n_mode, n_policy, n_pool, n_buffer;
     enum moec_tiers_mode modes[MOEC_TIERS_MODES];
-    const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
-    const float *evict_weights;                  /* NULL: equal; borrowed */
+    struct moec_evict_choice policies[MOEC_SIMULATE_MAX_POLICIES];
+    const float *evict_weights;                  /* of a word that has none; NULL: equal; borrowed */
     uint64_t pools[MOEC_SIMULATE_MAX_BUDGETS];   /* bytes, increasing */
     uint64_t buffers[MOEC_SIMULATE_MAX_BUDGETS]; /* likewise */
     const struct moec_predict_ops *predictor;    /* of MOEC_TIERS_PRELOAD, if that is among the modes */
@@ -25,7 +25,7 @@ struct moec_tiers_sweep {
 /* One run. The policy of modes that keep nothing, or everything, is the first one. */
 struct moec_tiers_row {
     enum moec_tiers_mode mode;
-    const struct moec_evict_ops *policy;
+    struct moec_evict_choice policy;
     uint64_t pool_bytes, buffer_bytes;
     struct moec_tiers_result result;
 };

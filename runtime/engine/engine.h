@@ -52,8 +52,6 @@ struct moert_engine {
     struct moert_work *work; /* of the sessions that exist, while they share it (moert_session.c) */
     uint32_t n_beams;        /* allowed to a generator */
     bool drafts;             /* likewise */
-    float evict_weights[MOEC_EVICT_WEIGHTS];
-    bool has_evict_weights;
     struct moec_route route;
     struct moec_logical_cache *logical;     /* of the route, owned; NULL where it looks at none */
     struct moec_decision_settings tuned;    /* the bundle's, where they are in use; else all zero */

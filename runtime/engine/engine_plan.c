@@ -14,7 +14,7 @@
 
 const char *moec_engine_evict_name(const struct moert_engine *engine)
 {
-    return engine->choice.evict != NULL ? engine->choice.evict->name : "none";
+    return engine->choice.evict.ops != NULL ? engine->choice.evict.ops->name : "none";
 }
 
 bool moec_engine_copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
@@ -39,8 +39,8 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
         .beside = &engine->low,
         .n_beside = moec_route_takes_low(&engine->route),
         .n_sessions = engine->one_thread ? 1 : engine->n_sessions, /* at work at once */
-        .policy = choice->evict,
-        .evict_weights = engine->has_evict_weights ? engine->evict_weights : NULL,
+        .policy = choice->evict.ops,
+        .evict_weights = choice->evict.has_weights ? choice->evict.weights : NULL,
         .io = engine->io,
         .keeps_nothing = !choice->mode->keeps,
         .is_warm = choice->mode->is_warm,
@@ -132,7 +132,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         .keeps_all = engine->choice.mode->is_resident,
         .n_together = n_together(engine),
     };
-    moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
+    moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict.ops);
     struct moec_expert_cache_options cache_options = moec_engine_cache_options(engine);
     if (moec_route_looks_at_buffer(&engine->route)) {
         cache_options.low_pool_bytes = request_pools(engine, &request);
@@ -148,11 +148,11 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
     if (options->device != NULL)
         request.table_bytes +=
             MOEC_GPU_TRANSFER_BYTES +
-            moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict, engine->choice.predict,
+            moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict.ops, engine->choice.predict,
                                          engine->choice.preload_ahead,
                                          moec_route_takes_low(&engine->route) ? 2 : 1);
     if (moec_engine_copies_neurons(engine, options))
-        request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict);
+        request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict.ops);
     if (moec_route_is_on(&engine->route)) {
         const uint32_t n_layer = moec_config_moe_count(&engine->bundle->config),
                        n_form = 1 + moec_route_takes_low(&engine->route),

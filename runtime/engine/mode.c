@@ -82,23 +82,22 @@ const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bund
 }
 
 static enum moec_status choose_evict(const struct moec_bundle *bundle, const struct moec_mode *mode,
-                                     const char *name, const struct moec_evict_ops **out,
-                                     struct moec_error *err)
+                                     const char *word, struct moec_evict_choice *out, struct moec_error *err)
 {
-    *out = NULL;
-    if (name != NULL)
-        MOEC_TRY(moec_evict_find(name, out, err));
-    if (name != NULL && mode->evict == NULL)
+    *out = (struct moec_evict_choice){0};
+    if (word != NULL)
+        MOEC_TRY(moec_evict_read(word, out, err));
+    if (word != NULL && mode->evict == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' evicts nothing: leave out the eviction policy '%s', or use mode 'cache'",
-                         mode->name, name);
-    if (name != NULL && !mode->takes_any && strcmp(name, mode->evict) != 0)
+                         mode->name, word);
+    if (word != NULL && !mode->takes_any && strcmp(out->ops->name, mode->evict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' evicts by '%s': leave out the eviction policy '%s', or use mode 'cache', "
                          "which takes any",
-                         mode->name, mode->evict, name);
-    if (name == NULL && mode->evict != NULL)
-        return moec_evict_find(moec_mode_evict(mode, bundle), out, err);
+                         mode->name, mode->evict, word);
+    if (word == NULL && mode->evict != NULL)
+        return moec_evict_read(moec_mode_evict(mode, bundle), out, err);
     return MOEC_OK;
 }
 

@@ -52,7 +52,7 @@ extern const struct moec_mode moec_modes[];
 /* What is asked for; NULL and 0 leave it to the mode, mode NULL is "cache". */
 struct moec_mode_request {
     const char *mode;
-    const char *evict;
+    const char *evict; /* a word of moec_evict_read */
     const char *predict;
     uint32_t copy;
     uint32_t preload_count;
@@ -65,7 +65,7 @@ struct moec_mode_request {
 struct moec_mode_choice {
     const struct moec_mode *mode;
     uint32_t copy;
-    const struct moec_evict_ops *evict; /* NULL = nothing is evicted */
+    struct moec_evict_choice evict; /* ops NULL = nothing is evicted */
     const struct moec_predict_ops *predict;
     uint32_t preload_count;
     uint32_t preload_ahead; /* 1 .. MOEC_GATES_AHEAD; 0 where nothing is predicted */

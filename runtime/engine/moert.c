@@ -158,29 +158,20 @@ static enum moec_status choose_kv(const struct moert_options *options, struct mo
     return moec_config_choose_kv(config, kv, err);
 }
 
-/* A trace has what it says too, for simulations. */
-/* Those of the options, else the bundle's; equal ones where neither has any. */
-static enum moec_status read_evict_weights(struct moert_engine *engine, const char *text,
-                                           struct moec_error *err)
+/* The weights of hobbit, where its word has none, are the bundle's; equal ones where it has none either. */
+static enum moec_status take_evict_weights(struct moert_engine *engine, struct moec_error *err)
 {
-    const bool is_hobbit = engine->choice.evict == &moec_evict_hobbit;
+    struct moec_evict_choice *evict = &engine->choice.evict;
     struct moec_bundle_evict own;
-    engine->has_evict_weights = is_hobbit && text != NULL;
-    if (text != NULL && !is_hobbit)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction weights '%s' do nothing with eviction policy '%s': leave them out, or use "
-                         "'hobbit'",
-                         text, moec_engine_evict_name(engine));
-    if (text != NULL)
-        return moec_evict_read_weights(text, engine->evict_weights, err);
-    if (!is_hobbit)
+    if (evict->ops != &moec_evict_hobbit || evict->has_weights)
         return MOEC_OK;
     MOEC_TRY(moec_bundle_load_evict(engine->bundle, &own, err));
-    engine->has_evict_weights = moec_bundle_evict_is_there(&own);
-    memcpy(engine->evict_weights, own.weights, sizeof engine->evict_weights);
+    evict->has_weights = moec_bundle_evict_is_there(&own);
+    memcpy(evict->weights, own.weights, sizeof evict->weights);
     return MOEC_OK;
 }
 
+/* A trace has what it says too, for simulations. */
 static enum moec_status open_predictor(struct moert_engine *engine, const struct moert_options *options,
                                        struct moec_error *err)
 {
@@ -190,29 +181,24 @@ static enum moec_status open_predictor(struct moert_engine *engine, const struct
     return moec_bundle_load_predictor(engine->bundle, &engine->predictor, err);
 }
 
-/* Layers that the policy "fate" keeps whole: as asked for, or as the bundle says. */
-static enum moec_status choose_shallow(struct moert_engine *engine, uint32_t asked, struct moec_error *err)
+/* Layers that the policy "fate" keeps whole: as its word says, or as the bundle does. */
+static enum moec_status choose_shallow(struct moert_engine *engine, struct moec_error *err)
 {
     const struct moec_config *config = &engine->bundle->config;
-    const bool is_fate = engine->choice.evict == &moec_evict_fate;
+    const struct moec_evict_choice *evict = &engine->choice.evict;
     const uint32_t n_layer = moec_config_moe_count(config) - moec_config_moe_encoder_count(config);
-    if (asked > 0 && !is_fate)
+    if (evict->n_shallow > n_layer)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " shallow layers do nothing with eviction policy '%s': leave them out, "
-                         "or use 'fate'",
-                         asked, moec_engine_evict_name(engine));
-    if (asked > n_layer)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " shallow layers are asked for, expected 1 to "
-                         "the %" PRIu32 " MoE layers of '%s'",
-                         asked, n_layer, engine->bundle->file.path);
-    if (asked > 0)
-        engine->bundle->paths.n_shallow = asked;
-    if (is_fate && engine->bundle->paths.n_shallow == 0)
+                         "eviction '%s' asks for %" PRIu32 " shallow layers, expected 1 to the %" PRIu32
+                         " MoE layers of '%s'",
+                         evict->word, evict->n_shallow, n_layer, engine->bundle->file.path);
+    if (evict->n_shallow > 0)
+        engine->bundle->paths.n_shallow = evict->n_shallow;
+    if (evict->ops == &moec_evict_fate && engine->bundle->paths.n_shallow == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "eviction policy 'fate' keeps the shallow layers, but '%s' does not say which (it was "
-            "compiled without a profile): say how many (shallow_layers, --shallow-layers L)",
+            "compiled without a profile): say how many, such as fate:2",
             engine->bundle->file.path);
     return MOEC_OK;
 }
@@ -268,8 +254,8 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     MOEC_TRY(open_parts(engine, options, err));
     MOEC_TRY(open_predictor(engine, options, err));
-    MOEC_TRY(read_evict_weights(engine, options->evict_weights, err));
-    MOEC_TRY(choose_shallow(engine, options->shallow_layers, err));
+    MOEC_TRY(take_evict_weights(engine, err));
+    MOEC_TRY(choose_shallow(engine, err));
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
     if (options->arithmetic == NULL)
         return MOEC_OK;
@@ -608,7 +594,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .arithmetic = moec_arithmetic_name(engine->arithmetic),
         .kv = moec_kv_name(&engine->bundle->config),
         .mode = engine->choice.mode->name,
-        .evict = moec_engine_evict_name(engine),
+        .evict = engine->choice.evict.ops != NULL ? engine->choice.evict.word : "none",
         .predict = engine->choice.predict->name,
         .preload_count = engine->choice.preload_count,
         .preload_ahead = engine->choice.preload_ahead,
@@ -684,7 +670,7 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
         return true;
     const bool is_logical_short =
         engine->parts.n_layer == 0 && !moec_memory_plan_holds_logical(&engine->plan);
-    return (choice->evict != NULL || is_logical_short) &&
+    return (choice->evict.ops != NULL || is_logical_short) &&
            moec_memory_plan_warning(&engine->plan, text, capacity);
 }
 

@@ -54,7 +54,7 @@ agree() {
     [ "$count" = 0 ] && count=1
     set -- --preload-ahead "$ahead"
     [ "$ahead" -gt 1 ] || set --
-    [ -z "$shallow" ] || set -- "$@" --shallow-layers "$shallow"
+    [ -z "$shallow" ] || evict=fate:$shallow
     # shellcheck disable=SC2086 # options without spaces
     try 0 "simulate it" "$moec" simulate "$work/trace.json" $decide ${decide:+--model "$work/model.moec"} --evict "$evict" --predict "$predict" --preload-count "$count" \
         --memory "$buffer" --json "$@"
@@ -76,7 +76,7 @@ for policy in fifo lru lfu edgemoe edgemoe-literal arc random hobbit lhu; do
     agree "$policy" --memory $small --evict $policy
 done
 for shallow in 1 3; do
-    agree "fate with $shallow shallow layers" --memory $larger --evict fate --shallow-layers $shallow
+    agree "fate with $shallow shallow layers" --memory $larger --evict fate:$shallow
 done
 shallow=
 agree "a larger buffer" --memory $larger --evict lru
@@ -102,8 +102,8 @@ decide="--prefill whole:0.5 --slots 4 --low-slots 4"
 agree "counted ones" --memory $small --evict lru
 try 2 "copies of a profile's windows" "$moec" simulate "$work/profile.h5" --prefill unpopular:0.5:2 --model "$work/model.moec"
 says stderr "\-\-trace-scores" "need the scores of a trace"
-try 2 "a prompt's length" "$moec" simulate "$work/trace.json" --prefill 4
-says stderr "\-\-prefill TOKENS applies only to profiles" "is of profiles"
+try 2 "a prompt's length" "$moec" simulate "$work/trace.json" --prompt-tokens 4
+says stderr "\-\-prompt-tokens applies only to profiles" "is of profiles"
 try 2 "a way of prompts" "$moec" simulate "$work/trace.json" --model "$work/model.moec" --prefill often
 says stderr "unknown prefill 'often'" "that there is not"
 decide="--route cache-prior:0.2 --keep-top 1 --slots 5"
@@ -137,6 +137,6 @@ chunks=$(grep -c '"name":"answer".*"layer":0,' "$work/trace.json")
 try 0 "which are several ($chunks)" test "$chunks" -gt 1
 try 0 "its profile" "$moec" simulate "$work/profile.h5" --memory 50% --evict lru,edgemoe
 says stdout " decoded one by one; 6 MoE layers, 8 experts, top-1" "is simulated too"
-try 2 "with a prompt" "$moec" simulate "$work/profile.h5" --prefill 4
+try 2 "with a prompt" "$moec" simulate "$work/profile.h5" --prompt-tokens 4
 says stderr "sources are the prompts" "which it has not"
 done_testing

@@ -96,7 +96,13 @@ if takes_memory; then
 else
     try 0 "two turns within little memory" sh -c "'$moec' chat '$bundle' -n 12 --memory $budget <'$work/lines'"
     if cmp -s "$work/stdout" "$work/both"; then pass "answer the same"; else fail "answer the same"; fi
+    for how in "--evict hobbit:0:1:0:0 --predict none" "--evict fate:2 --preload-count 1" "--mode edgemoe --io direct"; do
+        try 0 "two turns with $how" sh -c "'$moec' chat '$bundle' -n 12 --memory $budget $how <'$work/lines'"
+        if cmp -s "$work/stdout" "$work/both"; then pass "answer the same"; else fail "answer the same"; fi
+    done
 fi
+try 2 "a mode that evicts nothing" "$moec" chat "$bundle" --mode sti --evict lru
+says stderr "mode 'sti' evicts nothing" "is a contradiction in chat too"
 
 printf '/system Be brief\nHello\n/reset\nHello\n//x\n/what\n/exit\nnever\n' >"$work/lines"
 try 0 "commands" sh -c "'$moec' chat '$bundle' -n 4 --stats <'$work/lines'"

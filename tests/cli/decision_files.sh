@@ -23,7 +23,7 @@ replays() {
     text=$1
     shift
     try 0 "record $text" generate --precision shared:0.3:0.8 --memory "$tight" --evict hobbit --emulate-storage 20MB/s,200us \
-        --decisions "$work/$text.txt" --stats json "$@"
+        --record-decisions "$work/$text.txt" --stats json "$@"
     if [ "$(number experts_low)" -gt 0 ] && [ "$(number experts_skipped)" -gt 0 ]; then
         pass "$text: memory decided"
     else
@@ -50,7 +50,7 @@ try 0 "replay in little memory" generate --replay-decisions "$work/greedy.txt" -
 same greedy "replay in little memory: the same text"
 says stderr "precision as recorded, [0-9.]+% of the experts high, [0-9.]+% low, [0-9.]+% skipped" "the stats in words"
 try 0 "without the file" generate --precision shared:0.3:0.8 --stats
-says stderr "the text may be another one next time; --decisions FILE keeps it" "it is said that nothing repeats the text"
+says stderr "the text may be another one next time; --record-decisions FILE keeps it" "it is said that nothing repeats the text"
 if cmp -s "$work/stdout" "$work/greedy"; then fail "with more memory it is another one"; else pass "with more memory it is another one"; fi
 # The pool of low copies: half as many as of high ones, or as asked.
 replays pools --low-slots 1
@@ -110,7 +110,7 @@ refused 1 "recorded with precision 'shared:0.3:0.8', expected 'shared:0.3:0.9'" 
     --replay-decisions "$work/greedy.txt"
 refused 1 "arithmetic 'canonical', this run uses 'int8'" generate --arithmetic int8 --replay-decisions "$work/greedy.txt"
 refused 2 "replay without drafts" generate --draft lookup --replay-decisions "$work/greedy.txt"
-refused 2 "cannot record to" generate --decisions "$work/new.txt" --replay-decisions "$work/greedy.txt"
+refused 2 "cannot record to" generate --record-decisions "$work/new.txt" --replay-decisions "$work/greedy.txt"
 sed '20s/h/l/' "$work/greedy.txt" >"$work/changed.txt"
 refused 1 "was changed after it was written" generate --replay-decisions "$work/changed.txt"
 head -n 30 "$work/greedy.txt" >"$work/short.txt"
@@ -118,7 +118,7 @@ refused 1 "ends early, after position 17 of sequence 0 beam 0" generate --replay
 head -c 500 "$work/greedy.txt" >"$work/cut.txt"
 refused 1 "ends early, after position" generate --replay-decisions "$work/cut.txt"
 refused 1 "is not a decision file" generate --replay-decisions "$work/m.moec"
-refused 2 "recorded to .* only with precision shared:T1:T2" generate --precision hobbit --decisions "$work/new.txt"
+refused 2 "recorded to .* only with precision shared:T1:T2" generate --precision hobbit --record-decisions "$work/new.txt"
 refused 2 "slots and start of a logical cache have no effect" generate --precision shared --slots 4
 refused 2 "the pool has room for 17 low-precision copies of experts per layer, expected 1 to 16" generate --precision shared --low-slots 17
 refused 2 "low-slots does nothing without --precision" generate --low-slots 4
@@ -131,5 +131,5 @@ refused 2 "moec bench: precision shared:0.5:1 decides by the experts in memory" 
 try 0 "a bundle without copies" "$moec" strip "$work/m.moec" --copies 2 -o "$work/one.moec"
 refused 2 "no precision copy that is smaller.*--copies 2" "$moec" run "$work/one.moec" -p x --precision shared
 if [ -e "$work/new.txt" ]; then fail "nothing was written by what was refused"; else pass "nothing was written by what was refused"; fi
-refused 1 "nowhere" generate --precision shared --decisions "$work/nowhere/d.txt"
+refused 1 "nowhere" generate --precision shared --record-decisions "$work/nowhere/d.txt"
 done_testing

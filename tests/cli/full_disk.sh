@@ -40,7 +40,7 @@ a checkpoint|$moec export $work/m.moec -o OUT
 a description|$moec device $work/m.moec --read-time 0.01 --compute-time 0.01 -q -o OUT.json
 a trace|$moec run $work/m.moec -p The -n 8 --trace OUT.json
 a trace of moec-run|$moec_run $work/m.moec -p The -n 8 --trace OUT.json
-decisions|$moec run $work/m.moec -p The -n 200 --ignore-eos --precision shared:0.3:0.8 --decisions OUT.json
+decisions|$moec run $work/m.moec -p The -n 200 --ignore-eos --precision shared:0.3:0.8 --record-decisions OUT.json
 answers|$moec eval $work/m.moec --data $work/lines.txt --task $work/copy.lua -q --answers OUT.jsonl
 a result of a bench|$moec bench $work/m.moec --modes cache --memory 50% --samples 1 -n 4 -q -o OUT.json
 traces of a bench|$moec bench $work/m.moec --modes cache --memory 50% --samples 1 -n 4 -q --traces OUT

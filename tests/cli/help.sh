@@ -64,6 +64,12 @@ for verb in $verbs; do
     fi
     try 0 "moec $verb --help-all" "$moec" "$verb" --help-all
     fits_columns "whole help of $verb"
+    grep -E '^[A-Z][a-z ]+:$' "$work/stdout" | sed 's/:$//' >"$work/headings"
+    if [ "$(grep -cxE 'Options|General' "$work/headings")" -eq 1 ]; then
+        pass "whole help of $verb has general options"
+    else
+        fail "whole help of $verb has the headings $(tr '\n' ',' <"$work/headings")"
+    fi
     printf '%s\n' --help --help-all >>"$work/options"
     has_all "whole help of $verb" "$work/options"
     choices=$(sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from $verb'.* -a '\([^']*\)' -d '.*/\1/p" "$work/table" |
@@ -89,6 +95,9 @@ for verb in $verbs; do
     else
         fail "man page of $verb lacks$missing"
     fi
+    sed -n 's/^\.Ss //p' "$work/page.1" >"$work/sections"
+    grep -vx 'Options\|Examples' "$work/headings" >"$work/expected"
+    same "$work/sections" "$work/expected" "man page of $verb has the headings of its help"
     if command -v mandoc >/dev/null; then
         try 0 "man page of $verb is valid mdoc" mandoc -T lint -W error "$work/page.1"
     else
@@ -111,6 +120,57 @@ if command -v mandoc >/dev/null; then
 else
     skip "man page of moec is valid mdoc" "mandoc is not installed"
 fi
+
+# ---- headings ----
+
+# under HEADING: the lines of the last help below it.
+under() {
+    awk -v heading="$1:" '/^[A-Z]/ { is_in = $0 == heading; next } is_in' "$work/stdout"
+}
+# holds_under HEADING PATTERN TITLE
+holds_under() {
+    under "$1" >"$work/under"
+    if grep -qE -e "$2" "$work/under"; then pass "$3"; else fail "$3: $2 is not under $1"; fi
+}
+# lacks_under HEADING PATTERN TITLE
+lacks_under() {
+    under "$1" >"$work/under"
+    if grep -qE -e "$2" "$work/under"; then fail "$3: $2 is under $1"; else pass "$3"; fi
+}
+for program in "$moec run" "$moec-run" "$moec chat"; do
+    # shellcheck disable=SC2086 # a verb
+    try 0 "headings of $program" $program --help-all
+    holds_under Text '^ +--temp T' "drawing is text"
+    holds_under "Memory and storage" '^ +--memory SIZE' "memory"
+    holds_under "Memory and storage" '^ +hobbit:R:U:H:D ' "evictions"
+    holds_under "Decisions about each token" '^ +--route HOW' "decisions"
+    holds_under Device '^ +--vram SIZE' "devices"
+    holds_under General '^  -t, --threads N' "what is left is general"
+    for word in fifo random lhu edgemoe-literal max-rank:M cumsum:P prune:N whole:P popular:P io-exp sti eap \
+        shared:T1:T2; do
+        holds_under Research "^ +$word  " "$word is research"
+        for heading in "Memory and storage" "Decisions about each token"; do
+            lacks_under "$heading" "^ +$word  " "and no more"
+        done
+    done
+    if [ "$program" != "$moec chat" ]; then
+        holds_under Research '^ +--record-decisions FILE' "files of decisions are research"
+    fi
+done
+try 0 "headings of compile" "$moec" compile --help-all
+holds_under Research '^ +edgemoe-literal  ' "a search as a paper has it is research"
+holds_under Research '^ +outlier  ' "a quantiser of papers too"
+holds_under "Bitwidths and codes" '^ +hqq  ' "others are not"
+try 0 "headings of bench" "$moec" bench --help-all
+holds_under Research '^ +--ablation' "rows of a figure are research"
+try 0 "usual help of bench" "$moec" bench --help
+if grep -q '^ *moe-infinity' "$work/stdout"; then fail "has no research"; else pass "has no research"; fi
+try 0 "one heading" "$moec" verify --help-all
+says stdout '^Options:$' "says that these are options"
+try 2 "a choice that goes on" "$moec" run model.moec --evict hobit:1:1:1:1
+says stderr "did you mean 'hobbit'" "the choice is proposed by its name"
+try 2 "a renamed option" "$moec" run model.moec --decisions all
+says stderr "no option '--decisions' any more: it is called --record-decisions FILE" "the new name is told"
 
 sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from run' -l \([^ ]*\).*/--\1/p" "$work/table" >"$work/options"
 try 0 "moec-run --help" "$moec-run" --help
@@ -150,6 +210,9 @@ offers "4,16" compile --copies 4,1
 offers "lru,lfu" bench --evict lru,lf
 offers point compile --confidence po
 offers "cache-prior:" run --route ca
+offers "max-rank:" run --route max
+offers "hobbit hobbit:" run --evict hob
+offers "lru,fate lru,fate:" simulate --evict lru,fat
 # shellcheck disable=SC2016
 try 0 "bash completes moec-run" bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _moec_run; printf "%s\\n" "${COMPREPLY[@]}"' - \
     "$work/completion.bash" moec-run m.moec --evict lr

@@ -145,7 +145,7 @@ generate --precision hobbit:0.3:0.6 --route cache-prior:0.2 && cp "$work/text" "
 generate --precision fate:1 && cp "$work/text" "$work/foreseen"
 check "a width takes low copies" "$(number experts_low) > 0 && $(number experts_skipped) == 0"
 for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 700000))" "--memory $((floor + 1000000)) --evict fifo --predict gate" \
-    "--memory $((floor + 800000)) --evict hobbit --evict-weights 2:3:4:1" "--draft lookup" \
+    "--memory $((floor + 800000)) --evict hobbit:2:3:4:1" "--draft lookup" \
     "--memory $((floor + 900000)) --predict gate --preload-count 4 --preload-ahead 3"; do
     # shellcheck disable=SC2086 # words
     generate --precision hobbit:0.3:1 $how

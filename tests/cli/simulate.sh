@@ -27,38 +27,39 @@ for file in simulate_hits_by_policy_none.svg simulate_hits_by_policy_path.csv; d
     try 0 "it drew $file" test -s "$work/plots/$file"
 done
 
-try 0 "fate with more of them" "$moec" simulate "$work/profile.h5" --evict fate --shallow-layers 5 --predict none --memory 50% --quiet
-says stdout "fate keeps the experts of the first 5 of 6 MoE layers" "as asked for"
-try 2 "with too many" "$moec" simulate "$work/profile.h5" --evict fate --shallow-layers 7 --quiet
-says stderr "shallow-layers is 7, expected 1 to 6" "is refused"
-try 2 "with none that asks" "$moec" simulate "$work/profile.h5" --evict lru --shallow-layers 2 --quiet
-says stderr "shallow-layers does nothing without --evict fate" "is refused too"
+try 0 "fate with more of them" "$moec" simulate "$work/profile.h5" --evict fate:5 --predict none --memory 50% --quiet
+says stdout "fate:5 keeps the experts of the first 5 of 6 MoE layers" "as asked for"
+try 2 "with too many" "$moec" simulate "$work/profile.h5" --evict fate:7 --quiet
+says stderr "has 'fate:7', expected 1 to 6 shallow layers" "is refused"
+try 2 "with none that asks" "$moec" simulate "$work/profile.h5" --evict lru:2 --quiet
+says stderr "'lru:2' has no parameters" "is refused too"
 try 0 "the bundle knows them too" "$moec" inspect "$work/model.moec"
 says stdout "MoE layers whose experts are hard to predict: the first [1-5] " "and says so"
 try 0 "a run that keeps them" "$moec" run "$work/model.moec" -p "The old" -n 4 --evict fate --stats
 says stderr "eviction fate" "names the policy"
-try 0 "a bench" "$moec" bench "$work/model.moec" --modes cache --evict lru,fate --shallow-layers 2 --memory 50% --samples 1 -n 4 --json -q
-says stdout '"shallow_layers": 2' "says how many it was told"
+try 0 "a bench" "$moec" bench "$work/model.moec" --modes cache --evict lru,fate:2 --memory 50% --samples 1 -n 4 --json -q
+says stdout '"evict": "fate:2"' "says how many it was told"
 try 0 "a bundle without a profile" "$moec" compile $model --policy uniform --bits 4 -q -o "$work/plain.moec"
 try 2 "knows none" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate
-says stderr "does not say which .it was compiled without a profile.: say how many .shallow_layers, --shallow-layers L" "and says what to do"
-try 0 "is told" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate --shallow-layers 2
-try 2 "of another policy" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict arc --shallow-layers 2
-says stderr "shallow-layers does nothing without --evict fate" "it is refused"
-try 2 "too many" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate --shallow-layers 7
-says stderr "7 shallow layers are asked for, expected 1 to the 6 MoE layers" "likewise"
+says stderr "does not say which .it was compiled without a profile.: say how many, such as fate:2" "and says what to do"
+try 0 "is told" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate:2 --stats
+says stderr "eviction fate:2" "and says so"
+try 2 "of another policy" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict arc:2
+says stderr "option '--evict' is 'arc:2', expected one of .*: did you mean 'arc'" "it is refused"
+try 2 "too many" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate:7
+says stderr "'fate:7' asks for 7 shallow layers, expected 1 to the 6 MoE layers" "likewise"
 
 try 0 "one policy on a bundle" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict lru \
     --predict none --memory 20%,50%,64KiB --quiet
 says stdout "compiled bitwidths of the bundle" "sizes are the bundle's"
 says stdout "useful" "every count"
 try 0 "as JSON, at one thread" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 1 \
-    --prefill 4
+    --prompt-tokens 4
 cp "$work/stdout" "$work/one.json"
 says stdout '"cliff_from_bytes"' "JSON has the cliff"
 says stdout '"hit_rate_bound": [0-9.]+' "and the bound"
 for memory in 10%,25%,50% all; do
-    "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --prefill 4 --memory $memory >"$work/$memory.json" 2>"$work/stderr"
+    "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --prompt-tokens 4 --memory $memory >"$work/$memory.json" 2>"$work/stderr"
 done
 same "$work/10%,25%,50%.json" "$work/one.json" "by default the same sizes as where they are asked for"
 # The table of all sizes has runs that the curve of lru shares, which are not made again.
@@ -67,7 +68,7 @@ for memory in 10%,25%,50% all; do
 done
 same "$work/all.curve" "$work/10%,25%,50%.curve" "lru's curve is the same beside every table"
 try 0 "it has points" grep -q hit_rate "$work/all.curve"
-try 0 "as JSON, at three" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 3 --prefill 4
+try 0 "as JSON, at three" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 3 --prompt-tokens 4
 cp "$work/stdout" "$work/three.json"
 try 0 "the same" cmp "$work/one.json" "$work/three.json"
 
@@ -117,8 +118,9 @@ says stderr "unknown option '--device': did you mean '--device-file'" "is refuse
 try 2 "a pool without a device" "$moec" simulate "$work/profile.h5" --vram 20%
 says stderr "needs a device file of a GPU: give --device-file" "is refused"
 
-row() { # NAME MODE TPOT
-    printf '{"name":"%s","mode":"%s","storage":"50MB/s","evict":"lru","predict":"none","copy":0,"error":null,' "$1" "$2"
+row() { # NAME MODE TPOT [EVICTION]
+    printf '{"name":"%s","mode":"%s","storage":"50MB/s","evict":"%s",' "$1" "$2" "${4:-lru}"
+    printf '"predict":"none","copy":0,"error":null,'
     printf '"expert_buffer_bytes":200000,"tpot_ms_median":%s,"hit_rate":0.5,"bytes_per_token":1e5}' "$3"
 }
 against() {
@@ -129,6 +131,15 @@ printf '{"rows":[%s,%s,%s]}' "$(row one cache 1e-9)" "$(row two sti 1e9)" "$(row
 against 0 "against a bench"
 says stdout "^one at 50MB/s .*  \*$" "a row that differs is marked"
 says stdout "of 3 rows within 15 %" "and those that agree are counted"
+printf '{"rows":[%s]}' "$(row one cache 1 hobbit:0:1:0:0)" >"$work/bench.json"
+against 0 "against weights of a row"
+cp "$work/stdout" "$work/weighed"
+printf '{"evict_weights":"0:2:0:0","rows":[%s]}' "$(row one cache 1 hobbit)" >"$work/bench.json"
+against 0 "against those of an older bench"
+same "$work/stdout" "$work/weighed" "is the same"
+printf '{"rows":[%s]}' "$(row one cache 1 hobbit:1)" >"$work/bench.json"
+against 2 "against wrong weights"
+says stderr "row 'one': cannot read eviction weights '1'" "names the row"
 printf '{"rows":[{"name":"one"}]}' >"$work/bench.json"
 against 1 "rows that are none"
 says stderr "row 0 of" "names it"
@@ -138,12 +149,13 @@ try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --m
 says stderr "needs a bundle .*: give --model, and --device-file or a trace" "says what is missing"
 try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
 try 0 "weights of hobbit" "$moec" simulate "$work/profile.h5" --evict lru,hobbit --predict none --memory 30% --tune-evict --quiet
-says stdout '^ *30.0 % .* [01][.0-9]*:[.0-9]+:0:[.0-9]+$' "are tuned"
-weights=$(sed -n 's/^ *30.0 % .* \([01][.0-9]*:[.0-9]*:0:[.0-9]*\)$/\1/p' "$work/stdout")
+says stdout '^ *30.0 % .* hobbit:[01][.0-9]*:[.0-9]+:0:[.0-9]+$' "are tuned"
+weights=$(sed -n 's/^ *30.0 % .* \(hobbit:[01][.0-9]*:[.0-9]*:0:[.0-9]*\)$/\1/p' "$work/stdout")
 try 0 "tuned as JSON" "$moec" simulate "$work/profile.h5" --evict hobbit --predict none --memory 30% --tune-evict --json
+says stdout "\"evict\": \"$weights\"" "are the same"
 tuned=$(sed -n '/"tuned_evict"/,/]/s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
 equal=$(sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
-try 0 "a run with them" "$moec" simulate "$work/profile.h5" --evict hobbit --predict none --memory 30% --evict-weights "$weights" --json
+try 0 "a run with them" "$moec" simulate "$work/profile.h5" --evict "$weights" --predict none --memory 30% --json
 again=$(sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
 if awk "BEGIN { exit !($again == $tuned && $tuned >= $equal && $equal > 0) }"; then
     pass "hits as often as was found: $equal, then $tuned"
@@ -152,9 +164,10 @@ else
 fi
 
 # Weights by the time that misses cost, kept in a bundle.
+evict=hobbit
 # shellcheck disable=SC2317 # called by try
 weigh() {
-    "$moec" simulate "$@" --evict hobbit --predict none --memory 30% --emulate-storage 50MB/s,200us
+    "$moec" simulate "$@" --evict "$evict" --predict none --memory 30% --emulate-storage 50MB/s,200us
 }
 hits() {
     sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout"
@@ -177,15 +190,25 @@ try 0 "as JSON" "$moec" inspect "$work/weighed.moec" --json
 says stdout '"lost_by_lru_ms_per_token"' "too"
 try 0 "a run of it" weigh "$work/profile.h5" --model "$work/weighed.moec" --device-file "$work/device.json" --json
 by_default=$(hits)
-try 0 "and of others" weigh "$work/profile.h5" --model "$work/weighed.moec" --device-file "$work/device.json" --json --evict-weights 0:1:0:0
+evict=hobbit:0:1:0:0
+try 0 "and of others" weigh "$work/profile.h5" --model "$work/weighed.moec" --device-file "$work/device.json" --json
 by_uses=$(hits)
-try 0 "and of the first bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" --json \
-    --evict-weights "$weights"
+evict=hobbit:$weights
+try 0 "and of the first bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" --json
 if awk "BEGIN { exit !($by_default == $tuned && $by_default == $(hits) && $by_default != $by_uses) }"; then
     pass "takes the bundle's weights unless others are given"
 else
     fail "hits $by_default by default, $tuned tuned, $(hits) with $weights, $by_uses with others"
 fi
+evict=lru,hobbit:0:1:0:0,$evict
+try 0 "both at once" weigh "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" --json
+says stdout '"evict": "hobbit:0:1:0:0"' "each stands for itself"
+if [ "$(hits | sed -n '2,3p')" = "$(printf '%s\n' "$by_uses" "$tuned")" ]; then
+    pass "with the hits that it has alone"
+else
+    fail "has hits of $(hits | tr '\n' ' '), expected $by_uses and $tuned behind lru's"
+fi
+evict=hobbit
 try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict hobbit --memory 30% --tune-evict \
     -o "$work/none.moec"
 says stderr "so it needs the device's times" "says what is missing"
@@ -194,19 +217,34 @@ try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$wor
 says stderr "for a single buffer size" "says what is missing"
 try 2 "a bundle without a model" weigh "$work/profile.h5" --device-file "$work/device.json" --tune-evict -o "$work/none.moec"
 says stderr "writes the compiled bundle of --model" "says what is missing"
-try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --evict-weights 1:1:1:1
-says stderr "evict-weights does nothing without --evict hobbit" "are refused"
+try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru:1:1:1:1
+says stderr "'lru:1:1:1:1' has no parameters: give 'lru' alone" "are refused"
 try 2 "tuning without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --tune-evict
-try 2 "run refuses them too" "$moec" run "$work/model.moec" -p x --evict lru --evict-weights 1:1:1:1
-says stderr "do nothing with eviction policy 'lru'" "and says why"
-try 2 "wrong weights" "$moec" run "$work/model.moec" -p x --evict hobbit --evict-weights 1:2
+try 2 "run refuses them too" "$moec" run "$work/model.moec" -p x --evict lru:1:1:1:1
+says stderr "did you mean 'lru'" "and says what there is"
+try 2 "wrong weights" "$moec" run "$work/model.moec" -p x --evict hobbit:1:2
 says stderr "expected four numbers" "say what is expected"
-try 0 "a run that names no policy" "$moec" run "$work/model.moec" -p x -n 2 --evict-weights 2:1:0:1 --stats
-says stderr "eviction hobbit" "takes weights"
-try 0 "nor a bench" "$moec" bench "$work/model.moec" --modes cache --memory 50% --samples 1 -n 2 --evict-weights 2:1:0:1 -q
-says stdout "^cache 50% hobbit " "and has its row"
-try 2 "a bench without mode cache" "$moec" bench "$work/model.moec" --modes edgemoe --memory 50% --evict-weights 2:1:0:1 -q
-says stderr "does nothing without --evict hobbit" "refuses them"
+try 0 "a run with weights" "$moec" run "$work/model.moec" -p x -n 2 --evict hobbit:2:1:0:1 --stats
+says stderr "eviction hobbit:2:1:0:1" "takes weights"
+try 0 "a bench of weights" "$moec" bench "$work/model.moec" --modes cache --memory 50% --samples 1 -n 2 \
+    --evict hobbit:2:1:0:1,hobbit:0:1:0:0 -q
+says stdout "^cache 50% hobbit:2:1:0:1 " "has a row of them"
+says stdout "^cache 50% hobbit:0:1:0:0 " "and of others"
+try 2 "a bench without mode cache" "$moec" bench "$work/model.moec" --modes edgemoe --memory 50% --evict hobbit:2:1:0:1 -q
+says stderr "apply only to mode cache" "refuses them"
+# Words of older versions.
+for verb in "run $work/model.moec -p x" "chat $work/model.moec" "bench $work/model.moec" "simulate $work/profile.h5"; do
+    # shellcheck disable=SC2086 # words
+    try 2 "weights in ${verb%% *} as they were" "$moec" $verb --evict-weights 1:1:1:1
+    says stderr "no option '--evict-weights' any more: .* --evict hobbit:0.4:0.3:0.1:0.2" "names the new word"
+    # shellcheck disable=SC2086
+    try 2 "shallow layers in ${verb%% *} as they were" "$moec" $verb --shallow-layers=2
+    says stderr "no option '--shallow-layers' any more: .* --evict fate:3" "names the new word"
+done
+try 2 "a verb that evicts nothing" "$moec" verify "$work/model.moec" --evict-weights 1:1:1:1
+says stderr "unknown option '--evict-weights'" "does not know it"
+try 2 "a prompt's length as it was" "$moec" simulate "$work/profile.h5" --prefill 4
+says stderr "the length of a prompt is --prompt-tokens 4" "names the new word"
 # ---- decisions ----
 
 decided=datasets/sample/test.txt

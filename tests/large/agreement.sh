@@ -22,7 +22,7 @@ trap 'exit 130' INT TERM # which runs the trap above too
 
 # Positions count: a profile's windows begin with a prompt as long as the bench's.
 prefill=
-[ "$(head -c 1 "$routing")" = "{" ] || prefill="--prefill 64"
+[ "$(head -c 1 "$routing")" = "{" ] || prefill="--prompt-tokens 64"
 
 rounds=${AGREEMENT_ROUNDS:-3}
 while [ "$rounds" -gt 0 ]; do

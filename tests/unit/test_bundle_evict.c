@@ -93,19 +93,19 @@ static void test_bundle_evict__in_a_bundle(void **state)
 }
 
 /* Opens the bundle; checks what eviction weighs by: NULL = what the policy has. */
-static void check_engine(const char *path, const char *evict, const char *weights, const float *expected)
+static void check_engine(const char *path, const char *evict, const float *expected)
 {
     struct moert_options options = moert_options_default();
     struct moert_engine *engine = NULL;
     struct moert_error err;
     options.n_threads = 1;
     options.evict = evict;
-    options.evict_weights = weights;
     if (moert_engine_open(path, &options, &engine, &err) != MOERT_OK)
         fail_msg("%s", err.message);
-    assert_int_equal(engine->has_evict_weights, expected != NULL);
+    assert_int_equal(engine->choice.evict.has_weights, expected != NULL);
     if (expected != NULL)
-        assert_memory_equal(engine->evict_weights, expected, sizeof engine->evict_weights);
+        assert_memory_equal(engine->choice.evict.weights, expected, sizeof engine->choice.evict.weights);
+    assert_string_equal(moert_engine_info(engine).evict, evict);
     moert_engine_close(engine);
 }
 
@@ -116,11 +116,11 @@ static void test_bundle_evict__is_what_hobbit_takes(void **state)
     struct moec_error err = {0};
     char *folder = temporary_folder(), *path = temporary_path(folder, "m.moec");
     fixture_bundle_write("tests/fixtures/families/olmoe", path, 16, false);
-    check_engine(path, "hobbit", NULL, NULL);
+    check_engine(path, "hobbit", NULL);
     assert_status(moec_bundle_put_evict(path, &usual, path, &err), MOEC_OK, err);
-    check_engine(path, "hobbit", NULL, usual.weights);
-    check_engine(path, "hobbit", "0:2:0:0", uses);
-    check_engine(path, "lru", NULL, NULL);
+    check_engine(path, "hobbit", usual.weights);
+    check_engine(path, "hobbit:0:2:0:0", uses);
+    check_engine(path, "lru", NULL);
     free(path);
     temporary_remove(folder);
 }

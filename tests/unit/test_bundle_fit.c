@@ -63,7 +63,7 @@ static const char *evict_of(const struct moec_bundle *bundle, struct moec_mode_r
     struct moec_error err = {0};
     assert_status(moec_mode_choose(bundle, &request, &choice, &err), MOEC_OK, err);
     assert_string_equal(choice.predict->name, predict);
-    return choice.evict->name;
+    return choice.evict.ops->name;
 }
 
 /* It stays when a copy goes, another takes its place, and modes that take any policy run by it. */

@@ -375,13 +375,55 @@ static void test_evict__hobbit_by_its_equation(void **state)
         for (uint32_t n_low = 0; n_low <= N_EXPERT; n_low += 2)
             for (int has_pools = 0; has_pools < 2; has_pools++)
                 check_hobbit(&moec_evict_hobbit, weights[i], n_low, has_pools == 1);
+}
+
+static void test_evict__words_have_parameters(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"hobbit:",
+                                        "hobbit:1:2:3",
+                                        "hobbit:1:2:3:4:5",
+                                        "hobbit:1:2:3:x",
+                                        "hobbit:0:0:0:0",
+                                        "hobbit:-1:1:1:1",
+                                        "hobbit:1:2:3:",
+                                        "hobbit:nan:1:1:1",
+                                        "fate:",
+                                        "fate:0",
+                                        "fate:-1",
+                                        "fate: 1",
+                                        "fate:2x",
+                                        "fate:1025",
+                                        "fate:1:2",
+                                        "lru:3",
+                                        "lhu:1:1:1:1",
+                                        "",
+                                        "hobbit ",
+                                        "Fate:2"};
     struct moec_error err = {0};
-    float read[MOEC_EVICT_WEIGHTS];
-    static const char *const wrong[] = {"", "1:2:3", "1:2:3:4:5", "1:2:3:x", "0:0:0:0", "-1:1:1:1", "1:2:3:"};
+    struct moec_evict_choice read;
+    char longest[MOEC_EVICT_WORD_BYTES + 1] = "hobbit:1:1:1:1";
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++, err = (struct moec_error){0})
-        assert_status(moec_evict_read_weights(wrong[i], read, &err), MOEC_ERR_USAGE, err);
-    assert_status(moec_evict_read_weights("4:2:0:2", read, &err), MOEC_OK, err);
-    assert_true(read[0] == 0.5f && read[1] == 0.25f && read[2] == 0 && read[3] == 0.25f);
+        assert_status(moec_evict_read(wrong[i], &read, &err), MOEC_ERR_USAGE, err);
+    memset(longest + strlen(longest), '0', sizeof longest - 1 - strlen(longest));
+    assert_status(moec_evict_read(longest, &read, &err), MOEC_ERR_USAGE, err);
+    err = (struct moec_error){0};
+    longest[MOEC_EVICT_WORD_BYTES - 1] = '\0';
+    assert_status(moec_evict_read(longest, &read, &err), MOEC_OK, err);
+    assert_string_equal(read.word, longest);
+    assert_status(moec_evict_read("hobbit:4:2:0:2", &read, &err), MOEC_OK, err);
+    assert_ptr_equal(read.ops, &moec_evict_hobbit);
+    assert_true(read.has_weights && read.n_shallow == 0);
+    assert_true(read.weights[0] == 0.5f && read.weights[1] == 0.25f && read.weights[2] == 0 &&
+                read.weights[3] == 0.25f);
+    assert_string_equal(read.word, "hobbit:4:2:0:2");
+    assert_status(moec_evict_read("fate:3", &read, &err), MOEC_OK, err);
+    assert_true(read.ops == &moec_evict_fate && read.n_shallow == 3 && !read.has_weights);
+    for (size_t p = 0; moec_evict_policies[p] != NULL; p++) {
+        assert_status(moec_evict_read(moec_evict_policies[p]->name, &read, &err), MOEC_OK, err);
+        assert_true(read.ops == moec_evict_policies[p] && !read.has_weights && read.n_shallow == 0);
+        assert_string_equal(read.word, moec_evict_policies[p]->name);
+    }
 }
 
 /* Random demands: victims are present, never pinned, and the same ones when all is done again. */
@@ -462,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_evict__every_policy_keeps_the_rules),
         cmocka_unit_test(test_evict__random_reaches_every_key),
         cmocka_unit_test(test_evict__names),
+        cmocka_unit_test(test_evict__words_have_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

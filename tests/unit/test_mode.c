@@ -50,7 +50,7 @@ static void test_mode__nothing_asked_is_the_cache(void **state)
     const struct moec_mode_choice choice = choose(*state, (struct moec_mode_request){0});
     assert_string_equal(choice.mode->name, "cache");
     assert_int_equal(choice.copy, 0);
-    assert_ptr_equal(choice.evict, &moec_evict_hobbit);
+    assert_ptr_equal(choice.evict.ops, &moec_evict_hobbit);
     assert_ptr_equal(choice.predict, &moec_predict_gate);
     assert_int_equal(choice.preload_ahead, 1);
     const struct moec_mode_choice on_device = choose(*state, (struct moec_mode_request){.has_device = true});
@@ -62,7 +62,7 @@ static void test_mode__edgemoe_is_its_policy_and_the_path_table(void **state)
     const struct moec_mode_choice choice =
         choose(*state, (struct moec_mode_request){.mode = "edgemoe", .preload_count = 2});
     assert_int_equal(choice.copy, 0);
-    assert_ptr_equal(choice.evict, &moec_evict_edgemoe);
+    assert_ptr_equal(choice.evict.ops, &moec_evict_edgemoe);
     assert_ptr_equal(choice.predict, &moec_predict_path);
     assert_int_equal(choice.preload_count, 2);
     assert_false(choice.lacks_paths);
@@ -92,7 +92,7 @@ static void test_mode__cache_takes_any(void **state)
     for (size_t i = 0; moec_evict_policies[i] != NULL; i++) {
         const struct moec_mode_choice choice =
             choose(*state, (struct moec_mode_request){.evict = moec_evict_policies[i]->name, .copy = 2});
-        assert_ptr_equal(choice.evict, moec_evict_policies[i]);
+        assert_ptr_equal(choice.evict.ops, moec_evict_policies[i]);
         assert_int_equal(choice.copy, 2);
     }
     for (size_t i = 0; moec_predictors[i] != NULL; i++) {
@@ -106,6 +106,11 @@ static void test_mode__cache_takes_any(void **state)
     }
     refuse(*state, (struct moec_mode_request){.copy = 3}, "precision copy 3");
     refuse(*state, (struct moec_mode_request){.evict = "belady"}, "unknown eviction policy 'belady'");
+    refuse(*state, (struct moec_mode_request){.evict = "lru:3"}, "'lru:3' has no parameters");
+    refuse(*state, (struct moec_mode_request){.mode = "edgemoe", .evict = "hobbit:1:1:1:1"},
+           "leave out the eviction policy 'hobbit:1:1:1:1'");
+    assert_int_equal(
+        choose(*state, (struct moec_mode_request){.mode = "eap", .evict = "fate:2"}).evict.n_shallow, 2);
     refuse(*state, (struct moec_mode_request){.predict = "oracle"}, "oracle");
     refuse(*state, (struct moec_mode_request){.predict = "none", .preload_count = 2}, "nothing is predicted");
 }
@@ -139,15 +144,15 @@ static void test_mode__baselines_of_other_papers(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct moec_mode_choice choice =
             choose(*state, (struct moec_mode_request){.mode = rows[i].mode});
-        assert_ptr_equal(choice.evict, rows[i].evict);
+        assert_ptr_equal(choice.evict.ops, rows[i].evict);
         assert_ptr_equal(choice.predict, rows[i].predict);
         assert_int_equal(choice.copy, 0);
         assert_true(choice.mode->by_name && !choice.mode->is_warm);
         assert_int_equal(choice.mode->keeps, rows[i].evict != NULL);
     }
     paths->n_shallow = 0; /* which layers are shallow is unknown */
-    assert_ptr_equal(choose(*state, (struct moec_mode_request){.mode = "eap"}).evict, &moec_evict_arc);
-    assert_ptr_equal(choose(*state, (struct moec_mode_request){.mode = "eap", .evict = "fate"}).evict,
+    assert_ptr_equal(choose(*state, (struct moec_mode_request){.mode = "eap"}).evict.ops, &moec_evict_arc);
+    assert_ptr_equal(choose(*state, (struct moec_mode_request){.mode = "eap", .evict = "fate"}).evict.ops,
                      &moec_evict_fate);
     refuse(*state, (struct moec_mode_request){.mode = "moe-offloading", .predict = "path"},
            "use mode 'cache'");
@@ -159,7 +164,7 @@ static void test_mode__copies_are_found_by_their_bits(void **state)
 {
     const struct moec_mode_choice choice = choose(*state, (struct moec_mode_request){.mode = "io-qfree"});
     assert_int_equal(choice.copy, 2);
-    assert_null(choice.evict);
+    assert_null(choice.evict.ops);
     assert_true(choice.mode->is_resident);
     refuse(*state, (struct moec_mode_request){.mode = "io-free"}, "--copies 16");
     refuse(*state, (struct moec_mode_request){.mode = "io-exp"}, "--copies 16");
@@ -200,7 +205,7 @@ static void test_mode__resident_modes_need_room_for_all(void **state)
     const struct moec_mode_choice choice = choose(f, (struct moec_mode_request){.mode = "io-qfree"});
     struct moec_memory_request request = {
         .base_bytes = 1 << 20, .n_context = 8, .n_sessions = 1, .n_threads = 1, .keeps_all = true};
-    moec_memory_request_bundle(&request, f->bundle, choice.copy, choice.evict);
+    moec_memory_request_bundle(&request, f->bundle, choice.copy, choice.evict.ops);
     struct moec_memory_plan plan = {0};
     struct moec_error err = {0};
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);

@@ -91,10 +91,9 @@ static void record(const struct store *s, uint64_t seed, uint64_t buffer_bytes, 
     struct moert_engine *engine = NULL;
     struct moert_session *sessions[2] = {NULL};
     static const char *const predictors[] = {"none", "frequency", "gate"};
-    static const char *const policies[] = {"lru", "hobbit", "arc", "fate"};
+    static const char *const policies[] = {"lru", "hobbit", "arc", "fate:1"};
     options.expert_buffer_bytes = buffer_bytes > 0 ? buffer_bytes : 1 + random_u32(&seed) % 60000;
     options.evict = policies[random_u32(&seed) % 4];
-    options.shallow_layers = strcmp(options.evict, "fate") == 0;
     options.predict = predictors[random_u32(&seed) % 2 * 2];
     static const char *const low_slots[] = {NULL, "1", "25%", "100%"};
     options.decisions.precision = PRECISION;

@@ -1,8 +1,6 @@
 #include "runtime/policy/evict/evict.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const struct moec_evict_ops *const moec_evict_policies[] = {
@@ -36,27 +34,23 @@ enum moec_status moec_evict_find(const char *name, const struct moec_evict_ops *
     return moec_fail(err, MOEC_ERR_USAGE, "unknown eviction policy '%.40s', expected one of %s", name, names);
 }
 
-enum moec_status moec_evict_read_weights(const char *text, float weights[static MOEC_EVICT_WEIGHTS],
-                                         struct moec_error *err)
+enum moec_status moec_evict_read(const char *word, struct moec_evict_choice *out, struct moec_error *err)
 {
-    double values[MOEC_EVICT_WEIGHTS], sum = 0;
-    const char *at = text;
-    for (size_t i = 0; i < MOEC_EVICT_WEIGHTS; i++) {
-        char *end = NULL;
-        values[i] = strtod(at, &end);
-        const char follows = i + 1 < MOEC_EVICT_WEIGHTS ? ':' : '\0';
-        if (end == at || *end != follows || !(values[i] >= 0) || !isfinite(values[i]))
-            break;
-        sum += values[i];
-        at = end + (follows == ':');
-        if (follows == '\0' && sum > 0 && isfinite(sum)) {
-            for (size_t j = 0; j < MOEC_EVICT_WEIGHTS; j++)
-                weights[j] = (float)(values[j] / sum);
-            return MOEC_OK;
-        }
-    }
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "cannot read eviction weights '%s', expected four numbers for lru, lfu, lhu and fld, "
-                     "such as 0.4:0.3:0.1:0.2",
-                     text);
+    const size_t n_name = strcspn(word, ":");
+    *out = (struct moec_evict_choice){0};
+    if (strlen(word) >= sizeof out->word)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "eviction policy '%.40s...' is a word of %zu bytes, expected at most %zu", word,
+                         strlen(word), sizeof out->word - 1);
+    memcpy(out->word, word, n_name);
+    MOEC_TRY(moec_evict_find(out->word, &out->ops, err));
+    (void)snprintf(out->word, sizeof out->word, "%s", word);
+    if (word[n_name] == '\0')
+        return MOEC_OK;
+    if (out->ops->read == NULL)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "eviction policy '%s' has no parameters: give '%s' alone (hobbit and fate have some)", word,
+            out->ops->name);
+    return out->ops->read(word + n_name + 1, out, err);
 }

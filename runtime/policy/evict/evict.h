@@ -35,10 +35,6 @@ enum moec_evict_weight {
     MOEC_EVICT_WEIGHTS
 };
 
-/* Reads "0.4:0.3:0.1:0.2" in the order above, scaled to sum to 1. Errors: MOEC_ERR_USAGE. */
-MOEC_WARN_UNUSED enum moec_status
-moec_evict_read_weights(const char *text, float weights[static MOEC_EVICT_WEIGHTS], struct moec_error *err);
-
 /* First member of every policy's state. */
 struct moec_evict {
     const struct moec_evict_ops *ops;
@@ -47,8 +43,24 @@ struct moec_evict {
 /* Whether the cache may give up this key now (it is resident and nobody uses it). */
 typedef bool moec_evictable_fn(void *context, uint32_t key);
 
+#define MOEC_EVICT_WORD_BYTES 96 /* of a policy with its parameters, and a NUL */
+
+struct moec_evict_ops;
+
+/* A policy with the parameters of its word, as moec_evict_read takes it. */
+struct moec_evict_choice {
+    const struct moec_evict_ops *ops;  /* NULL = nothing is evicted */
+    bool has_weights;                  /* of moec_evict_hobbit; else they are the bundle's, or equal */
+    float weights[MOEC_EVICT_WEIGHTS]; /* that sum to 1 */
+    uint32_t n_shallow;                /* of moec_evict_fate: layers that are shallow; 0 = not said */
+    char word[MOEC_EVICT_WORD_BYTES];  /* as it was read */
+};
+
 struct moec_evict_ops {
     const char *name;
+    /* Optional (NULL: it has none): reads what follows the name and a colon. Errors: MOEC_ERR_USAGE. */
+    enum moec_status (*read)(const char *parameters, struct moec_evict_choice *choice,
+                             struct moec_error *err);
     /* Bytes of state for n_key keys, for a budget. */
     uint64_t (*state_bytes)(uint32_t n_key);
     /* Everything absent. Owned by the caller, released with destroy. */
@@ -97,6 +109,12 @@ extern const struct moec_evict_ops *const moec_evict_policies[];
 
 /* By name. Errors: MOEC_ERR_USAGE, naming the policies that exist. */
 MOEC_WARN_UNUSED enum moec_status moec_evict_find(const char *name, const struct moec_evict_ops **out,
+                                                  struct moec_error *err);
+
+/* A policy by its word: its name, or with parameters "hobbit:0.4:0.3:0.1:0.2" (weights of recency, uses, uses
+ * in high precision and distance of the layer, scaled to sum to 1) or "fate:3" (so many shallow layers).
+ * Errors: MOEC_ERR_USAGE, for a policy without parameters too. */
+MOEC_WARN_UNUSED enum moec_status moec_evict_read(const char *word, struct moec_evict_choice *out,
                                                   struct moec_error *err);
 
 #endif

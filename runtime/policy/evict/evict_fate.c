@@ -8,6 +8,7 @@
 #include "formats/model/config.h"
 #include "runtime/policy/evict/arc.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct fate {
@@ -56,6 +57,20 @@ static void fate_shared(struct moec_evict *self, const uint32_t *shares)
         arc->capacity = shares[layer];
         arc->share = arc->share < arc->capacity ? arc->share : arc->capacity;
     }
+}
+
+static enum moec_status fate_read(const char *parameters, struct moec_evict_choice *choice,
+                                  struct moec_error *err)
+{
+    char *end = NULL;
+    const unsigned long n = strtoul(parameters, &end, 10);
+    if (parameters[0] < '0' || parameters[0] > '9' || *end != '\0' || n < 1 || n > MOEC_MAX_LAYERS)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "eviction policy 'fate' has '%s' shallow layers, expected a whole number from 1 to "
+                         "%d, such as fate:3",
+                         parameters, MOEC_MAX_LAYERS);
+    choice->n_shallow = (uint32_t)n;
+    return MOEC_OK;
 }
 
 static struct moec_arc *layer_of(struct fate *fate, uint32_t key)
@@ -118,6 +133,7 @@ static uint32_t fate_victim(struct moec_evict *self, moec_evictable_fn *evictabl
 }
 
 const struct moec_evict_ops moec_evict_fate = {.name = "fate",
+                                               .read = fate_read,
                                                .state_bytes = fate_state_bytes,
                                                .create = fate_create,
                                                .destroy = fate_destroy,

@@ -14,6 +14,8 @@
 #include "formats/base/memory.h"
 #include "runtime/policy/evict/key_heaps.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ONE 65536.0f /* weights are fixed point, so that priorities compare exactly */
@@ -53,6 +55,31 @@ static enum moec_status create(const struct moec_evict_ops *ops, const struct mo
         state->weights[i] = (uint64_t)(weights[i] * ONE + 0.5f);
     *out = &state->base;
     return MOEC_OK;
+}
+
+static enum moec_status hobbit_read(const char *parameters, struct moec_evict_choice *choice,
+                                    struct moec_error *err)
+{
+    double values[MOEC_EVICT_WEIGHTS], sum = 0;
+    const char *at = parameters;
+    for (size_t i = 0; i < MOEC_EVICT_WEIGHTS; i++) {
+        char *end = NULL;
+        values[i] = strtod(at, &end);
+        const char follows = i + 1 < MOEC_EVICT_WEIGHTS ? ':' : '\0';
+        if (end == at || *end != follows || !(values[i] >= 0) || !isfinite(values[i]))
+            break;
+        sum += values[i];
+        at = end + (follows == ':');
+        choice->has_weights = follows == '\0' && sum > 0 && isfinite(sum);
+    }
+    for (size_t i = 0; choice->has_weights && i < MOEC_EVICT_WEIGHTS; i++)
+        choice->weights[i] = (float)(values[i] / sum);
+    if (choice->has_weights)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "cannot read eviction weights '%s', expected four numbers for lru, lfu, lhu and fld, "
+                     "such as hobbit:0.4:0.3:0.1:0.2",
+                     parameters);
 }
 
 static enum moec_status hobbit_create(const struct moec_evict_setup *setup, struct moec_evict **out,
@@ -174,6 +201,7 @@ static uint32_t hobbit_victim(struct moec_evict *self, moec_evictable_fn *evicta
 }
 
 const struct moec_evict_ops moec_evict_hobbit = {.name = "hobbit",
+                                                 .read = hobbit_read,
                                                  .state_bytes = hobbit_state_bytes,
                                                  .create = hobbit_create,
                                                  .destroy = hobbit_destroy,

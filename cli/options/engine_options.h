@@ -1,0 +1,69 @@
+/* Options of an engine, for the verbs that run a model: each has one spelling, one meaning and one place where it
+ * is read. Thread rule: main thread. */
+#ifndef MOEC_CLI_ENGINE_OPTIONS_H
+#define MOEC_CLI_ENGINE_OPTIONS_H
+
+#include "cli/options/options.h"
+#include "cli/options/policy_options.h"
+#include "runtime/moert.h"
+
+/* Rows of an option table. */
+/* clang-format off */
+/* How experts come into memory. */
+#define CLI_BUFFER_OPTIONS                                                                                    \
+    {"mode", 0, "MODE",                                                                                       \
+     "cache|edgemoe|io-free|io-qfree|io-exp|io-qexp|sti|io-exp+lru|io-qexp+lru|lod|eap|moe-offloading|"       \
+     "moe-infinity",                                                                                          \
+     "How experts come into memory:\n"                                                                        \
+     "cache\tread when used, kept until others need the room (default)\n"                                     \
+     "edgemoe\tcache with --evict edgemoe --predict path"                                                     \
+     CLI_RESEARCH "io-free\tall in memory at 16 bits\n"                                                       \
+     "io-qfree\tall in memory at 8 bits\n"                                                                    \
+     "io-exp\tread when used at 16 bits, not kept\n"                                                          \
+     "io-qexp\tread when used at 4 bits, not kept\n"                                                          \
+     "io-exp+lru\tio-exp, kept while the buffer has room\n"                                                   \
+     "io-qexp+lru\tio-qexp, kept while the buffer has room\n"                                                 \
+     "sti\tall read in order for every token\n"                                                               \
+     "lod\tread when used, not kept\n"                                                                        \
+     "eap\tkept by fate, read ahead by paths\n"                                                               \
+     "moe-offloading\tkept by lru, read ahead by gates\n"                                                     \
+     "moe-infinity\tkept by lfu, read ahead by paths\n"                                                       \
+     "The io modes need copies at their bits: moec compile --copies.", CLI_RARE | CLI_OF_MEMORY},             \
+    {"evict", 0, "HOW", CLI_EVICT_CHOICES,                                                                    \
+     "Which expert is evicted when the buffer is full (default hobbit):\n" CLI_EVICT_VALUES,                  \
+     CLI_RARE | CLI_OF_MEMORY},                                                                               \
+    {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,                                                          \
+     "Which experts of the next layer are read while this one computes (default gate, learned where the "     \
+     "bundle was taught, none on a device), predicted by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,            \
+     CLI_RARE | CLI_OF_MEMORY},                                                                               \
+    {"preload-count", 0, "N", NULL,                                                                           \
+     "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",     \
+     CLI_RARE | CLI_OF_MEMORY},                                                                               \
+    {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE | CLI_OF_MEMORY},                             \
+    CLI_STORAGE_OPTIONS,                                                                                      \
+    {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).",                      \
+     CLI_RARE | CLI_OF_MEMORY}
+
+/* Where they come from. */
+#define CLI_STORAGE_OPTIONS                                                                                   \
+    {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES,                          \
+     CLI_RARE | CLI_OF_MEMORY},                                                                               \
+    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL, CLI_EMULATED, CLI_RARE | CLI_OF_MEMORY}
+
+#define CLI_THREAD_OPTIONS                                                                                    \
+    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},                                          \
+    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE}
+/* clang-format on */
+
+/* Reads what the verb offers of --device and its own, --predict, --preload-count, --preload-ahead, --route and
+ * the other decisions, --sparsity, --arithmetic, --kv, --threads and --cpu: what the rows of a bench have in
+ * common, and what moec eval takes. Other members of *engine stay. Borrows from args. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_read_pass(const struct cli_args *args, struct moert_options *engine,
+                                                struct moec_error *err);
+
+/* The same with --memory, --ctx, --mode, --evict, --copy, --io and --emulate-storage, over
+ * moert_options_default: of a verb that opens one engine. */
+MOEC_WARN_UNUSED enum moec_status cli_read_engine(const struct cli_args *args, struct moert_options *engine,
+                                                  struct moec_error *err);
+
+#endif
