@@ -112,8 +112,8 @@ struct moert_decisions {
 MOERT_API void moert_decisions_text(const struct moert_decisions *decisions,
                                     char text[MOERT_DECISIONS_TEXT_BYTES]);
 
-/* How experts come to a device, and what decides with options.cooperates: times of a byte of an expert, all
- * zero: measured, the processor's while it runs. */
+/* How experts come to a device, and what decides with options.device.cooperates: times of a byte of an expert,
+ * all zero: measured, the processor's while it runs. */
 struct moert_transfer {
     /* With a sparsity, a decoded token's experts are copied whole too, not their up projections and the
      * active neurons alone (FloE, arXiv:2505.05950). The output is the same. */
@@ -130,57 +130,47 @@ struct moert_floor {
     uint64_t start_bytes; /* that another start may take on top */
     uint32_t n_context;   /* positions of the KV caches that it holds */
     uint32_t n_prompt;    /* of these, the prompt's; 0 without one */
-    uint32_t
-        n_context_fits; /* the most that options.memory_bytes holds at any start; 0 = none, or no limit */
+    /* The most that options.memory_bytes holds at any start; 0 = none, or no limit. */
+    uint32_t n_context_fits;
 };
 
-struct moert_options {
-    uint64_t memory_bytes; /* limit on the peak resident size of the whole process; 0 = no limit, experts
-                              stay resident */
-    uint32_t n_context;    /* tokens of each session's KV cache, 0 = min(2048, what the model allows) */
-    uint32_t n_sessions;   /* sessions that may exist at once, default 1 */
-    uint32_t n_beams;      /* the most beams that a session's generator may use, each with a KV cache;
-                              0 = as the bundle's generation settings say, usually 1 */
-    bool drafts;           /* generators may draft (moert_generation.draft): each then has logits of
-                              MOERT_DRAFT_TOKENS more positions */
+/* Sessions that may exist, each with a KV cache and activations. */
+struct moert_session_options {
+    uint32_t n_context;  /* tokens of each session's KV cache, 0 = min(2048, what the model allows) */
+    uint32_t n_sessions; /* sessions that may exist at once, default 1 */
+    uint32_t n_beams;    /* the most beams that a session's generator may use, each with a KV cache;
+                            0 = as the bundle's generation settings say, usually 1 */
+    bool drafts;         /* generators may draft (moert_generation.draft): each then has logits of
+                            MOERT_DRAFT_TOKENS more positions */
     /* Sessions are used by one thread, one after the other: they share one set of activations, which the
      * budget counts once, and several can take a step together (moert_step_each). */
     bool one_thread;
-    uint64_t reserve_bytes; /* of memory_bytes, for what the program itself will allocate after opening */
-    int n_threads;          /* 0 = all cores that this process may use */
-    const char *cpu;        /* "auto", "scalar", "avx2", "avx512", "neon": same bits, different speed */
-    /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, with the same bits in the
-     * canonical arithmetic, its experts in a pool in front of the expert buffer, which becomes pinned memory.
-     * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for the int8
-     * arithmetic. */
-    const char *device;
-    uint64_t
-        vram_bytes; /* limit on what is allocated of the device's memory; 0 = most of what is free there */
-    /* With a device: the processor computes a missed expert where it is done before the device would have it
-     * (Fiddler, arXiv:2402.07033), by times that are measured; for one session. The output stays the same. */
-    bool cooperates;
-    struct moert_transfer transfer;
-    /* "canonical", or "int8": activations are rounded to INT8 and products with integer codes are sums of
-     * integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on every
-     * instruction set too. Or "bf16", of a device alone: activations and weights are rounded to BF16 and
-     * multiplied by tensor cores (runtime/cuda/kernels/bf16.h), which is faster for many tokens and changes
-     * the output a little; one result on one kind of device. Errors: MOERT_ERR_UNSUPPORTED without a device,
-     * on one of a compute capability below 8.0, and with `cooperates`. NULL: the one that the bundle's
-     * certificate means (moec compile --arithmetic), canonical without one; where that is bf16 and there is
-     * no device that has it, canonical too, of which moert_engine_warning tells. */
-    const char *arithmetic;
     /* How attention keeps keys and values: "f32" (NULL), or in less memory and for less time at long
      * contexts, which changes the output a little: "f16", each rounded to the nearest F16, or "int8", each
      * head's in groups of 32 rounded to INT8 with an F16 scale. One result on every instruction set too.
      * Errors: MOERT_ERR_UNSUPPORTED for models with an encoder and on a device. */
     const char *kv;
-    uint32_t copy; /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
+};
 
-    /* How experts come into memory. This affects speed and memory use, never the results at a given
-     * precision. Strings are borrowed for the call; NULL leaves the choice to the mode. A choice that
-     * contradicts the mode is refused (MOERT_ERR_USAGE).
-     *
-     * "cache" (NULL): experts stay until others need the room, with any policy, predictor and copy.
+/* A GPU. */
+struct moert_device_options {
+    /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, with the same bits in the
+     * canonical arithmetic, its experts in a pool in front of the expert buffer, which becomes pinned memory.
+     * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for the int8
+     * arithmetic. */
+    const char *name;
+    /* Limit on what is allocated of the device's memory; 0 = most of what is free there. */
+    uint64_t vram_bytes;
+    /* The processor computes a missed expert where it is done before the device would have it (Fiddler,
+     * arXiv:2402.07033), by times that are measured; for one session. The output stays the same. */
+    bool cooperates;
+    struct moert_transfer transfer;
+};
+
+/* How experts come into memory. This affects speed and memory use, never the results at a given precision.
+ * NULL leaves the choice to the mode. A choice that contradicts the mode is refused (MOERT_ERR_USAGE). */
+struct moert_buffer_options {
+    /* "cache" (NULL): experts stay until others need the room, with any policy, predictor and copy.
      * "edgemoe": the same with EdgeMoE's policy and predictions by the bundle's path table.
      * Baselines, most of which need precision copies in the bundle:
      * "io-free", "io-qfree": all experts in memory, at 16 and at 8 bits.
@@ -210,7 +200,18 @@ struct moert_options {
     /* With "gate" and "path+gate": how many layers ahead gates are asked, 1 to 4, each while everything that
      * the layers before it will probably ask for is there; 0 = 1. */
     uint32_t preload_ahead;
-    /* How storage is read: "direct" bypasses the page cache, "cached" uses it, "auto" (NULL) measures which
+    /* Size of the expert buffer, for comparisons at equal sizes, raised to the largest record and lowered to
+     * the size of all experts where needed; 0 = what the budget leaves. */
+    uint64_t size_bytes;
+    /* The budget counts KV caches full. Until they are, the expert buffer has what is empty of them too, and
+     * gives it up as they grow: faster, and the same results. With keeps_size it has its own size from the
+     * beginning, for comparisons; so it does where its size is given, and while a trace is written. */
+    bool keeps_size;
+};
+
+/* The storage that a bundle is read from. */
+struct moert_storage_options {
+    /* How it is read: "direct" bypasses the page cache, "cached" uses it, "auto" (NULL) measures which
      * is faster. "mapped" uses the page cache's own pages without a copy, "auto+mapped" does so where the
      * bundle is in the page cache and aligned to pages, else measures: a large bundle then starts several
      * times as fast. Nothing is mapped unless it is asked for: where the file is cut short or its device
@@ -221,26 +222,49 @@ struct moert_options {
     uint64_t emulate_bytes_per_second; /* emulates a slower device: its bandwidth (0 = no emulation) */
     uint64_t emulate_latency_ns;       /* and its latency */
     uint64_t emulate_request_ns;       /* and what each request takes of it beside its bytes */
-    /* File for a trace of the engine, for Perfetto and `moec simulate` (formats/trace/TRACE.md); it appears
-     * when the engine is closed. */
-    const char *trace;
-    bool trace_scores; /* with what routers say of every expert: for `moec simulate` of decisions */
-    /* Size of the expert buffer, for comparisons at equal sizes, raised to the largest record and lowered to
-     * the size of all experts where needed; 0 = what the budget leaves. */
-    uint64_t expert_buffer_bytes;
-    /* The budget counts KV caches full. Until they are, the expert buffer has what is empty of them too, and
-     * gives it up as they grow: faster, and the same results. With keeps_buffer it has its own size from the
-     * beginning, for comparisons; so it does where its size is given, and while a trace is written. */
-    bool keeps_buffer;
+};
 
-    struct moert_decisions decisions;
-    /* What will be generated, where all of it is known: this prompt (borrowed for the call; NULL = it is not
-     * known) and at most text_tokens tokens (MOERT_TOKENS_OF_MODEL as in moert_generation). The KV caches
-     * then have no more positions than that takes, within n_context. */
-    const char *prompt;
+/* A record of what the engine did. */
+struct moert_trace_options {
+    /* File for a trace, for Perfetto and `moec simulate` (formats/trace/TRACE.md); it appears when the engine
+     * is closed. NULL = none. */
+    const char *path;
+    bool scores; /* with what routers say of every expert: for `moec simulate` of decisions */
+};
+
+/* What will be generated, where all of it is known. The KV caches then have no more positions than that takes,
+ * within n_context. */
+struct moert_text_options {
+    const char *prompt; /* NULL = it is not known */
     size_t n_prompt_bytes;
-    uint32_t text_tokens;
+    uint32_t n_tokens; /* at most (MOERT_TOKENS_OF_MODEL as in moert_generation) */
+};
 
+/* Grouped by what reads them. Begin with moert_options_default; zero is each member's usual choice. Strings are
+ * borrowed for the call. */
+struct moert_options {
+    uint64_t memory_bytes;  /* limit on the peak resident size of the whole process; 0 = no limit, experts
+                               stay resident */
+    uint64_t reserve_bytes; /* of memory_bytes, for what the program itself will allocate after opening */
+    int n_threads;          /* 0 = all cores that this process may use */
+    const char *cpu;        /* "auto", "scalar", "avx2", "avx512", "neon": same bits, different speed */
+    /* "canonical", or "int8": activations are rounded to INT8 and products with integer codes are sums of
+     * integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on every
+     * instruction set too. Or "bf16", of a device alone: activations and weights are rounded to BF16 and
+     * multiplied by tensor cores (runtime/cuda/kernels/bf16.h), which is faster for many tokens and changes
+     * the output a little; one result on one kind of device. Errors: MOERT_ERR_UNSUPPORTED without a device,
+     * on one of a compute capability below 8.0, and with `cooperates`. NULL: the one that the bundle's
+     * certificate means (moec compile --arithmetic), canonical without one; where that is bf16 and there is
+     * no device that has it, canonical too, of which moert_engine_warning tells. */
+    const char *arithmetic;
+    uint32_t copy; /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
+    struct moert_session_options sessions;
+    struct moert_device_options device;
+    struct moert_buffer_options buffer;
+    struct moert_storage_options storage;
+    struct moert_decisions decisions;
+    struct moert_text_options text;
+    struct moert_trace_options trace;
     /* Borrowed for the call: where the budget is refused as below its floor, that floor. NULL = not asked. */
     struct moert_floor *refused_floor;
 };
@@ -365,16 +389,16 @@ struct moert_pool_stats {
     uint64_t hits;            /* on the device when the router answered */
     uint64_t late;            /* on their way there */
     uint64_t misses;          /* in the process's memory, or in storage */
-    uint64_t computed_by_cpu; /* of these, with options.cooperates */
+    uint64_t computed_by_cpu; /* of these, with options.device.cooperates */
     uint64_t evictions;
     uint64_t copied_bytes; /* to the device, predictions included: */
     uint64_t
         record_bytes; /* of the whole records of what was copied, where neurons are copied alone; else 0 */
     double gathered_bytes_per_second; /* what gathering and copying them reached when it was measured */
     uint64_t chunk_bytes;             /* that are gathered at once then */
-    uint64_t guessed_bytes;           /* of what options.predict names, copied before it was asked for */
-    uint64_t useful_guesses;          /* experts that were asked for then */
-    uint64_t wasted_guesses;          /* evicted before, or given up on their way */
+    uint64_t guessed_bytes;  /* of what options.buffer.predict names, copied before it was asked for */
+    uint64_t useful_guesses; /* experts that were asked for then */
+    uint64_t wasted_guesses; /* evicted before, or given up on their way */
 };
 MOERT_API struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engine);
 
@@ -418,7 +442,7 @@ MOERT_API enum moert_status moert_text_flush(struct moert_text *text, const char
                                              struct moert_error *err);
 MOERT_API void moert_text_free(struct moert_text *text);
 
-/* One sequence. At most options.n_sessions exist at once (MOERT_ERR_LIMIT). */
+/* One sequence. At most options.sessions.n_sessions exist at once (MOERT_ERR_LIMIT). */
 MOERT_API enum moert_status moert_session_create(struct moert_engine *engine, struct moert_session **out,
                                                  struct moert_error *err);
 MOERT_API void moert_session_free(struct moert_session *session);
@@ -438,7 +462,8 @@ MOERT_API enum moert_status moert_session_step(struct moert_session *session, co
 MOERT_API enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
                                                   size_t n_tokens, const uint32_t *at, size_t n_at,
                                                   float *logits, struct moert_error *err);
-/* Appends tokens[i] to sessions[i], n different ones of an engine with options.one_thread, in one batch: an
+/* Appends tokens[i] to sessions[i], n different ones of an engine with
+ * options.sessions.one_thread, in one batch: an
  * expert that several need is read and decoded once. logits (n, n_vocab); they are those of n single steps. A
  * failure leaves all sessions unchanged. Errors: MOERT_ERR_USAGE without one_thread. */
 MOERT_API enum moert_status moert_step_each(struct moert_session *const *sessions, const uint32_t *tokens,
@@ -561,8 +586,9 @@ enum moert_generated {
 };
 
 /* Generates texts on a session, one after the other. Nothing else may use the session until the generator is
- * freed. It allocates only when it is created. Errors: MOERT_ERR_LIMIT for more beams than options.n_beams
- * and for drafts without options.drafts; MOERT_ERR_USAGE for draws or drafts with beams. */
+ * freed. It allocates only when it is created. Errors: MOERT_ERR_LIMIT for more beams than
+ * options.sessions.n_beams and for drafts without options.sessions.drafts; MOERT_ERR_USAGE for draws or
+ * drafts with beams. */
 struct moert_generator;
 MOERT_API enum moert_status moert_generator_create(struct moert_session *session,
                                                    const struct moert_generation *generation,

@@ -113,13 +113,13 @@ enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_
     MOEC_TRY(read_policies(args, out, err));
     MOEC_TRY(cli_read_pass(args, &bench->engine, err));
     MOEC_TRY(cli_check_pure(args, "moec bench", err));
-    bench->engine.io = cli_text(args, "io");
+    bench->engine.storage.io = cli_text(args, "io");
     MOEC_TRY(read_memories(args, bench, err));
     MOEC_TRY(read_storages(args, bench, err));
     MOEC_TRY(cli_u32(args, "samples", 1, 1u << 16, &bench->n_sample, err));
     MOEC_TRY(cli_u32(args, "prompt-tokens", 1, 1u << 20, &bench->prompt_tokens, err));
     MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 20, &bench->n_tokens, err));
-    if (bench->engine.device == NULL)
+    if (bench->engine.device.name == NULL)
         MOEC_TRY(cli_use_arithmetic(NULL, cli_arithmetic(args, NULL), err));
     return moec_kernels_find(bench->engine.cpu, &kernels, err);
 }

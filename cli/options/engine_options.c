@@ -27,14 +27,14 @@ enum moec_status cli_read_pass(const struct cli_args *args, struct moert_options
                                struct moec_error *err)
 {
     uint32_t n_threads = 0;
-    MOEC_TRY(cli_read_device(args, &engine->device, &engine->vram_bytes, &engine->cooperates,
-                             &engine->transfer, err));
+    MOEC_TRY(cli_read_device(args, &engine->device.name, &engine->device.vram_bytes,
+                             &engine->device.cooperates, &engine->device.transfer, err));
     MOEC_TRY(cli_read_decisions(args, &engine->decisions, err));
-    engine->predict = text_of(args, "predict");
-    MOEC_TRY(u32_of(args, "preload-count", 1, MOST_PRELOADS, &engine->preload_count, err));
-    MOEC_TRY(u32_of(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &engine->preload_ahead, err));
+    engine->buffer.predict = text_of(args, "predict");
+    MOEC_TRY(u32_of(args, "preload-count", 1, MOST_PRELOADS, &engine->buffer.preload_count, err));
+    MOEC_TRY(u32_of(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &engine->buffer.preload_ahead, err));
     engine->arithmetic = cli_text(args, "arithmetic");
-    engine->kv = cli_text(args, "kv");
+    engine->sessions.kv = cli_text(args, "kv");
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     engine->n_threads = (int)n_threads;
     if (cli_has(args, "cpu"))
@@ -50,9 +50,9 @@ static enum moec_status read_emulation(const struct cli_args *args, struct moert
     if (text == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_emulation_parse(text, &emulation, err));
-    engine->emulate_bytes_per_second = emulation.bytes_per_second;
-    engine->emulate_latency_ns = emulation.latency_ns;
-    engine->emulate_request_ns = emulation.request_ns;
+    engine->storage.emulate_bytes_per_second = emulation.bytes_per_second;
+    engine->storage.emulate_latency_ns = emulation.latency_ns;
+    engine->storage.emulate_request_ns = emulation.request_ns;
     return MOEC_OK;
 }
 
@@ -70,11 +70,11 @@ enum moec_status cli_read_engine(const struct cli_args *args, struct moert_optio
     MOEC_TRY(cli_bytes(args, "memory", &engine->memory_bytes, err));
     if (cli_has(args, "memory") && engine->memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
-    MOEC_TRY(cli_u32(args, "ctx", 1, MOST_CONTEXT, &engine->n_context, err));
+    MOEC_TRY(cli_u32(args, "ctx", 1, MOST_CONTEXT, &engine->sessions.n_context, err));
     MOEC_TRY(cli_read_pass(args, engine, err));
     MOEC_TRY(u32_of(args, "copy", 0, MOEC_MAX_COPIES - 1, &engine->copy, err));
-    engine->mode = text_of(args, "mode");
-    engine->evict = text_of(args, "evict");
-    engine->io = read_io(args);
+    engine->buffer.mode = text_of(args, "mode");
+    engine->buffer.evict = text_of(args, "evict");
+    engine->storage.io = read_io(args);
     return read_emulation(args, engine, err);
 }

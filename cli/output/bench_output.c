@@ -77,7 +77,7 @@ static void print_pools(const struct moec_bench *bench)
 {
     const int width = name_width(bench);
     const double n_token = (double)bench->tokens.n_sample * bench->tokens.n_tokens;
-    if (bench->options.engine.device == NULL || bench->n_failed == bench->n_row)
+    if (bench->options.engine.device.name == NULL || bench->n_failed == bench->n_row)
         return;
     cli_print(stdout, "\n%-*s %9s %6s %6s %9s %9s\n", width, "pool on the device", "pool", "hits", "late",
               "copied", "whole");
@@ -174,7 +174,7 @@ static void print_energy(const struct moec_bench *bench)
 /* What mode cache predicts by, where nobody said so: the bundle decides. */
 static void print_prediction(const struct moec_bench *bench)
 {
-    for (uint32_t r = 0; r < bench->n_row && bench->options.engine.predict == NULL; r++) {
+    for (uint32_t r = 0; r < bench->n_row && bench->options.engine.buffer.predict == NULL; r++) {
         const struct moec_bench_row *row = &bench->rows[r];
         if (row->mode == NULL || strcmp(row->mode, "cache") != 0 || row->is_variant ||
             row->opened.n_threads == 0 || row->opened.predict[0] == '\0')
@@ -208,9 +208,9 @@ void cli_print_bench(const struct moec_bench *bench)
                           keeps_all ? "" : opened->opened.kv, opened->opened.n_threads);
     }
     print_prediction(bench);
-    if (bench->options.engine.device != NULL)
+    if (bench->options.engine.device.name != NULL)
         cli_print(stdout, "on %s, one row at a time\n",
-                  opened != NULL ? opened->opened.device : bench->options.engine.device);
+                  opened != NULL ? opened->opened.device : bench->options.engine.device.name);
     else if (bench->n_group > 1)
         cli_print(stdout, "memory is not enough for all rows at once: they ran in %" PRIu32 " groups\n",
                   bench->n_group);

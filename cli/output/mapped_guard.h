@@ -1,4 +1,4 @@
-/* A bundle that is mapped (moert_options.io) and cut short, or whose device fails, raises SIGBUS where its
+/* A bundle that is mapped (moert_options.storage.io) and cut short, or whose device fails, raises SIGBUS where its
  * pages are touched. A program cannot go on then, but it can say why it ends. Thread rule: main thread. */
 #ifndef MOEC_CLI_MAPPED_GUARD_H
 #define MOEC_CLI_MAPPED_GUARD_H

@@ -159,8 +159,8 @@ static enum moec_status check_trace(void *context, const char *path, struct moec
 static enum moec_status make_trace_folder(struct bench_job *job, struct moec_error *err)
 {
     const char *folder = cli_text(job->args, "traces");
-    job->options.bench.engine.trace_scores = cli_has(job->args, "trace-scores");
-    if (job->options.bench.engine.trace_scores && folder == NULL)
+    job->options.bench.engine.trace.scores = cli_has(job->args, "trace-scores");
+    if (job->options.bench.engine.trace.scores && folder == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "--trace-scores does nothing without --traces FOLDER");
     if (folder != NULL && mkdir(folder, 0777) != 0 && !(errno == EEXIST && moec_path_is_folder(folder)))
         return moec_fail(err, MOEC_ERR_IO, "cannot make the folder '%s' for traces: %s", folder,

@@ -88,7 +88,7 @@ static enum moec_status read_options(struct chat *chat, struct moec_error *err)
     const struct cli_args *args = chat->args;
     chat->n_answer = 1024;
     MOEC_TRY(cli_read_engine(args, &chat->engine_options, err));
-    chat->engine_options.n_beams = 1;
+    chat->engine_options.sessions.n_beams = 1;
     MOEC_TRY(cli_read_sampler(args, &chat->sampler, err));
     return cli_u32(args, "tokens", 1, 1u << 30, &chat->n_answer, err);
 }

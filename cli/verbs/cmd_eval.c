@@ -465,7 +465,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
                               n_tokens, &job->source, err));
     if (job->source.checkpoint != NULL)
         cli_say_checkpoint(&job->progress, job->source.checkpoint);
-    MOEC_TRY(moec_kv_read(job->engine.kv, &kv, err));
+    MOEC_TRY(moec_kv_read(job->engine.sessions.kv, &kv, err));
     if (kv.dtype != MOEC_DTYPE_F32)
         MOEC_TRY(moec_source_keep_kv(&job->source, kv, err));
     MOEC_TRY(compare_models(job, err));

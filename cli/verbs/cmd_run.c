@@ -100,12 +100,12 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     out->n_generate = MOERT_TOKENS_OF_MODEL;
     MOEC_TRY(cli_read_engine(args, &out->engine, err));
     MOEC_TRY(cli_read_sampler(args, &out->sampler, err));
-    MOEC_TRY(cli_read_beams(args, &out->engine.n_beams, err));
-    out->engine.drafts = cli_has(args, "draft") && strcmp(cli_text(args, "draft"), "lookup") == 0;
+    MOEC_TRY(cli_read_beams(args, &out->engine.sessions.n_beams, err));
+    out->engine.sessions.drafts = cli_has(args, "draft") && strcmp(cli_text(args, "draft"), "lookup") == 0;
     MOEC_TRY(cli_u32(args, "tokens", 0, 1u << 30, &out->n_generate, err));
-    out->engine.trace = cli_text(args, "trace");
-    out->engine.trace_scores = cli_has(args, "trace-scores");
-    if (out->engine.trace_scores && out->engine.trace == NULL)
+    out->engine.trace.path = cli_text(args, "trace");
+    out->engine.trace.scores = cli_has(args, "trace-scores");
+    if (out->engine.trace.scores && out->engine.trace.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "--trace-scores does nothing without --trace FILE");
     if (cli_has(args, "prompt") && cli_has(args, "file"))
         return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file, not both");
@@ -169,7 +169,7 @@ static void print_stats(const struct run *run)
         .n_prompt_tokens = run->n_tokens,
         .prefill_seconds = run->prefill_seconds,
         .n_decode_tokens = moert_generator_steps(run->generator) + moert_generator_accepted(run->generator),
-        .drafts = run->options.engine.drafts,
+        .drafts = run->options.engine.sessions.drafts,
         .n_drafted = moert_generator_drafted(run->generator),
         .n_accepted = moert_generator_accepted(run->generator),
         .decode_seconds = run->decode_seconds,
@@ -189,10 +189,10 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
     if (!cli_has(run->args, "chat")) { /* a template adds to the prompt */
-        run->options.engine.prompt = run->prompt;
-        run->options.engine.n_prompt_bytes = run->n_prompt_bytes;
+        run->options.engine.text.prompt = run->prompt;
+        run->options.engine.text.n_prompt_bytes = run->n_prompt_bytes;
     }
-    run->options.engine.text_tokens = run->options.n_generate;
+    run->options.engine.text.n_tokens = run->options.n_generate;
     run->options.engine.refused_floor = &run->floor;
     cli_guard_mapped(run->args);
     MOEC_TRY(cli_from_runtime(
@@ -207,7 +207,7 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
     generation.n_tokens = run->options.n_generate;
     generation.ignore_end = run->options.ignore_eos;
     generation.sampler = run->options.sampler;
-    generation.draft = run->options.engine.drafts ? MOERT_DRAFT_LOOKUP : MOERT_DRAFT_NONE;
+    generation.draft = run->options.engine.sessions.drafts ? MOERT_DRAFT_LOOKUP : MOERT_DRAFT_NONE;
     return cli_from_runtime(moert_generator_create(run->session, &generation, &run->generator, &theirs),
                             &theirs, err);
 }

@@ -91,11 +91,11 @@ static enum moec_status read_engine(struct serving *serving, struct moec_error *
     const struct cli_args *args = serving->args;
     struct moert_options *engine = &serving->engine;
     MOEC_TRY(cli_read_engine(args, engine, err));
-    engine->one_thread = true;
-    engine->n_beams = 1;
-    engine->n_sessions = MOST_DEFAULT_SESSIONS;
+    engine->sessions.one_thread = true;
+    engine->sessions.n_beams = 1;
+    engine->sessions.n_sessions = MOST_DEFAULT_SESSIONS;
     engine->refused_floor = &serving->floor;
-    MOEC_TRY(cli_u32(args, "sessions", 1, SERVE_MAX_SESSIONS, &engine->n_sessions, err));
+    MOEC_TRY(cli_u32(args, "sessions", 1, SERVE_MAX_SESSIONS, &engine->sessions.n_sessions, err));
     return cli_check_pure(args, "moec serve", err);
 }
 
@@ -178,7 +178,7 @@ static enum moec_status read_server(struct serving *serving, struct moec_error *
 static void reserve(struct serving *serving, uint32_t n_sessions, uint32_t n_context)
 {
     const struct serve_limits limits = serve_limits_make(n_context, 1);
-    serving->engine.n_sessions = n_sessions;
+    serving->engine.sessions.n_sessions = n_sessions;
     serving->engine.reserve_bytes = serve_reserve_bytes(&limits, serving->server.n_connections, n_sessions);
 }
 
@@ -188,7 +188,7 @@ static enum moec_status choose_sessions(struct serving *serving, struct moec_err
     struct moert_error theirs = {0};
     struct moert_floor floor = {0};
     const char *path = serving->args->positional[0];
-    uint32_t n = serving->engine.n_sessions;
+    uint32_t n = serving->engine.sessions.n_sessions;
     MOEC_TRY(cli_from_runtime(moert_engine_floor(path, &serving->engine, &floor, &theirs), &theirs, err));
     const uint32_t n_context = floor.n_context;
     reserve(serving, n, n_context);
@@ -214,7 +214,7 @@ static enum moec_status open_engine(struct serving *serving, struct moec_error *
     if (moert_engine_warning(serving->server.engine, note, sizeof note))
         cli_print(stderr, "note: %s\n", note);
     const struct moert_info info = moert_engine_info(serving->server.engine);
-    serving->server.n_sessions = serving->engine.n_sessions;
+    serving->server.n_sessions = serving->engine.sessions.n_sessions;
     serving->server.limits = serve_limits_make(info.n_context, info.n_vocab);
     return MOEC_OK;
 }

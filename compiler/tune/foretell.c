@@ -124,11 +124,11 @@ static enum moec_status run(const struct moec_foretell_setup *setup, const char 
     struct moert_error theirs = {0}, last = {0};
     set_decisions(settings, slots, low_slots, &options.decisions);
     options.n_threads = setup->n_threads;
-    options.n_context = setup->windows->seq_len_tokens;
-    options.evict = moec_evict_lru.name;
-    options.predict = moec_predict_gate.name; /* whose answers are recorded */
-    options.trace = setup->trace;
-    options.trace_scores = true;
+    options.sessions.n_context = setup->windows->seq_len_tokens;
+    options.buffer.evict = moec_evict_lru.name;
+    options.buffer.predict = moec_predict_gate.name; /* whose answers are recorded */
+    options.trace.path = setup->trace;
+    options.trace.scores = true;
     MOEC_TRY(from_runtime(moert_engine_open(path, &options, &engine, &theirs), &theirs, err));
     const enum moec_status status = run_windows(setup, engine, is_cancelled, err);
     const enum moert_status ended = moert_engine_end(engine, &last);

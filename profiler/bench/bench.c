@@ -62,8 +62,8 @@ static enum moec_status name_trace(const struct moec_bench *bench, struct moec_b
         if (*at == ' ' || *at == '/' || *at == ',' || *at == '%')
             *at = '_';
     MOEC_TRY(moec_path_join(&row->trace, bench->options.traces, name, err));
-    row->engine.trace = row->trace;
-    row->engine.trace_scores = bench->options.engine.trace_scores;
+    row->engine.trace.path = row->trace;
+    row->engine.trace.scores = bench->options.engine.trace.scores;
     return bench->options.check_trace != NULL
                ? bench->options.check_trace(bench->options.check_context, row->trace, err)
                : MOEC_OK;

@@ -16,7 +16,8 @@ static enum moec_status measure(const struct moec_bundle *bundle, struct moec_be
 {
     struct moec_record_io io = {0};
     double best = 0;
-    MOEC_TRY(moec_io_find(bench->options.engine.io != NULL ? bench->options.engine.io : "auto", &io.io, err));
+    MOEC_TRY(moec_io_find(
+        bench->options.engine.storage.io != NULL ? bench->options.engine.storage.io : "auto", &io.io, err));
     for (uint32_t i = 0; i < n; i++) {
         double measured = 0;
         MOEC_TRY(moec_bandwidth_measure(bundle, row->copy, &io, BANDWIDTH_NS, &measured, err));
@@ -50,7 +51,8 @@ enum moec_status moec_bench_bandwidth_find(const struct moec_bundle *bundle, str
 static bool changes(const struct moec_bench *bench, const struct moec_bench_row *row, uint32_t group)
 {
     return row->group == group && row->storage < bench->options.n_storage && emulated(bench, row) <= 0 &&
-           bench->options.engine.io != NULL && strcmp(bench->options.engine.io, "direct") == 0;
+           bench->options.engine.storage.io != NULL &&
+           strcmp(bench->options.engine.storage.io, "direct") == 0;
 }
 
 /* Of rows of one storage and copy the first. */

@@ -215,8 +215,8 @@ static enum moec_status draw_hits(const struct moec_bench *bench, uint32_t stora
         for (uint32_t r = 0; r < bench->n_row; r++) {
             const struct moec_bench_row *row = &bench->rows[r];
             if (strcmp(row->label, "cache") != 0 || row->storage != storage || n == series->n ||
-                row->engine.evict != options->evicts[e] || row->error.status != MOEC_OK ||
-                row->engine.predict != options->engine.predict)
+                row->engine.buffer.evict != options->evicts[e] || row->error.status != MOEC_OK ||
+                row->engine.buffer.predict != options->engine.buffer.predict)
                 continue;
             preloads |= strcmp(row->opened.predict, "none") != 0;
             series->x[n] = buffer_percent(bench, row);

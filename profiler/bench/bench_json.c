@@ -123,8 +123,8 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
         moec_json_out_string(node, "arithmetic", row->opened.arithmetic);
     put_string_or_null(node, "evict", row->opened.evict);
     put_string_or_null(node, "predict", row->opened.predict);
-    moec_json_out_u64(node, "preload_count", row->engine.preload_count);
-    moec_json_out_u64(node, "preload_ahead", row->engine.preload_ahead);
+    moec_json_out_u64(node, "preload_count", row->engine.buffer.preload_count);
+    moec_json_out_u64(node, "preload_ahead", row->engine.buffer.preload_ahead);
     put_string_or_null(node, "io", row->opened.reader);
     if (has_pool) {
         moec_json_out_string(node, "device", row->opened.device);
@@ -190,9 +190,10 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     put_string_or_null(root, "cpu", first->opened.cpu);
     if (bench->options.engine.arithmetic != NULL || is_faster(first))
         moec_json_out_string(root, "arithmetic", first->opened.arithmetic);
-    if (bench->options.engine.kv != NULL)
+    if (bench->options.engine.sessions.kv != NULL)
         moec_json_out_string(root, "kv", first->opened.kv);
-    put_string_or_null(root, "io", bench->options.engine.io != NULL ? bench->options.engine.io : "auto");
+    put_string_or_null(root, "io",
+                       bench->options.engine.storage.io != NULL ? bench->options.engine.storage.io : "auto");
     moec_json_out_string(versions, "moec", moert_version());
     moec_json_out_string(versions, "arithmetic", "canonical-f32");
     moec_json_out_node(root, "versions", versions);

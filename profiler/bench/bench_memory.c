@@ -8,7 +8,7 @@
 
 void moec_bench_make_groups(struct moec_bench *bench, const uint64_t *row_bytes, uint64_t available_bytes)
 {
-    const bool is_alone = bench->options.engine.device != NULL; /* as if the device had nobody else */
+    const bool is_alone = bench->options.engine.device.name != NULL; /* as if the device had nobody else */
     uint64_t taken = 0;
     bench->n_group = 1;
     for (uint32_t r = 0; r < bench->n_row; r++) {

@@ -65,7 +65,7 @@ static void set_memory(const struct plan *plan, struct moec_bench_row *row, uint
     row->memory_bytes =
         asked->share > 0 ? (uint64_t)((double)plan->total_bytes * asked->share) : asked->bytes;
     if (asked->share > 0)
-        row->engine.expert_buffer_bytes = row->memory_bytes;
+        row->engine.buffer.size_bytes = row->memory_bytes;
     else
         row->engine.memory_bytes = row->memory_bytes;
 }
@@ -76,9 +76,9 @@ static void set_storage(const struct plan *plan, struct moec_bench_row *row, uin
     row->storage = storage;
     if (storage == options->n_storage)
         return;
-    row->engine.emulate_bytes_per_second = options->storages[storage].emulation.bytes_per_second;
-    row->engine.emulate_latency_ns = options->storages[storage].emulation.latency_ns;
-    row->engine.emulate_request_ns = options->storages[storage].emulation.request_ns;
+    row->engine.storage.emulate_bytes_per_second = options->storages[storage].emulation.bytes_per_second;
+    row->engine.storage.emulate_latency_ns = options->storages[storage].emulation.latency_ns;
+    row->engine.storage.emulate_request_ns = options->storages[storage].emulation.request_ns;
 }
 
 MOEC_PRINTF(4, 5)
@@ -107,11 +107,7 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
         .storage = options->n_storage,
         .engine = options->engine,
     };
-    row.engine.mode = mode;
-    row.engine.evict = row.engine.predict = NULL;
-    row.engine.preload_count = row.engine.preload_ahead = 0;
-    row.engine.expert_buffer_bytes = 0;
-    row.engine.keeps_buffer = true;
+    row.engine.buffer = (struct moert_buffer_options){.mode = mode, .keeps_size = true};
     return row;
 }
 
@@ -121,19 +117,20 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
 {
     const struct moec_bench_options *options = &plan->bench->options;
     const char *predict =
-        row->engine.predict != NULL
-            ? row->engine.predict
-            : moec_mode_predict(mode, moec_mode_facts_of(plan->bundle, options->engine.device != NULL));
-    const char *evict = row->engine.evict != NULL ? row->engine.evict : moec_mode_evict(mode, plan->bundle);
+        row->engine.buffer.predict != NULL
+            ? row->engine.buffer.predict
+            : moec_mode_predict(mode, moec_mode_facts_of(plan->bundle, options->engine.device.name != NULL));
+    const char *evict =
+        row->engine.buffer.evict != NULL ? row->engine.buffer.evict : moec_mode_evict(mode, plan->bundle);
     const char *memory = options->memories[row->memory].name;
     MOEC_TRY(add_row(plan, row, err));
     if (!options->against_none || strcmp(predict, "none") == 0)
         return MOEC_OK;
     struct moec_bench_row twin = *row;
-    twin.engine.mode = twin.mode = twin.label = "cache"; /* which takes any policies */
-    twin.engine.evict = evict;
-    twin.engine.predict = "none";
-    twin.engine.preload_count = twin.engine.preload_ahead = 0;
+    twin.engine.buffer.mode = twin.mode = twin.label = "cache"; /* which takes any policies */
+    twin.engine.buffer.evict = evict;
+    twin.engine.buffer.predict = "none";
+    twin.engine.buffer.preload_count = twin.engine.buffer.preload_ahead = 0;
     twin.is_variant = true;
     name_row(plan, &twin, row->storage, "cache %s %s", memory, evict);
     MOEC_TRY(add_row(plan, &twin, err));
@@ -152,18 +149,19 @@ static enum moec_status add_buffered(struct plan *plan, const struct moec_mode *
     name_row(plan, &row, storage, "%s %s", mode->name, name);
     if (!mode->takes_any) {
         if (strcmp(mode->predict, "none") != 0)
-            row.engine.preload_count = options->engine.preload_count;
+            row.engine.buffer.preload_count = options->engine.buffer.preload_count;
         return add_with_twin(plan, mode, &row, err);
     }
-    row.engine.predict = options->engine.predict;
-    row.engine.preload_count = options->engine.preload_count;
-    row.engine.preload_ahead = options->engine.preload_ahead;
+    row.engine.buffer.predict = options->engine.buffer.predict;
+    row.engine.buffer.preload_count = options->engine.buffer.preload_count;
+    row.engine.buffer.preload_ahead = options->engine.buffer.preload_ahead;
     for (uint32_t e = 0; e < options->n_evict || e == 0; e++) {
-        row.engine.evict = e < options->n_evict ? options->evicts[e] : moec_mode_evict(mode, plan->bundle);
+        row.engine.buffer.evict =
+            e < options->n_evict ? options->evicts[e] : moec_mode_evict(mode, plan->bundle);
         row.is_variant = e > 0;
-        name_row(plan, &row, storage, "%s %s %s%s%s", mode->name, name, row.engine.evict,
-                 options->engine.predict != NULL ? " " : "",
-                 options->engine.predict != NULL ? options->engine.predict : "");
+        name_row(plan, &row, storage, "%s %s %s%s%s", mode->name, name, row.engine.buffer.evict,
+                 options->engine.buffer.predict != NULL ? " " : "",
+                 options->engine.buffer.predict != NULL ? options->engine.buffer.predict : "");
         MOEC_TRY(add_with_twin(plan, mode, &row, err));
     }
     return MOEC_OK;
@@ -179,10 +177,10 @@ static enum moec_status add_ablation(struct plan *plan, uint32_t storage, struct
         set_storage(plan, &row, storage);
         row.label = labels[preloads];
         row.is_variant = true;
-        row.engine.evict = "fifo";
-        row.engine.predict = preloads ? "path" : "none";
-        row.engine.preload_count = preloads ? plan->bench->options.engine.preload_count : 0;
-        row.engine.expert_buffer_bytes = row.memory_bytes = 2 * plan->layer_bytes;
+        row.engine.buffer.evict = "fifo";
+        row.engine.buffer.predict = preloads ? "path" : "none";
+        row.engine.buffer.preload_count = preloads ? plan->bench->options.engine.buffer.preload_count : 0;
+        row.engine.buffer.size_bytes = row.memory_bytes = 2 * plan->layer_bytes;
         name_row(plan, &row, storage, "%s", row.label);
         MOEC_TRY(add_row(plan, &row, err));
     }
@@ -207,7 +205,7 @@ static enum moec_status add_mode(struct plan *plan, const struct moec_mode *mode
     const struct moec_record_sizes sizes = moec_record_sizes_of(plan->bundle, copy);
     row.memory_bytes = sizes.all_bytes;
     if (holds == HOLDS_NONE) /* room for one layer's choices: what is not kept needs none */
-        row.engine.expert_buffer_bytes = row.memory_bytes = plan->bundle->config.top_k * sizes.largest_bytes;
+        row.engine.buffer.size_bytes = row.memory_bytes = plan->bundle->config.top_k * sizes.largest_bytes;
     return add_row(plan, &row, err);
 }
 
@@ -226,9 +224,9 @@ static enum moec_status add_references(struct plan *plan, struct moec_error *err
         struct moec_bench_row row = start_row(plan, NULL, copy);
         row.kind = MOEC_BENCH_REFERENCE;
         row.mode = row.label = "resident";
-        row.engine.mode = "cache";
-        row.engine.predict = "none";
-        row.engine.vram_bytes = 0;
+        row.engine.buffer.mode = "cache";
+        row.engine.buffer.predict = "none";
+        row.engine.device.vram_bytes = 0;
         row.memory_bytes = moec_record_sizes_of(plan->bundle, copy).all_bytes;
         row.engine.copy = copy;
         name_row(plan, &row, n_storage, "resident, copy %" PRIu32, copy);
@@ -260,8 +258,8 @@ static enum moec_status choose_modes(struct plan *plan, const struct moec_mode *
                                      struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    const bool has_policies =
-        options->n_evict > 0 || options->engine.predict != NULL || plan->bundle->fitted_evict[0] != '\0';
+    const bool has_policies = options->n_evict > 0 || options->engine.buffer.predict != NULL ||
+                              plan->bundle->fitted_evict[0] != '\0';
     uint32_t copy = 0;
     *n = 0;
     for (uint32_t i = 0; i < options->n_mode; i++) { /* unknown names and missing copies, in full words */
@@ -270,7 +268,7 @@ static enum moec_status choose_modes(struct plan *plan, const struct moec_mode *
         MOEC_TRY(moec_mode_choose(plan->bundle, &request, &choice, err));
     }
     for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
-        const bool can_run = options->engine.device == NULL || !mode->streams_all;
+        const bool can_run = options->engine.device.name == NULL || !mode->streams_all;
         const bool is_all =
             options->n_mode == 0 && can_run && !mode->by_name && (!mode->takes_any || has_policies);
         if (!is_all && !is_named(options, mode->name))
@@ -287,7 +285,8 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
                               struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    bool needs_memory = options->ablation, takes_any = false, predicts = options->engine.predict != NULL;
+    bool needs_memory = options->ablation, takes_any = false,
+         predicts = options->engine.buffer.predict != NULL;
     for (uint32_t m = 0; m < n; m++) {
         needs_memory |= holds_of(modes[m]) == HOLDS_BUFFER;
         takes_any |= modes[m]->takes_any;
@@ -297,7 +296,7 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
         return moec_fail(err, MOEC_ERR_USAGE,
                          "no memory size given: give --memory shares of the experts or budgets for the "
                          "process, such as 25%%,50%%,64MiB");
-    if (!takes_any && (options->n_evict > 0 || options->engine.predict != NULL))
+    if (!takes_any && (options->n_evict > 0 || options->engine.buffer.predict != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--evict and --predict apply only to mode cache, which is not among --modes");
     if (options->ablation && plan->bundle->paths.n_layer == 0)
@@ -305,11 +304,11 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
                          "--ablation needs a path table, but '%s' does not have one: "
                          "compile it with --profile",
                          plan->bundle->file.path);
-    if (options->engine.preload_ahead > 0 && !takes_any)
+    if (options->engine.buffer.preload_ahead > 0 && !takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-ahead applies only to mode cache with --predict gate or path+gate: add "
                          "cache to --modes");
-    if (!predicts && (options->engine.preload_count > 0 || options->against_none))
+    if (!predicts && (options->engine.buffer.preload_count > 0 || options->against_none))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-count and --against-none apply only to modes that predict: give mode "
                          "edgemoe, or cache with --predict");

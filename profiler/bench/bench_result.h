@@ -35,9 +35,9 @@ struct moec_bench_options {
     uint32_t n_storage;                      /* 1 or more; the device itself is a storage too */
     const char *evicts[MOEC_BENCH_MAX_LIST]; /* words of moec_evict_read */
     uint32_t n_evict;                        /* of the mode cache, a row each; 0: its own */
-    /* What all rows have in common, those on a device one at a time. Of them, predict and preload_ahead are
+    /* What all rows have in common, those on a device one at a time. Of its buffer, predict and preload_ahead are
      * of the mode cache, preload_count of rows that guess; vram_bytes of rows but those with everything resident;
-     * trace_scores of rows that are traced. */
+     * trace.scores of rows that are traced. */
     struct moert_options engine;
     const char *traces; /* folder that exists, for a trace of each row; NULL: none */
     /* Called with the file of each trace before any work; a failure ends the bench. May be NULL. */

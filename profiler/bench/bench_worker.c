@@ -91,7 +91,7 @@ static enum moec_status open_engine(struct server *server, struct moec_bench_ope
     const struct moec_bench_tokens *tokens = setup->tokens;
     const uint64_t begin_ns = moec_now_ns();
     struct moert_options options = setup->engine;
-    options.n_context = tokens->prompt_tokens + tokens->n_tokens;
+    options.sessions.n_context = tokens->prompt_tokens + tokens->n_tokens;
     struct moert_error theirs = {0};
     MOEC_TRY(from_runtime(moert_engine_open(setup->path, &options, &server->engine, &theirs), &theirs, err));
     moert_engine_warm(server->engine);

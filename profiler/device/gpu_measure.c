@@ -219,10 +219,10 @@ static enum moec_status measure_tokens(struct job *job, struct moec_error *err)
                          "'%s' has %u positions, but measuring a GPU needs at least %u",
                          job->bundle->file.path, n_positions, 2 * TOKENS);
     (void)snprintf(device, sizeof device, "cuda:%u", job->options->number);
-    options.device = device;
-    options.n_context = n_positions;
+    options.device.name = device;
+    options.sessions.n_context = n_positions;
     options.n_threads = job->options->n_threads;
-    options.expert_buffer_bytes = half_bytes;
+    options.buffer.size_bytes = half_bytes;
     MOEC_TRY_OUT(as_moec(
         moert_engine_open_on(job->bundle->file.path, &options, &io, job->options->entry, &engine, &wrong),
         &wrong, err));

@@ -76,7 +76,7 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
     if (decisions->none)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "decisions are turned off, but a replay of '%s' is asked for: choose one", path);
-    if (options->drafts)
+    if (options->sessions.drafts)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "'%s' does not record the tokens that drafts try: replay without drafts, which gives the "

@@ -19,10 +19,10 @@ const char *moec_engine_evict_name(const struct moert_engine *engine)
 
 bool moec_engine_copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
 {
-    return options->device != NULL && engine->arithmetic == MOEC_ARITHMETIC_CANONICAL &&
-           engine->sparsity != NULL && !options->transfer.copies_whole && !options->cooperates &&
-           engine->n_sessions == 1 && engine->choice.mode->keeps && engine->choice.copy == 0 &&
-           !moec_route_takes_low(&engine->route);
+    return options->device.name != NULL && engine->arithmetic == MOEC_ARITHMETIC_CANONICAL &&
+           engine->sparsity != NULL && !options->device.transfer.copies_whole &&
+           !options->device.cooperates && engine->n_sessions == 1 && engine->choice.mode->keeps &&
+           engine->choice.copy == 0 && !moec_route_takes_low(&engine->route);
 }
 
 struct moec_expert_cache_options moec_engine_cache_options(const struct moert_engine *engine)
@@ -60,7 +60,7 @@ struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engin
 {
     const char *precision = options->decisions.precision;
     return (struct moec_trace_setup){
-        .path = options->trace,
+        .path = options->trace.path,
         .bundle = engine->bundle,
         .copy = engine->choice.copy,
         .low_copy = moec_route_takes_low(&engine->route) ? engine->low.form.copy : 0,
@@ -118,7 +118,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         .budget_bytes = options->memory_bytes,
         .n_context = engine->n_context,
         .arithmetic = engine->arithmetic,
-        .on_device = options->device != NULL,
+        .on_device = options->device.name != NULL,
         .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
         .n_sessions = engine->n_sessions,
         .share_scratch = engine->one_thread,
@@ -127,7 +127,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         .n_logits = engine->n_sessions + engine->one_thread, /* one more for scores */
         .generator_bytes = engine->n_sessions * generator_bytes(engine),
         .n_threads = engine->n_threads,
-        .buffer_bytes = options->expert_buffer_bytes,
+        .buffer_bytes = options->buffer.size_bytes,
         .keeps_logits = engine->traces_scores,
         .keeps_all = engine->choice.mode->is_resident,
         .n_together = n_together(engine),
@@ -145,7 +145,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
     request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
     if (engine->choice.mode->streams_all)
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
-    if (options->device != NULL)
+    if (options->device.name != NULL)
         request.table_bytes +=
             MOEC_GPU_TRANSFER_BYTES +
             moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict.ops, engine->choice.predict,
@@ -167,7 +167,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         request.table_bytes +=
             moec_expert_predictor_bytes(&engine->predictor) +
             (engine->one_thread ? 1 : engine->n_sessions) * moec_learned_predictor_bytes(&engine->predictor);
-    if (options->trace != NULL) {
+    if (options->trace.path != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         request.table_bytes += moec_trace_bytes(&trace);
     }
@@ -201,7 +201,7 @@ static enum moec_status make_vram_plan(struct moert_engine *engine, const struct
                                               .copies = copies,
                                               .n_copy = 1 + moec_route_takes_low(&engine->route),
                                               .sparsity = engine->sparsity,
-                                              .budget_bytes = options->vram_bytes,
+                                              .budget_bytes = options->device.vram_bytes,
                                               .free_bytes = engine->gpu->info.free_bytes,
                                               .n_context = engine->n_context,
                                               .n_sessions = engine->n_sessions,
@@ -231,8 +231,8 @@ enum moec_status moec_engine_floor(const struct moert_engine *engine, struct moe
 enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moert_options *options,
                                   struct moec_error *err)
 {
-    const bool lends = !options->keeps_buffer && options->expert_buffer_bytes == 0 &&
-                       options->trace == NULL && engine->choice.mode->keeps && engine->gpu == NULL &&
+    const bool lends = !options->buffer.keeps_size && options->buffer.size_bytes == 0 &&
+                       options->trace.path == NULL && engine->choice.mode->keeps && engine->gpu == NULL &&
                        !moec_route_looks_at_buffer(&engine->route);
     struct moec_memory_request request = moec_engine_request(engine, options);
     MOEC_TRY(plan_logical(engine, &request.logical, err));

@@ -46,7 +46,7 @@ const char *moert_version(void)
 
 struct moert_options moert_options_default(void)
 {
-    return (struct moert_options){.n_sessions = 1, .cpu = "auto"};
+    return (struct moert_options){.cpu = "auto", .sessions = {.n_sessions = 1}};
 }
 
 /* ---- engine ---- */
@@ -54,24 +54,24 @@ struct moert_options moert_options_default(void)
 static enum moec_status check_io(const struct moert_options *options, struct moec_record_io *io,
                                  struct moec_error *err)
 {
-    if (options->io != NULL)
-        MOEC_TRY(moec_io_find(options->io, &io->io, err));
-    if (options->device != NULL && io->io == MOEC_IO_MAPPED)
+    if (options->storage.io != NULL)
+        MOEC_TRY(moec_io_find(options->storage.io, &io->io, err));
+    if (options->device.name != NULL && io->io == MOEC_IO_MAPPED)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "device '%s' copies from pinned memory, into which files cannot be mapped: choose a "
                          "way of reading (--io) other than 'mapped'",
-                         options->device);
-    if (options->device != NULL && io->io == MOEC_IO_AUTO_MAPPED)
+                         options->device.name);
+    if (options->device.name != NULL && io->io == MOEC_IO_AUTO_MAPPED)
         io->io = MOEC_IO_AUTO;
-    if (options->emulate_latency_ns + options->emulate_request_ns > 0 &&
-        options->emulate_bytes_per_second == 0)
+    if (options->storage.emulate_latency_ns + options->storage.emulate_request_ns > 0 &&
+        options->storage.emulate_bytes_per_second == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a latency of %" PRIu64 " ns and %" PRIu64 " ns per request can be emulated only "
                          "with a bandwidth: give one",
-                         options->emulate_latency_ns, options->emulate_request_ns);
-    io->emulation = (struct moec_emulation){.bytes_per_second = options->emulate_bytes_per_second,
-                                            .latency_ns = options->emulate_latency_ns,
-                                            .request_ns = options->emulate_request_ns};
+                         options->storage.emulate_latency_ns, options->storage.emulate_request_ns);
+    io->emulation = (struct moec_emulation){.bytes_per_second = options->storage.emulate_bytes_per_second,
+                                            .latency_ns = options->storage.emulate_latency_ns,
+                                            .request_ns = options->storage.emulate_request_ns};
     return MOEC_OK;
 }
 
@@ -130,9 +130,9 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
 static enum moec_status open_parts(struct moert_engine *engine, const struct moert_options *options,
                                    struct moec_error *err)
 {
-    if (engine->sparsity != NULL && options->device != NULL)
+    if (engine->sparsity != NULL && options->device.name != NULL)
         MOEC_TRY(moec_sparsity_check_device(engine->sparsity, err));
-    if (engine->sparsity == NULL || engine->choice.mode->streams_all || options->device != NULL ||
+    if (engine->sparsity == NULL || engine->choice.mode->streams_all || options->device.name != NULL ||
         engine->io.io == MOEC_IO_MAPPED || moec_sparsity_is_at_gate(engine->sparsity))
         return MOEC_OK;
     MOEC_TRY(moec_bundle_load_parts(engine->bundle, &engine->parts, err));
@@ -151,10 +151,10 @@ static enum moec_status choose_kv(const struct moert_options *options, struct mo
                                   struct moec_error *err)
 {
     struct moec_codec kv;
-    MOEC_TRY(moec_kv_read(options->kv, &kv, err));
-    if (kv.dtype != MOEC_DTYPE_F32 && options->device != NULL)
+    MOEC_TRY(moec_kv_read(options->sessions.kv, &kv, err));
+    if (kv.dtype != MOEC_DTYPE_F32 && options->device.name != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "device '%s' keeps keys and values only as F32: choose 'f32'", options->device);
+                         "device '%s' keeps keys and values only as F32: choose 'f32'", options->device.name);
     return moec_config_choose_kv(config, kv, err);
 }
 
@@ -175,7 +175,7 @@ static enum moec_status take_evict_weights(struct moert_engine *engine, struct m
 static enum moec_status open_predictor(struct moert_engine *engine, const struct moert_options *options,
                                        struct moec_error *err)
 {
-    const bool is_traced = options->trace != NULL && options->device == NULL;
+    const bool is_traced = options->trace.path != NULL && options->device.name == NULL;
     if (!engine->choice.predict->needs_learned && !is_traced)
         return MOEC_OK;
     return moec_bundle_load_predictor(engine->bundle, &engine->predictor, err);
@@ -206,12 +206,12 @@ static enum moec_status choose_shallow(struct moert_engine *engine, struct moec_
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
-    engine->on_device = options->device != NULL;
-    engine->traces_scores = options->trace != NULL && options->trace_scores;
+    engine->on_device = options->device.name != NULL;
+    engine->traces_scores = options->trace.path != NULL && options->trace.scores;
     moec_engine_take_arithmetic(engine, &engine->bundle->certificate);
-    engine->n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
-    engine->one_thread = options->one_thread;
-    engine->n_context = options->n_context;
+    engine->n_sessions = options->sessions.n_sessions > 0 ? options->sessions.n_sessions : 1;
+    engine->one_thread = options->sessions.one_thread;
+    engine->n_context = options->sessions.n_context;
     if (engine->n_context == 0)
         engine->n_context =
             config->n_position < DEFAULT_CONTEXT_TOKENS ? config->n_position : DEFAULT_CONTEXT_TOKENS;
@@ -221,8 +221,9 @@ static enum moec_status check_options(const struct moert_options *options, const
                          ", the number of positions that the model supports",
                          engine->n_context, config->n_position);
     engine->rope_tokens = engine->n_context;
-    engine->n_beams = options->n_beams > 0 ? options->n_beams : engine->bundle->generation.n_beam;
-    engine->drafts = options->drafts;
+    engine->n_beams =
+        options->sessions.n_beams > 0 ? options->sessions.n_beams : engine->bundle->generation.n_beam;
+    engine->drafts = options->sessions.drafts;
     if (engine->n_beams > MOEC_MAX_BEAMS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams are asked for, the limit is %d",
                          engine->n_beams, MOEC_MAX_BEAMS);
@@ -230,13 +231,13 @@ static enum moec_status check_options(const struct moert_options *options, const
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions are asked for, the limit is %u",
                          engine->n_sessions, MOEC_MAX_SESSIONS);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
-    struct moec_mode_request request = {.mode = options->mode,
-                                        .evict = options->evict,
-                                        .predict = options->predict,
+    struct moec_mode_request request = {.mode = options->buffer.mode,
+                                        .evict = options->buffer.evict,
+                                        .predict = options->buffer.predict,
                                         .copy = options->copy,
-                                        .preload_count = options->preload_count,
-                                        .preload_ahead = options->preload_ahead,
-                                        .has_device = options->device != NULL};
+                                        .preload_count = options->buffer.preload_count,
+                                        .preload_ahead = options->buffer.preload_ahead,
+                                        .has_device = options->device.name != NULL};
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     if (engine->choice.mode->streams_all && engine->n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -275,30 +276,31 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                            ? "the predictor that a bundle was taught; choose gate"
                        : mode->streams_all ? "a mode that reads every expert in order"
                                            : NULL;
-    if (options->device == NULL && is_bf16)
+    if (options->device.name == NULL && is_bf16)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "the arithmetic 'bf16' needs the tensor cores of a device, and no device is given: "
                          "give a device, or choose 'canonical' or 'int8', which run on the processor");
-    if (options->device == NULL && options->vram_bytes > 0)
+    if (options->device.name == NULL && options->device.vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
-    if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
+    if (options->device.cooperates && (options->device.name == NULL || engine->n_sessions > 1))
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "computing experts on the processor as well as on a device (--cooperate) needs a device and a "
             "single session");
-    if (options->transfer.copies_whole && (options->device == NULL || engine->sparsity == NULL))
+    if (options->device.transfer.copies_whole && (options->device.name == NULL || engine->sparsity == NULL))
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "whole records (--whole-records) apply only to a device that runs with sparsity; without "
             "sparsity, experts are always copied whole");
-    if (options->device == NULL)
+    if (options->device.name == NULL)
         return MOEC_OK;
-    if (options->cooperates && engine->bundle->config.router.scales_input)
+    if (options->device.cooperates && engine->bundle->config.router.scales_input)
         what = "--cooperate in a model whose router scales the experts' input";
-    if (options->cooperates && is_bf16)
+    if (options->device.cooperates && is_bf16)
         what = "--cooperate in the arithmetic bf16, which the processor cannot run";
     if (what != NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not support %s", options->device, what);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not support %s", options->device.name,
+                         what);
     return MOEC_OK;
 }
 
@@ -327,17 +329,17 @@ static enum moec_status fit_context(struct moert_engine *engine, const struct mo
 {
     uint32_t *tokens = NULL;
     size_t n_prompt = 0;
-    if (options->prompt == NULL)
+    if (options->text.prompt == NULL)
         return MOEC_OK;
     MOEC_TRY(need_tokenizer(engine, err));
     MOEC_TRY(moec_tokenizer_encode(engine->tokenizer,
-                                   (struct moec_text){options->prompt, options->n_prompt_bytes}, true,
+                                   (struct moec_text){options->text.prompt, options->text.n_prompt_bytes}, true,
                                    &tokens, &n_prompt, err));
     free(tokens);
     engine->n_prompt = n_prompt < UINT32_MAX ? (uint32_t)n_prompt : UINT32_MAX;
     if (n_prompt >= engine->n_context)
         return MOEC_OK;
-    const uint64_t n_text = moert_engine_text_room(engine, options->text_tokens, (uint32_t)n_prompt);
+    const uint64_t n_text = moert_engine_text_room(engine, options->text.n_tokens, (uint32_t)n_prompt);
     /* A target begins with a token of its own. */
     const uint64_t needed = !moec_config_is_encoder_decoder(&engine->bundle->config) ? n_prompt + n_text
                             : n_prompt > n_text + 1                                  ? n_prompt
@@ -407,8 +409,8 @@ static enum moec_status load_dense(struct moert_engine *engine, struct moec_dens
 static void set_transfer(struct moec_engine_gpu *gpu, const struct moert_engine *engine,
                          const struct moert_options *options)
 {
-    const struct moert_transfer *transfer = &options->transfer;
-    gpu->cooperates = options->cooperates;
+    const struct moert_transfer *transfer = &options->device.transfer;
+    gpu->cooperates = options->device.cooperates;
     gpu->copies_neurons = moec_engine_copies_neurons(engine, options);
     gpu->n_threads = engine->n_threads;
     gpu->copy_byte_ns = transfer->copy_byte_ns;
@@ -439,8 +441,8 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     const struct moec_bundle *bundle = engine->bundle;
     MOEC_TRY(check_device(engine, options, err));
     MOEC_TRY(moec_engine_open_book(engine, &options->decisions, err));
-    if (options->device != NULL)
-        MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
+    if (options->device.name != NULL)
+        MOEC_TRY(moec_engine_gpu_open(options->device.name, entry, &engine->gpu, err));
     if (engine->gpu != NULL) {
         MOEC_TRY(take_device(engine, options, err));
         set_transfer(engine->gpu, engine, options);
@@ -452,7 +454,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     moec_config_choose_rope(&config, engine->rope_tokens);
     MOEC_TRY(moec_model_create(&config, &dense, &engine->model, err));
     moec_give_back_free_memory(); /* of threads that unpacked dense weights: half a mebibyte */
-    if (options->trace != NULL) {
+    if (options->trace.path != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
     }

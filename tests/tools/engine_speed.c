@@ -110,8 +110,8 @@ static void open_bundle(struct bench *bench)
     options.memory_bytes = s->memory_bytes;
     options.n_threads = (int)s->n_threads;
     options.arithmetic = s->arithmetic;
-    options.kv = s->kv;
-    options.n_context = (uint32_t)(s->n_prompt + s->n_generate) + WARM_TOKENS;
+    options.sessions.kv = s->kv;
+    options.sessions.n_context = (uint32_t)(s->n_prompt + s->n_generate) + WARM_TOKENS;
     check(moert_engine_open(s->path, &options, &bench->engine, &err), &err);
     check(moert_session_create(bench->engine, &bench->session, &err), &err);
     bench->n_vocab = moert_engine_info(bench->engine).n_vocab;

@@ -150,8 +150,7 @@ static bool open_engines(struct soak *soak, const char *path)
     const struct moec_reader_test_hook hook = {soak->n_fault > 0 ? faulty_wrap : NULL, &soak->faults};
     enum moert_status status = moert_engine_open_hooked(path, &soak->options, &hook, &soak->engine, &err);
     if (status == MOERT_OK && soak->is_checked) {
-        const struct moert_options resident = {.n_sessions = soak->options.n_sessions,
-                                               .n_context = soak->options.n_context,
+        const struct moert_options resident = {.sessions = soak->options.sessions,
                                                .n_threads = soak->options.n_threads,
                                                .copy = moert_engine_info(soak->engine).copy};
         status = moert_engine_open(path, &resident, &soak->reference, &err);
@@ -166,7 +165,7 @@ static bool run_workers(struct soak *soak)
     struct worker workers[64] = {0};
     pthread_t threads[64];
     uint32_t n_started = 0;
-    while (n_started < soak->options.n_sessions) {
+    while (n_started < soak->options.sessions.n_sessions) {
         struct worker *worker = &workers[n_started];
         *worker = (struct worker){.soak = soak, .state = soak->seed * 1000003 + n_started + 1};
         if (pthread_create(&threads[n_started], NULL, run_worker, worker) != 0)
@@ -178,7 +177,7 @@ static bool run_workers(struct soak *soak)
     for (uint32_t i = 0; i < n_started; i++)
         if (workers[i].err.status != MOERT_OK)
             fprintf(stderr, "soak: session %" PRIu32 ": %s\n", i, workers[i].err.message);
-    return n_started == soak->options.n_sessions && !atomic_load(&soak->has_ended);
+    return n_started == soak->options.sessions.n_sessions && !atomic_load(&soak->has_ended);
 }
 
 /* One line, so that runs can stand below each other. */
@@ -193,7 +192,7 @@ static bool report(const struct soak *soak)
     printf("%-12s %llu tokens and %llu of prompts in %llu sequences, %" PRIu32
            " sessions: buffer %s, %.1f%% hits",
            info.mode, atomic_load(&soak->n_generated), atomic_load(&soak->n_prompt),
-           atomic_load(&soak->n_sequence), soak->options.n_sessions,
+           atomic_load(&soak->n_sequence), soak->options.sessions.n_sessions,
            cli_memory_text(buffer, info.expert_buffer_bytes),
            n_asked > 0 ? 100 * (double)stats.hits / (double)n_asked : 0);
     if (budget_bytes > 0)
@@ -231,19 +230,19 @@ static enum moec_status read_options(const struct cli_args *args, struct soak *s
 {
     uint32_t n_threads = 0;
     soak->options = moert_options_default();
-    soak->options.n_context = 128;
-    soak->options.mode = cli_text(args, "mode");
-    soak->options.evict = cli_text(args, "evict");
-    soak->options.predict = cli_text(args, "predict");
+    soak->options.sessions.n_context = 128;
+    soak->options.buffer.mode = cli_text(args, "mode");
+    soak->options.buffer.evict = cli_text(args, "evict");
+    soak->options.buffer.predict = cli_text(args, "predict");
     soak->n_token = 10000;
     soak->seed = 1;
     soak->is_checked = cli_has(args, "check");
     MOEC_TRY(cli_u64(args, "tokens", 1, UINT64_MAX, &soak->n_token, err));
     MOEC_TRY(cli_bytes(args, "memory", &soak->options.memory_bytes, err));
-    MOEC_TRY(cli_bytes(args, "buffer", &soak->options.expert_buffer_bytes, err));
+    MOEC_TRY(cli_bytes(args, "buffer", &soak->options.buffer.size_bytes, err));
     MOEC_TRY(cli_u32(args, "copy", 0, 7, &soak->options.copy, err));
-    MOEC_TRY(cli_u32(args, "ctx", 2, 1u << 24, &soak->options.n_context, err));
-    MOEC_TRY(cli_u32(args, "sessions", 1, 64, &soak->options.n_sessions, err));
+    MOEC_TRY(cli_u32(args, "ctx", 2, 1u << 24, &soak->options.sessions.n_context, err));
+    MOEC_TRY(cli_u32(args, "sessions", 1, 64, &soak->options.sessions.n_sessions, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(cli_u64(args, "faults", 1, UINT32_MAX, &soak->n_fault, err));
     MOEC_TRY(cli_u64(args, "seed", 1, UINT32_MAX, &soak->seed, err));

@@ -86,10 +86,10 @@ static void test_bench__rows(void **state)
     assert_int_equal(resident->storage, 1);
     assert_int_equal(resident->memory, 2);
     assert_int_equal(share->memory_bytes, f->bench.expert_total_bytes / 4);
-    assert_int_equal(share->engine.expert_buffer_bytes, f->bench.expert_total_bytes / 4);
+    assert_int_equal(share->engine.buffer.size_bytes, f->bench.expert_total_bytes / 4);
     assert_int_equal(share->engine.memory_bytes, 0);
     assert_int_equal(process->engine.memory_bytes, 64u << 20);
-    assert_int_equal(process->engine.expert_buffer_bytes, 0);
+    assert_int_equal(process->engine.buffer.size_bytes, 0);
     /* No copy of 4 bits: said, not run. */
     assert_non_null(strstr(f->bench.left_out, "io-qexp+lru"));
     for (uint32_t r = 0; r < f->bench.n_row; r++)
@@ -113,7 +113,7 @@ static void test_bench__references(void **state)
     const struct moec_bench_row *reference = row_named(&f->bench, "resident, copy 0");
     assert_true(reference != NULL && reference->kind == MOEC_BENCH_REFERENCE);
     assert_int_equal(reference->storage, 1);
-    assert_int_equal(reference->engine.expert_buffer_bytes + reference->engine.memory_bytes, 0);
+    assert_int_equal(reference->engine.buffer.size_bytes + reference->engine.memory_bytes, 0);
 }
 
 static void test_bench__refused_modes(void **state)

@@ -193,7 +193,7 @@ static void test_bench_worker__reports_a_missing_trace(void **state)
     struct moec_error err = {0};
     char *trace = temporary_path(f->folder, "trace.json");
     assert_status(moec_bench_tokens_make(f->bundle, NULL, &f->tokens, &err), MOEC_OK, err);
-    setup.engine.trace = trace;
+    setup.engine.trace.path = trace;
     assert_status(moec_bench_worker_start(&setup, NULL, 0, &worker, &err), MOEC_OK, err);
     assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
     assert_int_equal(mkdir(trace, 0755), 0);

@@ -99,7 +99,7 @@ static void check_engine(const char *path, const char *evict, const float *expec
     struct moert_engine *engine = NULL;
     struct moert_error err;
     options.n_threads = 1;
-    options.evict = evict;
+    options.buffer.evict = evict;
     if (moert_engine_open(path, &options, &engine, &err) != MOERT_OK)
         fail_msg("%s", err.message);
     assert_int_equal(engine->choice.evict.has_weights, expected != NULL);

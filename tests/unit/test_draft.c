@@ -321,7 +321,7 @@ static void test_draft__the_library_has_room_only_if_asked(void **state)
     fixture_bundle_write("tests/fixtures/families/olmoe", path, 16, false);
     uint64_t planned[2];
     for (int drafts = 0; drafts < 2; drafts++) {
-        options.drafts = drafts != 0;
+        options.sessions.drafts = drafts != 0;
         assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
         planned[drafts] = moert_engine_info(engine).total_bytes - moert_engine_info(engine).base_bytes;
         assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);

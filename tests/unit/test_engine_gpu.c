@@ -64,10 +64,10 @@ static struct moert_options options_of(const char *device, uint64_t vram_bytes)
 {
     struct moert_options options = moert_options_default();
     options.n_threads = 1;
-    options.n_context = 32;
-    options.n_sessions = 2;
-    options.device = device;
-    options.vram_bytes = vram_bytes;
+    options.sessions.n_context = 32;
+    options.sessions.n_sessions = 2;
+    options.device.name = device;
+    options.device.vram_bytes = vram_bytes;
     return options;
 }
 
@@ -125,7 +125,7 @@ static uint64_t floor_bytes(const struct fixture *f)
         const enum moert_status status = open_engine(f, &options, &engine, &wrong);
         if (status != MOERT_OK)
             assert_int_equal(status, MOERT_ERR_BUDGET);
-        *(status == MOERT_OK ? &taken : &refused) = options.vram_bytes;
+        *(status == MOERT_OK ? &taken : &refused) = options.device.vram_bytes;
         moert_engine_close(engine);
     }
     return taken;
@@ -196,11 +196,11 @@ static struct decided run_decided(const struct fixture *f, const struct moert_op
 /* Both have the same bits and counts, in a small pool, whatever the chunks are. Returns the CPU's counts. */
 static struct decided assert_decided(const struct fixture *f, struct moert_options options)
 {
-    options.device = NULL;
-    options.vram_bytes = 0;
+    options.device.name = NULL;
+    options.device.vram_bytes = 0;
     const struct decided cpu = run_decided(f, &options, N_TOK);
-    options.device = "cuda";
-    options.vram_bytes = floor_bytes(f) + 64 * KIB;
+    options.device.name = "cuda";
+    options.device.vram_bytes = floor_bytes(f) + 64 * KIB;
     for (uint32_t chunk = 1; chunk <= N_TOK; chunk += 6) {
         const struct decided gpu = run_decided(f, &options, chunk);
         assert_memory_equal(gpu.logits, cpu.logits, (size_t)N_TOK * f->n_vocab * sizeof(float));
@@ -272,11 +272,11 @@ static void texts_are_those_of_the_cpu(void **state)
         {.sampler = {.top_p = 1}, .draft = MOERT_DRAFT_LOOKUP},
     };
     struct moert_options options = options_of("cuda:1", 0);
-    options.drafts = true;
+    options.sessions.drafts = true;
     struct moert_engine *gpu = NULL, *cpu = NULL;
     struct moert_error wrong = {0};
     assert_int_equal(open_engine(f, &options, &gpu, &wrong), MOERT_OK);
-    options.device = NULL;
+    options.device.name = NULL;
     assert_int_equal(open_engine(f, &options, &cpu, &wrong), MOERT_OK);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         uint32_t want[3][N_TEXT] = {0}, got[3][N_TEXT] = {0};
@@ -338,7 +338,7 @@ static void decisions_are_those_of_the_cpu(void **state)
         struct moert_options options = options_of(NULL, 0);
         options.decisions.route = cases[i].route;
         options.decisions.precision = cases[i].precision;
-        options.evict = cases[i].evict;
+        options.buffer.evict = cases[i].evict;
         const struct decided cpu = assert_decided(f, options);
         assert_true(cpu.experts.n_missed > 0);
         assert_true((cpu.experts.n_low > 0) == (cases[i].precision != NULL));
@@ -407,7 +407,7 @@ static void neurons_come_alone_to_a_device(void **state)
     sparse.path = temporary_path(f->folder, "sample-sparse.moec");
     fixture_bundle_write("datasets/sample/model", sample.path, 4, true);
     put_thresholds(&sample, sparse.path, 0.5f, false);
-    options.n_sessions = 1;
+    options.sessions.n_sessions = 1;
     options.decisions.sparsity = 0.5;
     struct moert_engine *engine = NULL;
     struct moert_error wrong = {0};
@@ -415,11 +415,11 @@ static void neurons_come_alone_to_a_device(void **state)
     sparse.n_vocab = moert_engine_info(engine).n_vocab;
     moert_engine_close(engine);
     const struct decided cpu = run_decided(&sparse, &options, 1);
-    options.device = "cuda";
-    options.vram_bytes = floor_bytes(&sparse) + 1500 * KIB;
+    options.device.name = "cuda";
+    options.device.vram_bytes = floor_bytes(&sparse) + 1500 * KIB;
     for (int whole = 0; whole < 2; whole++) {
         struct moert_session *session = NULL;
-        options.transfer.copies_whole = whole;
+        options.device.transfer.copies_whole = whole;
         const struct decided gpu = run_decided(&sparse, &options, 1);
         assert_memory_equal(gpu.logits, cpu.logits, (size_t)N_TOK * sparse.n_vocab * sizeof(float));
         assert_int_equal(gpu.neurons.n_active, cpu.neurons.n_active);
@@ -449,14 +449,14 @@ static void both_limits_hold(void **state)
     struct moert_floor least = {0};
     struct moert_error wrong = {0};
     uint64_t n_prefetch = 0;
-    options.predict = "gate";
-    options.preload_count = 2;
-    options.device = "cuda";
+    options.buffer.predict = "gate";
+    options.buffer.preload_count = 2;
+    options.device.name = "cuda";
     float *logits = calloc((size_t)N_TOK * f->n_vocab, sizeof *logits);
     for (uint32_t i = 0; i < 3; i++) {
         struct moert_engine *engine = NULL;
         struct moert_session *session = NULL;
-        options.vram_bytes = floor_bytes(f) + (16 + 60 * i) * KIB;
+        options.device.vram_bytes = floor_bytes(f) + (16 + 60 * i) * KIB;
         options.memory_bytes = 0;
         assert_int_equal(moert_engine_floor(f->path, &options, &least, &wrong), MOERT_OK);
         options.memory_bytes = least.memory_bytes + 300 * KIB; /* what opening adds to the process so far */
@@ -467,7 +467,7 @@ static void both_limits_hold(void **state)
         assert_expected(f, logits);
         const struct moert_info info = moert_engine_info(engine);
         const struct moec_host_gpu_counts counts = moec_host_gpu_counts(opened);
-        assert_true(info.vram_bytes <= options.vram_bytes && counts.peak_bytes <= info.vram_bytes);
+        assert_true(info.vram_bytes <= options.device.vram_bytes && counts.peak_bytes <= info.vram_bytes);
         assert_true(counts.peak_pinned_bytes <= options.memory_bytes - info.base_bytes);
         assert_true(counts.peak_pinned_bytes >= info.expert_buffer_bytes);
         n_prefetch += moert_engine_pool_stats(engine).useful_guesses;
@@ -495,9 +495,9 @@ static void the_processor_helps_a_session(void **state)
         struct moert_engine *engine = NULL;
         struct moert_session *session = NULL;
         struct moert_error wrong = {0};
-        options.n_sessions = 1;
-        options.cooperates = true;
-        options.transfer = transfers[i];
+        options.sessions.n_sessions = 1;
+        options.device.cooperates = true;
+        options.device.transfer = transfers[i];
         if (open_engine(f, &options, &engine, &wrong) != MOERT_OK ||
             moert_session_create(engine, &session, &wrong) != MOERT_OK ||
             read_all(session, 1, f->n_vocab, logits, &wrong) != MOERT_OK)
@@ -521,7 +521,7 @@ static void bf16_leaves_neurons_out_at_any_chunk(void **state)
     struct moert_options options = options_of("cuda", 0);
     sparse.path = temporary_path(f->folder, "sparse-bf16.moec");
     put_thresholds(f, sparse.path, 0.1f, false);
-    options.n_sessions = 1;
+    options.sessions.n_sessions = 1;
     options.arithmetic = "bf16";
     options.decisions.sparsity = 0.5;
     const struct decided all = run_decided(&sparse, &options, N_TOK);
@@ -579,7 +579,7 @@ static void what_cannot_be_is_refused_in_words(void **state)
     const struct fixture *f = *state;
     struct moert_options options = options_of("cuda", KIB);
     assert_refused(f, &options, MOERT_ERR_BUDGET, "not enough: dense weights");
-    options.vram_bytes = (uint64_t)1 << 50;
+    options.device.vram_bytes = (uint64_t)1 << 50;
     assert_refused(f, &options, MOERT_ERR_BUDGET, "more than it has free");
     options = options_of("cuda:2", 0);
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "no device 2");
@@ -590,24 +590,24 @@ static void what_cannot_be_is_refused_in_words(void **state)
     options = options_of(NULL, KIB);
     assert_refused(f, &options, MOERT_ERR_USAGE, "no device");
     options = options_of("cuda", 0);
-    options.cooperates = true;
+    options.device.cooperates = true;
     assert_refused(f, &options, MOERT_ERR_USAGE, "needs a device and a single session");
     options = options_of("cuda", 0);
     options.arithmetic = "int8";
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "int8");
     options = options_of("cuda", 0);
-    options.mode = "sti";
-    options.n_sessions = 1;
+    options.buffer.mode = "sti";
+    options.sessions.n_sessions = 1;
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "in order");
     options = options_of(NULL, 0);
     options.arithmetic = "bf16";
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "'bf16' needs the tensor cores of a device");
     options = options_of("cuda", 0);
     options.arithmetic = "bf16";
-    options.n_sessions = 1;
-    options.cooperates = true;
+    options.sessions.n_sessions = 1;
+    options.device.cooperates = true;
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "bf16, which the processor cannot run");
-    options.cooperates = false;
+    options.device.cooperates = false;
     faults.capability = 75;
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED,
                    "'stand-in for tests' has compute capability 7.5, the arithmetic 'bf16' needs 8.0");

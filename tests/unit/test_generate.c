@@ -393,7 +393,7 @@ static void test_generate__the_library_asks_the_bundle(void **state)
     moert_engine_close(engine);
 
     /* Memory is kept for so many beams. */
-    options.n_beams = 1;
+    options.sessions.n_beams = 1;
     assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
     generation = moert_generation_default(engine);
     assert_int_equal(generation.n_beams, 1);
@@ -402,7 +402,7 @@ static void test_generate__the_library_asks_the_bundle(void **state)
     assert_int_equal(moert_generator_create(session, &generation, &generator, &err), MOERT_ERR_LIMIT);
     moert_session_free(session);
     moert_engine_close(engine);
-    options.n_beams = MOEC_MAX_BEAMS + 1;
+    options.sessions.n_beams = MOEC_MAX_BEAMS + 1;
     assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_ERR_USAGE);
     fixture_close(&fixture);
     free(path);

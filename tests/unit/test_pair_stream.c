@@ -207,7 +207,7 @@ static void check_engine(const struct pair *pair, const struct moert_options *op
     float *logits = calloc(pair->n_vocab, sizeof *logits);
     assert_non_null(logits);
     if (moert_engine_open(pair->path, options, &engine, &err) != MOERT_OK)
-        fail_msg("mode %s: %s", options->mode, err.message);
+        fail_msg("mode %s: %s", options->buffer.mode, err.message);
     const struct moert_info info = moert_engine_info(engine);
     assert_int_equal(info.n_encoder_layer, pair->bundle->config.n_encoder_layer);
     assert_int_equal(info.n_moe_encoder_layer, moec_config_moe_encoder_count(&pair->bundle->config));
@@ -221,7 +221,7 @@ static void check_engine(const struct pair *pair, const struct moert_options *op
     assert_int_equal(moert_session_step(session, pair->tokens, 11, logits, &err), MOERT_OK);
     assert_memory_equal(logits, pair->expected + 10 * pair->n_vocab, pair->n_vocab * sizeof *logits);
     struct moert_session *last = session;
-    if (options->n_sessions > 1) {
+    if (options->sessions.n_sessions > 1) {
         assert_int_equal(moert_session_fork(session, &fork, &err), MOERT_OK);
         last = fork;
     }
@@ -241,11 +241,11 @@ static void test_pair_stream__engine(void **state)
         struct pair pair = open_pair(names[f]);
         for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
             struct moert_options options = moert_options_default();
-            options.n_context = 60;
-            options.mode = modes[m];
-            options.n_sessions = m < 2 ? 2 : 1;
+            options.sessions.n_context = 60;
+            options.buffer.mode = modes[m];
+            options.sessions.n_sessions = m < 2 ? 2 : 1;
             options.n_threads = 2;
-            options.expert_buffer_bytes = m == 1 ? pair.sizes.all_bytes / 2 : 0;
+            options.buffer.size_bytes = m == 1 ? pair.sizes.all_bytes / 2 : 0;
             check_engine(&pair, &options);
         }
         close_pair(&pair);
@@ -285,8 +285,8 @@ static void test_pair_stream__traces_are_replayed(void **state)
         struct moert_options options = moert_options_default();
         struct moec_error err = {0};
         struct moec_replay replay;
-        options.n_context = 60;
-        options.trace = path;
+        options.sessions.n_context = 60;
+        options.trace.path = path;
         check_engine(&pair, &options);
         assert_status(moec_replay_load(path, &replay, &err), MOEC_OK, err);
         check_replay(&pair, &replay);

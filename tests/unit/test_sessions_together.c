@@ -48,12 +48,12 @@ static void open_fixture(struct fixture *f, const char *family, const struct moe
     free(source);
     f->options = moert_options_default();
     f->options.n_threads = 1;
-    f->options.n_context = 40;
-    f->options.n_sessions = N_SESSIONS + 1;
-    f->options.one_thread = true;
+    f->options.sessions.n_context = 40;
+    f->options.sessions.n_sessions = N_SESSIONS + 1;
+    f->options.sessions.one_thread = true;
     if (decisions != NULL)
         f->options.decisions = *decisions;
-    f->options.device = device;
+    f->options.device.name = device;
     const enum moert_status status =
         moert_engine_open_on(f->path, &f->options, &io, &entry, &f->engine, &err);
     assert_string_equal(err.message, "");
@@ -309,7 +309,7 @@ static void test_together__budget(void **state)
     open_fixture(&f, "qwen2_moe", NULL, NULL);
     struct moert_options options = f.options;
     const struct moert_info all = moert_engine_info(f.engine);
-    options.one_thread = false;
+    options.sessions.one_thread = false;
     options.reserve_bytes = 1000000;
     assert_int_equal(moert_engine_open(f.path, &options, &other, &err), MOERT_OK);
     const struct moert_info each = moert_engine_info(other);

@@ -28,8 +28,8 @@ struct texts {
 static struct moert_options options_of(void)
 {
     struct moert_options options = moert_options_default();
-    options.n_context = N_CONTEXT;
-    options.n_sessions = 2;
+    options.sessions.n_context = N_CONTEXT;
+    options.sessions.n_sessions = 2;
     options.n_threads = 1;
     return options;
 }
@@ -92,9 +92,9 @@ static void record(const struct store *s, uint64_t seed, uint64_t buffer_bytes, 
     struct moert_session *sessions[2] = {NULL};
     static const char *const predictors[] = {"none", "frequency", "gate"};
     static const char *const policies[] = {"lru", "hobbit", "arc", "fate:1"};
-    options.expert_buffer_bytes = buffer_bytes > 0 ? buffer_bytes : 1 + random_u32(&seed) % 60000;
-    options.evict = policies[random_u32(&seed) % 4];
-    options.predict = predictors[random_u32(&seed) % 2 * 2];
+    options.buffer.size_bytes = buffer_bytes > 0 ? buffer_bytes : 1 + random_u32(&seed) % 60000;
+    options.buffer.evict = policies[random_u32(&seed) % 4];
+    options.buffer.predict = predictors[random_u32(&seed) % 2 * 2];
     static const char *const low_slots[] = {NULL, "1", "25%", "100%"};
     options.decisions.precision = PRECISION;
     options.decisions.low_slots = low_slots[random_u32(&seed) % 4];
@@ -223,7 +223,7 @@ static void test_shared_precision__memory_has_two_pools(void **state)
         struct moert_engine *engine = NULL;
         options.decisions.precision = i < 2 ? PRECISION : "hobbit:0.3:0.8";
         options.decisions.low_slots = i == 1 ? "100%" : NULL;
-        options.expert_buffer_bytes = 20000;
+        options.buffer.size_bytes = 20000;
         if (moert_engine_open(s->bundle, &options, &engine, &err) != MOERT_OK)
             fail_msg("%s", err.message);
         const struct moert_info info = moert_engine_info(engine);
@@ -261,10 +261,10 @@ static void generate(const struct store *s, const struct moert_options *options,
         fail_msg("%s", err.message);
     assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
     struct moert_generation generation = moert_generation_default(engine);
-    generation.n_beams = options->n_beams;
+    generation.n_beams = options->sessions.n_beams;
     generation.n_tokens = N_TEXT;
     generation.ignore_end = true;
-    generation.draft = options->drafts ? MOERT_DRAFT_LOOKUP : MOERT_DRAFT_NONE;
+    generation.draft = options->sessions.drafts ? MOERT_DRAFT_LOOKUP : MOERT_DRAFT_NONE;
     assert_int_equal(moert_generator_create(session, &generation, &generator, &err), MOERT_OK);
     if (moert_generator_start(generator, prompt, N_PROMPT, &err) != MOERT_OK)
         fail_msg("%s", err.message);
@@ -286,16 +286,16 @@ static void replays_generated(const struct store *s, uint32_t n_beams, bool draf
     uint64_t n_rejected = 0;
     for (uint64_t trial = 0; trial < 8; trial++) {
         struct moert_options options = options_of();
-        options.n_context = N_PROMPT + N_TEXT;
-        options.n_sessions = 1;
-        options.n_beams = n_beams;
-        options.drafts = drafts;
-        options.expert_buffer_bytes = 1 + trial * 5000;
+        options.sessions.n_context = N_PROMPT + N_TEXT;
+        options.sessions.n_sessions = 1;
+        options.sessions.n_beams = n_beams;
+        options.sessions.drafts = drafts;
+        options.buffer.size_bytes = 1 + trial * 5000;
         options.decisions.precision = PRECISION;
         options.decisions.record = s->file;
         generate(s, &options, 31 * trial + 5, &text);
-        options.expert_buffer_bytes = 0;
-        options.drafts = false;
+        options.buffer.size_bytes = 0;
+        options.sessions.drafts = false;
         options.decisions = (struct moert_decisions){.replay = s->file};
         generate(s, &options, 0, &again);
         assert_int_equal(again.n, text.n);
@@ -330,7 +330,7 @@ static void refuses_step(const struct store *s, const uint32_t *tokens, uint32_t
     struct moert_error err = {0};
     struct moert_engine *engine = NULL;
     struct moert_session *sessions[3] = {NULL};
-    options.n_sessions = 3;
+    options.sessions.n_sessions = 3;
     options.decisions.replay = s->file;
     assert_int_equal(moert_engine_open(s->bundle, &options, &engine, &err), MOERT_OK);
     for (uint32_t i = 0; i < n_session; i++)
@@ -393,9 +393,9 @@ static void test_shared_precision__a_replay_is_of_one_bundle_and_its_settings(vo
     refuses_open(s, &options, MOERT_ERR_MISMATCH,
                  "recorded with arithmetic 'canonical', this run uses 'int8'");
     options.arithmetic = NULL;
-    options.kv = "f16";
+    options.sessions.kv = "f16";
     refuses_open(s, &options, MOERT_ERR_MISMATCH, "keys and values in 'f32', this run uses 'f16'");
-    options.kv = NULL;
+    options.sessions.kv = NULL;
     options.decisions.precision = "shared:0.3:0.7";
     refuses_open(s, &options, MOERT_ERR_MISMATCH,
                  "with precision 'shared:0.3:0.8', expected 'shared:0.3:0.7'");
@@ -405,9 +405,9 @@ static void test_shared_precision__a_replay_is_of_one_bundle_and_its_settings(vo
     options.decisions.record = s->file;
     refuses_open(s, &options, MOERT_ERR_USAGE, "cannot record to");
     options.decisions.record = NULL;
-    options.drafts = true;
+    options.sessions.drafts = true;
     refuses_open(s, &options, MOERT_ERR_USAGE, "replay without drafts");
-    options.drafts = false;
+    options.sessions.drafts = false;
     options.decisions.none = true;
     refuses_open(s, &options, MOERT_ERR_USAGE, "decisions are turned off");
     options.decisions.none = false;

@@ -30,10 +30,10 @@ static struct moert_decided run(const struct store *s, const struct words *words
     struct moert_error err = {0};
     uint32_t tokens[N_PROMPT + N_DECODE];
     uint64_t seed = 7;
-    options.n_context = N_PROMPT + N_DECODE;
+    options.sessions.n_context = N_PROMPT + N_DECODE;
     options.n_threads = 2;
-    options.trace = s->file;
-    options.trace_scores = with_scores;
+    options.trace.path = s->file;
+    options.trace.scores = with_scores;
     options.decisions = (struct moert_decisions){.route = words->route,
                                                  .precision = words->precision,
                                                  .prefill = words->prefill,

@@ -451,8 +451,8 @@ static void test_trace__an_engine_that_does_not_open_leaves_none(void **state)
     struct moert_options options = moert_options_default();
     struct moert_engine *engine = NULL;
     struct moert_error err = {0};
-    options.trace = f->trace_path;
-    options.io = "direct";
+    options.trace.path = f->trace_path;
+    options.storage.io = "direct";
     assert_int_equal(moert_engine_open(f->path, &options, &engine, &err), MOERT_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "direct reads need"));
     assert_int_equal(temporary_count(f->folder), 1);

@@ -239,11 +239,11 @@ static void run_engine(const struct bench_of_parts *b, const char *path, const c
     struct moert_session *session = NULL;
     struct moert_error err = {0};
     options.n_threads = 1;
-    options.n_context = SEQ_LEN;
-    options.evict = "lru";
-    options.predict = "gate";
-    options.trace = trace;
-    options.trace_scores = true;
+    options.sessions.n_context = SEQ_LEN;
+    options.buffer.evict = "lru";
+    options.buffer.predict = "gate";
+    options.trace.path = trace;
+    options.trace.scores = true;
     options.decisions = (struct moert_decisions){.none = route == NULL,
                                                  .route = route,
                                                  .slots = route != NULL ? "2" : NULL,
