@@ -169,7 +169,8 @@ static void show_now(struct cli_progress *progress, int64_t now)
         const double mean = moec_ranks_mean_done(progress->ranks) - progress->work_before;
         progress->phase_done = larger(mean, 0);
     }
-    const struct cli_progress_point at = {progress->shown_done + progress->phase_done - own, progress->shown_total,
+    const struct cli_progress_point at = {progress->shown_done + progress->phase_done - own,
+                                          progress->shown_total,
                                           (double)(now - progress->work_ns) / (double)SECOND_NS,
                                           (double)(now - progress->phase_ns) / (double)SECOND_NS};
     cli_progress_text(progress, at, progress->is_terminal ? terminal_columns() : 0, text, sizeof text);

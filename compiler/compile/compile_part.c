@@ -72,8 +72,8 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
         .shown = part->block.ranks != NULL ? &part->measured.windows : NULL,
     };
     MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants),
-                                part->block.ranks != NULL ? &part->block.own : &part->measured.windows, &options,
-                                &part->measured.scorer, err));
+                                part->block.ranks != NULL ? &part->block.own : &part->measured.windows,
+                                &options, &part->measured.scorer, err));
     return moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err);
 }
 

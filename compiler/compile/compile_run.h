@@ -42,7 +42,7 @@
 struct moec_compile_part {
     struct moec_measured_part measured;
     struct moec_rank_block
-        block; /* of a fit that ranks share: the windows that the scorer has; else all zero */
+        block;                 /* of a fit that ranks share: the windows that the scorer has; else all zero */
     bool has_reference;        /* reference_nll is filled */
     double *reference_scores;  /* (rows of the part), owned; where rows are scored, instead of the above */
     double *scores;            /* the same for the last run */

@@ -132,7 +132,8 @@ struct record_key {
 static enum moec_status load_record(const struct moec_bundle *bundle, struct record_key key, uint8_t *record,
                                     struct moec_mlp *mlp, struct moec_error *err)
 {
-    MOEC_TRY(moec_bundle_read_record(bundle, (struct moec_record_id){key.copy, key.ordinal, key.expert}, record, err));
+    MOEC_TRY(moec_bundle_read_record(bundle, (struct moec_record_id){key.copy, key.ordinal, key.expert},
+                                     record, err));
     moec_record_bind(moec_bundle_layout(bundle, key.copy, key.ordinal, key.expert), record, mlp);
     return MOEC_OK;
 }

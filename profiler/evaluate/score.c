@@ -625,7 +625,8 @@ enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t 
     sweep.forward = &forward;
     start(scorer, progress, "evaluation",
           cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
-    return moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window}, hidden->rows, &store, err);
+    return moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window}, hidden->rows, &store,
+                            err);
 }
 
 enum moec_status moec_scorer_show(struct moec_scorer *scorer, uint32_t layer,

@@ -1,9 +1,33 @@
 #include "profiler/report/html_table.h"
 
-#include "profiler/report/report_html.h"
-
 #include <math.h>
 #include <stdarg.h>
+
+/* ---- text ---- */
+void moec_html_text(FILE *stream, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '&':
+            (void)fputs("&amp;", stream);
+            break;
+        case '<':
+            (void)fputs("&lt;", stream);
+            break;
+        case '>':
+            (void)fputs("&gt;", stream);
+            break;
+        case '"':
+            (void)fputs("&quot;", stream);
+            break;
+        case '\'':
+            (void)fputs("&#39;", stream);
+            break;
+        default:
+            (void)fputc((uint8_t)*text < 0x20 || *text == 0x7f ? '?' : *text, stream);
+        }
+    }
+}
 
 void moec_html_table_open(struct moec_html_table *table)
 {

@@ -29,4 +29,7 @@ void moec_html_table_end_row(struct moec_html_table *table);
 void moec_html_table_row(struct moec_html_table *table, const char *const *cells, size_t n);
 void moec_html_table_close(struct moec_html_table *table);
 
+/* Text with & < > " ' as entities and control characters as '?'. */
+void moec_html_text(FILE *stream, const char *text);
+
 #endif

@@ -5,7 +5,6 @@
 
 #include "formats/base/base64.h"
 #include "formats/base/file.h"
-#include "profiler/report/html_table.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,34 +22,7 @@
 #define MOST_ROWS       512  /* of a table */
 #define MOST_CELL_COUNT 8192 /* of a heatmap's table */
 
-/* ---- text ---- */
-
-void moec_html_text(FILE *stream, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '&':
-            (void)fputs("&amp;", stream);
-            break;
-        case '<':
-            (void)fputs("&lt;", stream);
-            break;
-        case '>':
-            (void)fputs("&gt;", stream);
-            break;
-        case '"':
-            (void)fputs("&quot;", stream);
-            break;
-        case '\'':
-            (void)fputs("&#39;", stream);
-            break;
-        default:
-            (void)fputc((uint8_t)*text < 0x20 || *text == 0x7f ? '?' : *text, stream);
-        }
-    }
-}
-
-void moec_html_format(FILE *stream, const char *format, ...)
+/void moec_html_format(FILE *stream, const char *format, ...)
 {
     char text[4096];
     va_list list;

@@ -4,6 +4,7 @@
 #define MOEC_PROFILER_REPORT_HTML_H
 
 #include "profiler/plot/chart.h"
+#include "profiler/report/html_table.h"
 
 #include <stdio.h>
 
@@ -16,8 +17,6 @@ void moec_html_end(FILE *stream);
 void moec_html_section_open(FILE *stream, const char *id, const char *title);
 void moec_html_section_close(FILE *stream);
 
-/* Text with & < > " ' as entities and control characters as '?'. */
-void moec_html_text(FILE *stream, const char *text);
 MOEC_PRINTF(2, 3) void moec_html_format(FILE *stream, const char *format, ...);
 
 /* An entry of a description list (<dl>, the caller's): what, and its value. */

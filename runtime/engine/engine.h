@@ -25,52 +25,77 @@
 
 #define MOEC_MAX_SESSIONS 1024u /* of an engine */
 
-struct moert_engine {
-    struct moec_bundle *bundle;
-    struct moec_model *model;
-    struct moec_expert_cache *cache; /* one of these two serves the experts */
-    struct moec_expert_stream *stream;
-    struct moec_engine_gpu *gpu;      /* in front of the cache; NULL = the CPU alone */
-    struct moec_trace *trace;         /* NULL when none is written */
-    bool traces_scores;               /* with what routers say of every expert */
-    atomic_ullong *compute_ns;        /* (MoE layers), owned */
-    struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
-    struct moec_engine_chat *chat;
-    const struct moec_kernels *kernels;
-    bool on_device; /* as the options say */
-    enum moec_arithmetic arithmetic;
+/* What its products are computed in. */
+struct moec_engine_arithmetic {
+    enum moec_arithmetic kind;
     char certified[32]; /* what the certificate of what runs means; "" = there is none */
     bool falls_back;    /* it means bf16, nothing else was asked for, and nothing here computes in that */
-    struct moec_mode_choice choice;
-    struct moec_record_io io;
-    struct moec_memory_plan plan;
+};
+
+/* What its sessions have and share. */
+struct moec_engine_sessions {
     uint32_t n_context;
     uint32_t rope_tokens;    /* the context that was asked for, which rotary angles are chosen by */
     uint32_t n_prompt;       /* of the options' prompt */
     uint32_t n_sessions;     /* allowed */
-    bool one_thread;         /* they share `work` */
-    struct moert_work *work; /* of the sessions that exist, while they share it (moert_session.c) */
     uint32_t n_beams;        /* allowed to a generator */
     bool drafts;             /* likewise */
-    struct moec_route route;
-    struct moec_logical_cache *logical;     /* of the route, owned; NULL where it looks at none */
-    struct moec_decision_settings tuned;    /* the bundle's, where they are in use; else all zero */
-    char tuned_slots[2][12];                /* its slots and low slots in words */
-    struct moec_sparsity *sparsity;         /* NULL = none */
+    bool one_thread;         /* they share `work` */
+    struct moert_work *work; /* of the sessions that exist, while they share it (moert_session.c) */
+    atomic_uint n_open;      /* sessions that exist */
+};
+
+/* Where experts come from. */
+struct moec_engine_experts {
+    struct moec_expert_cache *cache; /* one of these two serves them */
+    struct moec_expert_stream *stream;
+    struct moec_engine_gpu *gpu; /* in front of the cache; NULL = the CPU alone */
+    bool on_device;              /* as the options say */
+    struct moec_record_io io;
     struct moec_record_parts parts;         /* of experts that come in parts; n_layer 0 = they come whole */
-    bool is_planned;                        /* it is that of the bundle's plan */
     struct moec_expert_predictor predictor; /* n_layer 0 = nothing learned is asked */
-    struct moec_cache_form
-        low; /* with a precision or a prefill: the copy that stands in for important experts' others */
+    struct moec_kv_lending lending;
+    struct moec_memory_watch watch;
+};
+
+/* What tokens decide. */
+struct moec_engine_decisions {
+    struct moec_route route;
+    struct moec_logical_cache *logical;  /* of the route, owned; NULL where it looks at none */
+    struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
+    char tuned_slots[2][12];             /* its slots and low slots in words */
+    /* With a precision or a prefill: the copy that stands in for important experts' others. */
+    struct moec_cache_form low;
     uint32_t low_pool_slots;          /* by what the buffer holds: of --low-slots, 0 = not told */
     uint64_t low_pool_bytes;          /* of the buffer, for low copies alone; 0 = there are no pools */
     struct moec_decision_file replay; /* until the book has it; path NULL = none */
     struct moec_decision_book *book;  /* with decisions by what the buffer holds; else NULL */
     uint64_t *record_bytes[2];        /* with decisions, of struct moec_decider, owned */
+    struct moec_sparsity *sparsity;   /* NULL = none */
+    bool is_planned;                  /* it is that of the bundle's plan */
+};
+
+/* What is recorded. */
+struct moec_engine_trace {
+    struct moec_trace *file;   /* NULL when none is written */
+    bool scores;               /* with what routers say of every expert */
+    atomic_ullong *compute_ns; /* (MoE layers), owned */
+};
+
+struct moert_engine {
+    struct moec_bundle *bundle;
+    struct moec_model *model;
+    struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
+    struct moec_engine_chat *chat;
+    const struct moec_kernels *kernels;
     int n_threads;
-    atomic_uint n_open; /* sessions that exist */
-    struct moec_kv_lending lending;
-    struct moec_memory_watch watch;
+    struct moec_mode_choice choice;
+    struct moec_memory_plan plan;
+    struct moec_engine_arithmetic arithmetic;
+    struct moec_engine_sessions sessions;
+    struct moec_engine_experts experts;
+    struct moec_engine_decisions decisions;
+    struct moec_engine_trace trace;
 };
 
 /* Whichever of cache and stream serves the experts; borrowed. */

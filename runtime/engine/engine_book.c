@@ -22,7 +22,7 @@ static void name_bundle(const struct moec_bundle *bundle, char *text)
 /* What was recorded fits this bundle, before anything is asked of it. */
 static enum moec_status check_bundle(const struct moert_engine *engine, struct moec_error *err)
 {
-    const struct moec_decision_header *header = &engine->replay.header;
+    const struct moec_decision_header *header = &engine->decisions.replay.header;
     const struct moec_config *config = &engine->bundle->config;
     char bundle[sizeof header->bundle];
     name_bundle(engine->bundle, bundle);
@@ -30,7 +30,7 @@ static enum moec_status check_bundle(const struct moert_engine *engine, struct m
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "'%s' was recorded with another bundle: '%s' has the "
                          "digest %.16s..., expected %.16s...",
-                         engine->replay.path, engine->bundle->file.path, bundle, header->bundle);
+                         engine->decisions.replay.path, engine->bundle->file.path, bundle, header->bundle);
     if (header->n_layer == moec_config_moe_count(config) && header->top_k == config->top_k &&
         header->low < engine->bundle->n_copy)
         return MOEC_OK;
@@ -38,8 +38,8 @@ static enum moec_status check_bundle(const struct moert_engine *engine, struct m
                      "'%s' was recorded with top-k %" PRIu32 " in %" PRIu32 " layers and low-precision copy "
                      "%" PRIu32 ", expected top-k %" PRIu32 " in %" PRIu32 " layers and a copy number below "
                      "%" PRIu32,
-                     engine->replay.path, header->top_k, header->n_layer, header->low, config->top_k,
-                     moec_config_moe_count(config), engine->bundle->n_copy);
+                     engine->decisions.replay.path, header->top_k, header->n_layer, header->low,
+                     config->top_k, moec_config_moe_count(config), engine->bundle->n_copy);
 }
 
 static enum moec_status check_precision(const char *path, const char *recorded, const char *given,
@@ -65,7 +65,7 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
                                          struct moert_decisions *decisions, struct moec_error *err)
 {
     const char *path = options->decisions.replay;
-    const struct moec_decision_header *header = &engine->replay.header;
+    const struct moec_decision_header *header = &engine->decisions.replay.header;
     if (path == NULL)
         return MOEC_OK;
     if (decisions->record != NULL)
@@ -82,7 +82,7 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
             "'%s' does not record the tokens that drafts try: replay without drafts, which gives the "
             "same text",
             path);
-    MOEC_TRY(moec_decision_file_load(path, &engine->replay, err));
+    MOEC_TRY(moec_decision_file_load(path, &engine->decisions.replay, err));
     MOEC_TRY(check_bundle(engine, err));
     MOEC_TRY(check_precision(path, header->precision, decisions->precision, err));
     if (decisions->precision != NULL && decisions->decode_only != header->decode_only)
@@ -123,19 +123,19 @@ static void write_precision(const struct moec_precision *precision, char *text, 
 
 static struct moec_decision_header header_of(const struct moert_engine *engine)
 {
-    const struct moec_precision *precision = &engine->route.precision;
+    const struct moec_precision *precision = &engine->decisions.route.precision;
     struct moec_config config = engine->bundle->config;
-    struct moec_decision_header header = {.decode_only = engine->route.decode_only,
+    struct moec_decision_header header = {.decode_only = engine->decisions.route.decode_only,
                                           .copy = engine->choice.copy,
-                                          .low = engine->low.form.copy,
+                                          .low = engine->decisions.low.form.copy,
                                           .n_layer = moec_config_moe_count(&config),
                                           .top_k = config.top_k};
-    moec_config_choose_rope(&config, engine->rope_tokens);
+    moec_config_choose_rope(&config, engine->sessions.rope_tokens);
     header.rope_context = moec_config_rope_limit(&config) > 0 ? config.position.rope_context : 0;
     name_bundle(engine->bundle, header.bundle);
     write_precision(precision, header.precision, sizeof header.precision);
     (void)snprintf(header.arithmetic, sizeof header.arithmetic, "%s",
-                   moec_arithmetic_name(engine->arithmetic));
+                   moec_arithmetic_name(engine->arithmetic.kind));
     (void)snprintf(header.kv, sizeof header.kv, "%s", moec_kv_name(&engine->bundle->config));
     return header;
 }
@@ -143,8 +143,8 @@ static struct moec_decision_header header_of(const struct moert_engine *engine)
 static enum moec_status check_settings(const struct moert_engine *engine,
                                        const struct moec_decision_header *ours, struct moec_error *err)
 {
-    const struct moec_decision_header *theirs = &engine->replay.header;
-    const char *path = engine->replay.path;
+    const struct moec_decision_header *theirs = &engine->decisions.replay.header;
+    const char *path = engine->decisions.replay.path;
     if (strcmp(ours->arithmetic, theirs->arithmetic) != 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "'%s' was recorded with arithmetic '%s', this run uses '%s': replay it with the "
@@ -171,7 +171,7 @@ static enum moec_status check_settings(const struct moert_engine *engine,
 enum moec_status moec_engine_open_book(struct moert_engine *engine, const struct moert_decisions *decisions,
                                        struct moec_error *err)
 {
-    if (!moec_route_looks_at_buffer(&engine->route)) {
+    if (!moec_route_looks_at_buffer(&engine->decisions.route)) {
         if (decisions->record == NULL)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -180,13 +180,13 @@ enum moec_status moec_engine_open_book(struct moert_engine *engine, const struct
                          "a file",
                          decisions->record);
     }
-    if (engine->on_device)
+    if (engine->experts.on_device)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "precision 'shared' needs the expert buffer, but a device keeps experts in a pool "
                          "of its own: leave out the device, or use precision 'hobbit'");
     const struct moec_decision_header header = header_of(engine);
-    if (engine->replay.path == NULL)
-        return moec_decision_book_create(decisions->record, &header, &engine->book, err);
+    if (engine->decisions.replay.path == NULL)
+        return moec_decision_book_create(decisions->record, &header, &engine->decisions.book, err);
     MOEC_TRY(check_settings(engine, &header, err));
-    return moec_decision_book_replay(&engine->replay, &engine->book, err);
+    return moec_decision_book_replay(&engine->decisions.replay, &engine->decisions.book, err);
 }

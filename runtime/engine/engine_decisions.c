@@ -24,27 +24,28 @@ static enum moec_status find_low_copy(struct moert_engine *engine, const char *p
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' runs only one precision copy: leave out %s '%s'%s, or use mode 'cache'",
                          mode->name, kind, word, whose);
-    return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
+    return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->decisions.low.form.copy,
+                              err);
 }
 
 /* Of a bundle's low copies; with precision shared of no logical cache, but of a pool for all layers. */
 static enum moec_status read_low(struct moert_engine *engine, const struct moert_decisions *decisions,
                                  const struct moec_config *config, struct moec_error *err)
 {
-    struct moec_route *route = &engine->route;
+    struct moec_route *route = &engine->decisions.route;
     const bool is_shared = moec_route_looks_at_buffer(route);
     if (decisions->prefill != NULL)
         MOEC_TRY(moec_prefill_read(decisions->prefill, &route->prefill, err));
     if (!is_shared || decisions->low_slots != NULL)
-        MOEC_TRY(
-            moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS,
-                                  config, is_shared ? &engine->low_pool_slots : &route->n_low_slots, err));
+        MOEC_TRY(moec_route_read_slots(
+            decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS, config,
+            is_shared ? &engine->decisions.low_pool_slots : &route->n_low_slots, err));
     MOEC_TRY(moec_route_check(route, config, err));
-    if (engine->low_pool_slots > config->n_expert)
+    if (engine->decisions.low_pool_slots > config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the pool has room for %" PRIu32 " low-precision copies of experts per layer, "
                          "expected 1 to %" PRIu32 " (all)",
-                         engine->low_pool_slots, config->n_expert);
+                         engine->decisions.low_pool_slots, config->n_expert);
     return find_low_copy(engine, decisions->precision, decisions->prefill, decisions->low_bits, "", err);
 }
 
@@ -72,16 +73,16 @@ static enum moec_status use_tuned(struct moert_engine *engine, const struct moer
     if (!moec_decision_settings_are_on(settings) || choice->copy != 0 || choice->mode->bits > 0 ||
         choice->mode->streams_all)
         return MOEC_OK;
-    MOEC_TRY(
-        moec_route_from_settings(settings, config, &bundle->paths, bundle->file.path, &engine->route, err));
-    engine->route.decode_only =
+    MOEC_TRY(moec_route_from_settings(settings, config, &bundle->paths, bundle->file.path,
+                                      &engine->decisions.route, err));
+    engine->decisions.route.decode_only =
         (settings->decode_only && !options->decisions.all_tokens) || options->decisions.decode_only;
-    engine->tuned = *settings;
+    engine->decisions.tuned = *settings;
     moec_engine_take_arithmetic(engine, &decisions.certificate);
     for (int low = 0; low < 2; low++)
-        (void)snprintf(engine->tuned_slots[low], sizeof engine->tuned_slots[low], "%" PRIu32,
-                       low == 1 ? settings->n_low_slots : settings->n_slots);
-    if (!moec_route_takes_low(&engine->route))
+        (void)snprintf(engine->decisions.tuned_slots[low], sizeof engine->decisions.tuned_slots[low],
+                       "%" PRIu32, low == 1 ? settings->n_low_slots : settings->n_slots);
+    if (!moec_route_takes_low(&engine->decisions.route))
         return MOEC_OK;
     return find_low_copy(engine, settings->precision, settings->prefill, settings->low_bits,
                          " of the bundle's settings (turn them off with decisions.none, --decide none)", err);
@@ -92,7 +93,7 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
 {
     struct moert_decisions filled = options->decisions;
     const struct moert_decisions *decisions = &filled;
-    struct moec_route *route = &engine->route;
+    struct moec_route *route = &engine->decisions.route;
     MOEC_TRY(moec_engine_load_replay(engine, options, &filled, err));
     const bool has_low = decisions->low_slots != NULL || decisions->low_bits > 0;
     if (decisions->precision == NULL && decisions->prefill == NULL && has_low)
@@ -118,7 +119,7 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
         MOEC_TRY(use_tuned(engine, options, config, err));
     if (!are_on(decisions)) {
         const bool is_idle = (decisions->decode_only || decisions->all_tokens) &&
-                             !moec_decision_settings_are_on(&engine->tuned);
+                             !moec_decision_settings_are_on(&engine->decisions.tuned);
         if (decisions->slots == NULL && !is_idle && !decisions->starts_frequent)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -150,9 +151,9 @@ void moec_engine_take_arithmetic(struct moert_engine *engine, const struct moec_
     const bool is_former = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_FIRST_INT8) == 0 ||
                            strcmp(certificate->arithmetic, MOEC_CERTIFICATE_SECOND_INT8) == 0;
     const enum moec_arithmetic certified = moec_arithmetic_certified(certificate);
-    engine->falls_back = certified == MOEC_ARITHMETIC_BF16 && !engine->on_device;
-    engine->arithmetic = engine->falls_back ? MOEC_ARITHMETIC_CANONICAL : certified;
-    (void)snprintf(engine->certified, sizeof engine->certified, "%s",
+    engine->arithmetic.falls_back = certified == MOEC_ARITHMETIC_BF16 && !engine->experts.on_device;
+    engine->arithmetic.kind = engine->arithmetic.falls_back ? MOEC_ARITHMETIC_CANONICAL : certified;
+    (void)snprintf(engine->arithmetic.certified, sizeof engine->arithmetic.certified, "%s",
                    !certificate->present                                    ? ""
                    : is_canonical || certified != MOEC_ARITHMETIC_CANONICAL ? moec_arithmetic_name(certified)
                    : is_former                                              ? "an earlier int8"
@@ -161,14 +162,14 @@ void moec_engine_take_arithmetic(struct moert_engine *engine, const struct moec_
 
 struct moert_decisions moert_engine_tuned(const struct moert_engine *engine)
 {
-    const struct moec_decision_settings *tuned = &engine->tuned;
+    const struct moec_decision_settings *tuned = &engine->decisions.tuned;
     struct moert_decisions decisions = {0};
     if (!moec_decision_settings_are_on(tuned))
         return decisions;
-    decisions.slots = engine->tuned_slots[0];
+    decisions.slots = engine->decisions.tuned_slots[0];
     decisions.keep_top = tuned->keep_top;
     decisions.starts_frequent = tuned->starts_frequent;
-    decisions.decode_only = engine->route.decode_only;
+    decisions.decode_only = engine->decisions.route.decode_only;
     if (tuned->route[0] != '\0')
         decisions.route = tuned->route;
     if (tuned->precision[0] != '\0')
@@ -177,7 +178,7 @@ struct moert_decisions moert_engine_tuned(const struct moert_engine *engine)
         decisions.prefill = tuned->prefill;
     if (!moec_decision_settings_take_low(tuned))
         return decisions;
-    decisions.low_slots = engine->tuned_slots[1];
+    decisions.low_slots = engine->decisions.tuned_slots[1];
     decisions.low_bits = tuned->low_bits;
     return decisions;
 }

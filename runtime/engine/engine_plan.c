@@ -19,29 +19,29 @@ const char *moec_engine_evict_name(const struct moert_engine *engine)
 
 bool moec_engine_copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
 {
-    return options->device.name != NULL && engine->arithmetic == MOEC_ARITHMETIC_CANONICAL &&
-           engine->sparsity != NULL && !options->device.transfer.copies_whole &&
-           !options->device.cooperates && engine->n_sessions == 1 && engine->choice.mode->keeps &&
-           engine->choice.copy == 0 && !moec_route_takes_low(&engine->route);
+    return options->device.name != NULL && engine->arithmetic.kind == MOEC_ARITHMETIC_CANONICAL &&
+           engine->decisions.sparsity != NULL && !options->device.transfer.copies_whole &&
+           !options->device.cooperates && engine->sessions.n_sessions == 1 && engine->choice.mode->keeps &&
+           engine->choice.copy == 0 && !moec_route_takes_low(&engine->decisions.route);
 }
 
 struct moec_expert_cache_options moec_engine_cache_options(const struct moert_engine *engine)
 {
     const struct moec_mode_choice *choice = &engine->choice;
     return (struct moec_expert_cache_options){
-        .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
+        .buffer_bytes = engine->plan.expert_buffer_bytes + engine->experts.lending.lent_bytes,
         .least_bytes = engine->plan.expert_buffer_bytes,
-        .most_bytes =
-            engine->plan.expert_buffer_bytes + engine->lending.lent_bytes + engine->watch.most_bytes,
-        .low_pool_bytes = engine->low_pool_bytes,
+        .most_bytes = engine->plan.expert_buffer_bytes + engine->experts.lending.lent_bytes +
+                      engine->experts.watch.most_bytes,
+        .low_pool_bytes = engine->decisions.low_pool_bytes,
         .copy = choice->copy,
-        .parts = engine->parts.n_layer > 0 ? &engine->parts : NULL,
-        .beside = &engine->low,
-        .n_beside = moec_route_takes_low(&engine->route),
-        .n_sessions = engine->one_thread ? 1 : engine->n_sessions, /* at work at once */
+        .parts = engine->experts.parts.n_layer > 0 ? &engine->experts.parts : NULL,
+        .beside = &engine->decisions.low,
+        .n_beside = moec_route_takes_low(&engine->decisions.route),
+        .n_sessions = engine->sessions.one_thread ? 1 : engine->sessions.n_sessions, /* at work at once */
         .policy = choice->evict.ops,
         .evict_weights = choice->evict.has_weights ? choice->evict.weights : NULL,
-        .io = engine->io,
+        .io = engine->experts.io,
         .keeps_nothing = !choice->mode->keeps,
         .is_warm = choice->mode->is_warm,
         .is_resident = choice->mode->is_resident,
@@ -49,9 +49,9 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
         .preload_count = choice->preload_count,
         .preload_ahead = choice->preload_ahead,
         .reads_on = choice->mode->takes_any,
-        .preload_precision = engine->route.precision,
-        .logical = engine->logical,
-        .trace = engine->trace,
+        .preload_precision = engine->decisions.route.precision,
+        .logical = engine->decisions.logical,
+        .trace = engine->trace.file,
     };
 }
 
@@ -63,13 +63,13 @@ struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engin
         .path = options->trace.path,
         .bundle = engine->bundle,
         .copy = engine->choice.copy,
-        .low_copy = moec_route_takes_low(&engine->route) ? engine->low.form.copy : 0,
-        .precision = precision != NULL ? precision : engine->tuned.precision,
-        .has_logits = engine->traces_scores,
+        .low_copy = moec_route_takes_low(&engine->decisions.route) ? engine->decisions.low.form.copy : 0,
+        .precision = precision != NULL ? precision : engine->decisions.tuned.precision,
+        .has_logits = engine->trace.scores,
         .buffer_bytes = engine->plan.expert_buffer_bytes,
         /* Of the longest chunk's answer too. */
         .capacity_bytes =
-            TRACE_BYTES + (engine->traces_scores
+            TRACE_BYTES + (engine->trace.scores
                                ? 2 * moec_forward_logits_bytes(&engine->bundle->config, MOEC_PLAN_MAX_TOKENS)
                                : 0),
         .evict = moec_engine_evict_name(engine),
@@ -83,19 +83,22 @@ struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engin
 static uint64_t generator_bytes(const struct moert_engine *engine)
 {
     const struct moec_config *config = &engine->bundle->config;
-    return moec_generator_bytes(config, engine->n_context, engine->n_beams, engine->drafts) -
-           (engine->n_beams - 1) * moec_session_beside_bytes(config, engine->n_context) -
+    return moec_generator_bytes(config, engine->sessions.n_context, engine->sessions.n_beams,
+                                engine->sessions.drafts) -
+           (engine->sessions.n_beams - 1) * moec_session_beside_bytes(config, engine->sessions.n_context) -
            config->n_vocab * sizeof(float);
 }
 
 /* Each pool has room for a record at least, or as asked; bytes of the low one, then. */
 static uint64_t request_pools(const struct moert_engine *engine, struct moec_memory_request *request)
 {
-    const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
+    const struct moec_record_sizes low =
+        moec_record_sizes_of(engine->bundle, engine->decisions.low.form.copy);
     uint64_t all = low.all_bytes, least = low.largest_bytes;
-    if (engine->low_pool_slots > 0)
-        all = least = moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->low.form.copy,
-                                          engine->low_pool_slots, UINT64_MAX);
+    if (engine->decisions.low_pool_slots > 0)
+        all = least =
+            moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->decisions.low.form.copy,
+                                engine->decisions.low_pool_slots, UINT64_MAX);
     request->all_record_bytes += all;
     request->largest_record_bytes += least;
     return least;
@@ -104,11 +107,11 @@ static uint64_t request_pools(const struct moert_engine *engine, struct moec_mem
 /* The most tokens that pass through the layers together, where what will be generated is known. */
 static uint32_t n_together(const struct moert_engine *engine)
 {
-    const uint32_t n_prefetch = engine->drafts ? MOEC_DRAFT_MOST + 1 : 1;
-    const uint32_t n_step = engine->n_beams * n_prefetch;
-    if (engine->n_prompt == 0)
+    const uint32_t n_prefetch = engine->sessions.drafts ? MOEC_DRAFT_MOST + 1 : 1;
+    const uint32_t n_step = engine->sessions.n_beams * n_prefetch;
+    if (engine->sessions.n_prompt == 0)
         return 0;
-    return engine->n_prompt > n_step ? engine->n_prompt : n_step;
+    return engine->sessions.n_prompt > n_step ? engine->sessions.n_prompt : n_step;
 }
 
 struct moec_memory_request moec_engine_request(const struct moert_engine *engine,
@@ -116,57 +119,58 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
 {
     struct moec_memory_request request = {
         .budget_bytes = options->memory_bytes,
-        .n_context = engine->n_context,
-        .arithmetic = engine->arithmetic,
+        .n_context = engine->sessions.n_context,
+        .arithmetic = engine->arithmetic.kind,
         .on_device = options->device.name != NULL,
-        .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
-        .n_sessions = engine->n_sessions,
-        .share_scratch = engine->one_thread,
+        .route = moec_route_is_on(&engine->decisions.route) ? &engine->decisions.route : NULL,
+        .n_sessions = engine->sessions.n_sessions,
+        .share_scratch = engine->sessions.one_thread,
         .reserve_bytes = options->reserve_bytes,
-        .n_beams = engine->n_beams,
-        .n_logits = engine->n_sessions + engine->one_thread, /* one more for scores */
-        .generator_bytes = engine->n_sessions * generator_bytes(engine),
+        .n_beams = engine->sessions.n_beams,
+        .n_logits = engine->sessions.n_sessions + engine->sessions.one_thread, /* one more for scores */
+        .generator_bytes = engine->sessions.n_sessions * generator_bytes(engine),
         .n_threads = engine->n_threads,
         .buffer_bytes = options->buffer.size_bytes,
-        .keeps_logits = engine->traces_scores,
+        .keeps_logits = engine->trace.scores,
         .keeps_all = engine->choice.mode->is_resident,
         .n_together = n_together(engine),
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict.ops);
     struct moec_expert_cache_options cache_options = moec_engine_cache_options(engine);
-    if (moec_route_looks_at_buffer(&engine->route)) {
+    if (moec_route_looks_at_buffer(&engine->decisions.route)) {
         cache_options.low_pool_bytes = request_pools(engine, &request);
-    } else if (moec_route_takes_low(&engine->route)) {
-        const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
+    } else if (moec_route_takes_low(&engine->decisions.route)) {
+        const struct moec_record_sizes low =
+            moec_record_sizes_of(engine->bundle, engine->decisions.low.form.copy);
         request.all_record_bytes += low.all_bytes;
         if (low.largest_bytes > request.largest_record_bytes)
             request.largest_record_bytes = low.largest_bytes;
     }
     request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
     if (engine->choice.mode->streams_all)
-        request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
+        request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->experts.io);
     if (options->device.name != NULL)
         request.table_bytes +=
             MOEC_GPU_TRANSFER_BYTES +
             moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict.ops, engine->choice.predict,
                                          engine->choice.preload_ahead,
-                                         moec_route_takes_low(&engine->route) ? 2 : 1);
+                                         moec_route_takes_low(&engine->decisions.route) ? 2 : 1);
     if (moec_engine_copies_neurons(engine, options))
         request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict.ops);
-    if (moec_route_is_on(&engine->route)) {
+    if (moec_route_is_on(&engine->decisions.route)) {
         const uint32_t n_layer = moec_config_moe_count(&engine->bundle->config),
-                       n_form = 1 + moec_route_takes_low(&engine->route),
+                       n_form = 1 + moec_route_takes_low(&engine->decisions.route),
                        n_expert = engine->bundle->config.n_expert;
         request.table_bytes += (uint64_t)n_form * n_layer * n_expert * sizeof(uint64_t) +
                                moec_logical_cache_bytes(n_layer, n_form, n_expert);
     }
-    if (moec_route_looks_at_buffer(&engine->route))
+    if (moec_route_looks_at_buffer(&engine->decisions.route))
         request.table_bytes += moec_decision_book_bytes(moec_config_moe_count(&engine->bundle->config),
                                                         engine->bundle->config.top_k);
-    if (engine->predictor.n_layer > 0)
-        request.table_bytes +=
-            moec_expert_predictor_bytes(&engine->predictor) +
-            (engine->one_thread ? 1 : engine->n_sessions) * moec_learned_predictor_bytes(&engine->predictor);
+    if (engine->experts.predictor.n_layer > 0)
+        request.table_bytes += moec_expert_predictor_bytes(&engine->experts.predictor) +
+                               (engine->sessions.one_thread ? 1 : engine->sessions.n_sessions) *
+                                   moec_learned_predictor_bytes(&engine->experts.predictor);
     if (options->trace.path != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         request.table_bytes += moec_trace_bytes(&trace);
@@ -179,8 +183,8 @@ static enum moec_status plan_logical(struct moert_engine *engine, struct moec_lo
                                      struct moec_error *err)
 {
     const struct moec_config *config = &engine->bundle->config;
-    const struct moec_route *route = &engine->route;
-    const uint32_t copies[] = {engine->choice.copy, engine->low.form.copy};
+    const struct moec_route *route = &engine->decisions.route;
+    const uint32_t copies[] = {engine->choice.copy, engine->decisions.low.form.copy};
     const uint32_t n_slots[] = {route->n_slots, route->n_low_slots};
     const uint32_t n_form = 1 + moec_route_takes_low(route);
     if (route->n_slots == 0 || !engine->choice.mode->keeps)
@@ -188,28 +192,29 @@ static enum moec_status plan_logical(struct moert_engine *engine, struct moec_lo
     MOEC_TRY(moec_logical_cache_create(
         &(struct moec_logical_shape){
             moec_config_moe_count(config), n_form, config->n_expert, {n_slots[0], n_slots[1]}},
-        engine->n_sessions * engine->n_beams, &engine->logical, err));
-    return moec_record_logical_room(engine->bundle, engine->logical, copies, room, err);
+        engine->sessions.n_sessions * engine->sessions.n_beams, &engine->decisions.logical, err));
+    return moec_record_logical_room(engine->bundle, engine->decisions.logical, copies, room, err);
 }
 
 /* The chunk is what both memories have room for. */
 static enum moec_status make_vram_plan(struct moert_engine *engine, const struct moert_options *options,
                                        struct moec_error *err)
 {
-    const uint32_t copies[] = {engine->choice.copy, engine->low.form.copy};
+    const uint32_t copies[] = {engine->choice.copy, engine->decisions.low.form.copy};
     const struct moec_vram_request request = {.bundle = engine->bundle,
                                               .copies = copies,
-                                              .n_copy = 1 + moec_route_takes_low(&engine->route),
-                                              .sparsity = engine->sparsity,
+                                              .n_copy = 1 + moec_route_takes_low(&engine->decisions.route),
+                                              .sparsity = engine->decisions.sparsity,
                                               .budget_bytes = options->device.vram_bytes,
-                                              .free_bytes = engine->gpu->info.free_bytes,
-                                              .n_context = engine->n_context,
-                                              .n_sessions = engine->n_sessions,
-                                              .n_beams = engine->n_beams,
-                                              .rounds_inputs = engine->arithmetic == MOEC_ARITHMETIC_BF16,
+                                              .free_bytes = engine->experts.gpu->info.free_bytes,
+                                              .n_context = engine->sessions.n_context,
+                                              .n_sessions = engine->sessions.n_sessions,
+                                              .n_beams = engine->sessions.n_beams,
+                                              .rounds_inputs =
+                                                  engine->arithmetic.kind == MOEC_ARITHMETIC_BF16,
                                               .max_tokens = engine->plan.max_tokens};
-    MOEC_TRY(moec_vram_plan_make(&request, &engine->gpu->plan, err));
-    engine->plan.max_tokens = engine->gpu->plan.max_tokens;
+    MOEC_TRY(moec_vram_plan_make(&request, &engine->experts.gpu->plan, err));
+    engine->plan.max_tokens = engine->experts.gpu->plan.max_tokens;
     return MOEC_OK;
 }
 
@@ -223,7 +228,7 @@ enum moec_status moec_engine_floor(const struct moert_engine *engine, struct moe
     *floor = (struct moert_floor){.memory_bytes = plan.floor_bytes,
                                   .start_bytes = moec_memory_start_bytes(plan.floor_bytes),
                                   .n_context = plan.n_context,
-                                  .n_prompt = engine->n_prompt,
+                                  .n_prompt = engine->sessions.n_prompt,
                                   .n_context_fits = n_fits};
     return MOEC_OK;
 }
@@ -232,8 +237,8 @@ enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moer
                                   struct moec_error *err)
 {
     const bool lends = !options->buffer.keeps_size && options->buffer.size_bytes == 0 &&
-                       options->trace.path == NULL && engine->choice.mode->keeps && engine->gpu == NULL &&
-                       !moec_route_looks_at_buffer(&engine->route);
+                       options->trace.path == NULL && engine->choice.mode->keeps &&
+                       engine->experts.gpu == NULL && !moec_route_looks_at_buffer(&engine->decisions.route);
     struct moec_memory_request request = moec_engine_request(engine, options);
     MOEC_TRY(plan_logical(engine, &request.logical, err));
     MOEC_TRY(moec_memory_base_bytes(&request.base_bytes, err));
@@ -241,15 +246,17 @@ enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moer
     if (status == MOEC_ERR_BUDGET && options->refused_floor != NULL)
         MOEC_TRY(moec_engine_floor(engine, request, options->refused_floor, err));
     MOEC_TRY(status);
-    if (moec_route_looks_at_buffer(&engine->route))
-        engine->low_pool_bytes =
-            moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->low.form.copy,
-                                engine->low_pool_slots, engine->plan.expert_buffer_bytes);
+    if (moec_route_looks_at_buffer(&engine->decisions.route))
+        engine->decisions.low_pool_bytes =
+            moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->decisions.low.form.copy,
+                                engine->decisions.low_pool_slots, engine->plan.expert_buffer_bytes);
     if (lends)
-        moec_kv_lending_plan(&engine->lending, &engine->plan, &request, engine->n_prompt + 1);
-    MOEC_TRY(moec_memory_watch_plan(
-        &engine->watch, &engine->plan, request.budget_bytes,
-        lends && engine->n_sessions == 1 && engine->parts.n_layer == 0 && !engine->drafts, err));
+        moec_kv_lending_plan(&engine->experts.lending, &engine->plan, &request,
+                             engine->sessions.n_prompt + 1);
+    MOEC_TRY(moec_memory_watch_plan(&engine->experts.watch, &engine->plan, request.budget_bytes,
+                                    lends && engine->sessions.n_sessions == 1 &&
+                                        engine->experts.parts.n_layer == 0 && !engine->sessions.drafts,
+                                    err));
     MOEC_TRY(moec_mode_check_plan(engine->choice.mode, &engine->plan, err));
-    return engine->gpu != NULL ? make_vram_plan(engine, options, err) : MOEC_OK;
+    return engine->experts.gpu != NULL ? make_vram_plan(engine, options, err) : MOEC_OK;
 }

@@ -93,11 +93,11 @@ static enum moec_status use_plan(struct moert_engine *engine, struct moec_error 
     if (engine->choice.copy != 0 || engine->choice.mode->bits > 0)
         return MOEC_OK;
     struct moec_certificate certificate;
-    MOEC_TRY(moec_sparsity_open_planned(engine->bundle, &engine->sparsity, &certificate, err));
-    engine->is_planned = engine->sparsity != NULL;
-    if (engine->is_planned && !moec_decision_settings_are_on(&engine->tuned))
+    MOEC_TRY(moec_sparsity_open_planned(engine->bundle, &engine->decisions.sparsity, &certificate, err));
+    engine->decisions.is_planned = engine->decisions.sparsity != NULL;
+    if (engine->decisions.is_planned && !moec_decision_settings_are_on(&engine->decisions.tuned))
         moec_engine_take_arithmetic(engine, &certificate);
-    if (!engine->is_planned || !moec_route_takes_low(&engine->route))
+    if (!engine->decisions.is_planned || !moec_route_takes_low(&engine->decisions.route))
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
@@ -117,12 +117,12 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
         return MOEC_OK;
     if (decisions->sparsity == 0)
         return use_plan(engine, err);
-    if (moec_route_takes_low(&engine->route)) /* not asked for, but the bundle's */
+    if (moec_route_takes_low(&engine->decisions.route)) /* not asked for, but the bundle's */
         return refuse_sparsity(
-            decisions->sparsity, engine->tuned.precision, engine->tuned.prefill,
+            decisions->sparsity, engine->decisions.tuned.precision, engine->decisions.tuned.prefill,
             " of the bundle's settings (--decide none turns them off, and decisions.none in a program)", err);
-    return moec_sparsity_open(engine->bundle, engine->choice.copy, decisions->sparsity, &engine->sparsity,
-                              err);
+    return moec_sparsity_open(engine->bundle, engine->choice.copy, decisions->sparsity,
+                              &engine->decisions.sparsity, err);
 }
 
 /* Experts come in parts where that takes less time: not to a device, nor where the page cache is mapped. What
@@ -130,19 +130,20 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
 static enum moec_status open_parts(struct moert_engine *engine, const struct moert_options *options,
                                    struct moec_error *err)
 {
-    if (engine->sparsity != NULL && options->device.name != NULL)
-        MOEC_TRY(moec_sparsity_check_device(engine->sparsity, err));
-    if (engine->sparsity == NULL || engine->choice.mode->streams_all || options->device.name != NULL ||
-        engine->io.io == MOEC_IO_MAPPED || moec_sparsity_is_at_gate(engine->sparsity))
+    if (engine->decisions.sparsity != NULL && options->device.name != NULL)
+        MOEC_TRY(moec_sparsity_check_device(engine->decisions.sparsity, err));
+    if (engine->decisions.sparsity == NULL || engine->choice.mode->streams_all ||
+        options->device.name != NULL || engine->experts.io.io == MOEC_IO_MAPPED ||
+        moec_sparsity_is_at_gate(engine->decisions.sparsity))
         return MOEC_OK;
-    MOEC_TRY(moec_bundle_load_parts(engine->bundle, &engine->parts, err));
-    if (engine->parts.n_layer > 0 &&
-        !moec_parts_estimate_make(engine->bundle, &engine->parts, &engine->io.emulation,
-                                  moec_sparsity_share(engine->sparsity))
+    MOEC_TRY(moec_bundle_load_parts(engine->bundle, &engine->experts.parts, err));
+    if (engine->experts.parts.n_layer > 0 &&
+        !moec_parts_estimate_make(engine->bundle, &engine->experts.parts, &engine->experts.io.emulation,
+                                  moec_sparsity_share(engine->decisions.sparsity))
              .pays)
-        moec_record_parts_release(&engine->parts);
-    if (engine->parts.n_layer > 0 && engine->io.io == MOEC_IO_AUTO_MAPPED)
-        engine->io.io = MOEC_IO_AUTO;
+        moec_record_parts_release(&engine->experts.parts);
+    if (engine->experts.parts.n_layer > 0 && engine->experts.io.io == MOEC_IO_AUTO_MAPPED)
+        engine->experts.io.io = MOEC_IO_AUTO;
     return MOEC_OK;
 }
 
@@ -178,7 +179,7 @@ static enum moec_status open_predictor(struct moert_engine *engine, const struct
     const bool is_traced = options->trace.path != NULL && options->device.name == NULL;
     if (!engine->choice.predict->needs_learned && !is_traced)
         return MOEC_OK;
-    return moec_bundle_load_predictor(engine->bundle, &engine->predictor, err);
+    return moec_bundle_load_predictor(engine->bundle, &engine->experts.predictor, err);
 }
 
 /* Layers that the policy "fate" keeps whole: as its word says, or as the bundle does. */
@@ -206,30 +207,30 @@ static enum moec_status choose_shallow(struct moert_engine *engine, struct moec_
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
-    engine->on_device = options->device.name != NULL;
-    engine->traces_scores = options->trace.path != NULL && options->trace.scores;
+    engine->experts.on_device = options->device.name != NULL;
+    engine->trace.scores = options->trace.path != NULL && options->trace.scores;
     moec_engine_take_arithmetic(engine, &engine->bundle->certificate);
-    engine->n_sessions = options->sessions.n_sessions > 0 ? options->sessions.n_sessions : 1;
-    engine->one_thread = options->sessions.one_thread;
-    engine->n_context = options->sessions.n_context;
-    if (engine->n_context == 0)
-        engine->n_context =
+    engine->sessions.n_sessions = options->sessions.n_sessions > 0 ? options->sessions.n_sessions : 1;
+    engine->sessions.one_thread = options->sessions.one_thread;
+    engine->sessions.n_context = options->sessions.n_context;
+    if (engine->sessions.n_context == 0)
+        engine->sessions.n_context =
             config->n_position < DEFAULT_CONTEXT_TOKENS ? config->n_position : DEFAULT_CONTEXT_TOKENS;
-    if (engine->n_context > config->n_position)
+    if (engine->sessions.n_context > config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "the context has %" PRIu32 " tokens, expected at most %" PRIu32
                          ", the number of positions that the model supports",
-                         engine->n_context, config->n_position);
-    engine->rope_tokens = engine->n_context;
-    engine->n_beams =
+                         engine->sessions.n_context, config->n_position);
+    engine->sessions.rope_tokens = engine->sessions.n_context;
+    engine->sessions.n_beams =
         options->sessions.n_beams > 0 ? options->sessions.n_beams : engine->bundle->generation.n_beam;
-    engine->drafts = options->sessions.drafts;
-    if (engine->n_beams > MOEC_MAX_BEAMS)
+    engine->sessions.drafts = options->sessions.drafts;
+    if (engine->sessions.n_beams > MOEC_MAX_BEAMS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams are asked for, the limit is %d",
-                         engine->n_beams, MOEC_MAX_BEAMS);
-    if (engine->n_sessions > MOEC_MAX_SESSIONS)
+                         engine->sessions.n_beams, MOEC_MAX_BEAMS);
+    if (engine->sessions.n_sessions > MOEC_MAX_SESSIONS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions are asked for, the limit is %u",
-                         engine->n_sessions, MOEC_MAX_SESSIONS);
+                         engine->sessions.n_sessions, MOEC_MAX_SESSIONS);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
     struct moec_mode_request request = {.mode = options->buffer.mode,
                                         .evict = options->buffer.evict,
@@ -239,18 +240,18 @@ static enum moec_status check_options(const struct moert_options *options, const
                                         .preload_ahead = options->buffer.preload_ahead,
                                         .has_device = options->device.name != NULL};
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
-    if (engine->choice.mode->streams_all && engine->n_sessions > 1)
+    if (engine->choice.mode->streams_all && engine->sessions.n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' reads experts in one order and serves only one "
                          "session, but %" PRIu32 " are asked for",
-                         engine->choice.mode->name, engine->n_sessions);
-    MOEC_TRY(check_io(options, &engine->io, err));
+                         engine->choice.mode->name, engine->sessions.n_sessions);
+    MOEC_TRY(check_io(options, &engine->experts.io, err));
     if (options->decisions.sparsity != 0 &&
         (options->decisions.precision != NULL || options->decisions.prefill != NULL))
         return refuse_sparsity(options->decisions.sparsity, options->decisions.precision,
                                options->decisions.prefill, "", err);
     MOEC_TRY(moec_engine_decide(engine, options, config, err));
-    request.decides = moec_route_is_on(&engine->route);
+    request.decides = moec_route_is_on(&engine->decisions.route);
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err)); /* by what is known now */
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     MOEC_TRY(open_parts(engine, options, err));
@@ -260,8 +261,8 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
     if (options->arithmetic == NULL)
         return MOEC_OK;
-    engine->falls_back = false;
-    return moec_arithmetic_read(options->arithmetic, &engine->arithmetic, err);
+    engine->arithmetic.falls_back = false;
+    return moec_arithmetic_read(options->arithmetic, &engine->arithmetic.kind, err);
 }
 
 /* What a device does not do is refused before anything is opened there. */
@@ -269,8 +270,8 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                                      struct moec_error *err)
 {
     const struct moec_mode *mode = engine->choice.mode;
-    const bool is_int8 = engine->arithmetic == MOEC_ARITHMETIC_INT8,
-               is_bf16 = engine->arithmetic == MOEC_ARITHMETIC_BF16;
+    const bool is_int8 = engine->arithmetic.kind == MOEC_ARITHMETIC_INT8,
+               is_bf16 = engine->arithmetic.kind == MOEC_ARITHMETIC_BF16;
     const char *what = is_int8 ? "the int8 arithmetic; choose the canonical one or bf16"
                        : engine->choice.predict->needs_learned
                            ? "the predictor that a bundle was taught; choose gate"
@@ -282,12 +283,13 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                          "give a device, or choose 'canonical' or 'int8', which run on the processor");
     if (options->device.name == NULL && options->device.vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
-    if (options->device.cooperates && (options->device.name == NULL || engine->n_sessions > 1))
+    if (options->device.cooperates && (options->device.name == NULL || engine->sessions.n_sessions > 1))
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "computing experts on the processor as well as on a device (--cooperate) needs a device and a "
             "single session");
-    if (options->device.transfer.copies_whole && (options->device.name == NULL || engine->sparsity == NULL))
+    if (options->device.transfer.copies_whole &&
+        (options->device.name == NULL || engine->decisions.sparsity == NULL))
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "whole records (--whole-records) apply only to a device that runs with sparsity; without "
@@ -333,51 +335,51 @@ static enum moec_status fit_context(struct moert_engine *engine, const struct mo
         return MOEC_OK;
     MOEC_TRY(need_tokenizer(engine, err));
     MOEC_TRY(moec_tokenizer_encode(engine->tokenizer,
-                                   (struct moec_text){options->text.prompt, options->text.n_prompt_bytes}, true,
-                                   &tokens, &n_prompt, err));
+                                   (struct moec_text){options->text.prompt, options->text.n_prompt_bytes},
+                                   true, &tokens, &n_prompt, err));
     free(tokens);
-    engine->n_prompt = n_prompt < UINT32_MAX ? (uint32_t)n_prompt : UINT32_MAX;
-    if (n_prompt >= engine->n_context)
+    engine->sessions.n_prompt = n_prompt < UINT32_MAX ? (uint32_t)n_prompt : UINT32_MAX;
+    if (n_prompt >= engine->sessions.n_context)
         return MOEC_OK;
     const uint64_t n_text = moert_engine_text_room(engine, options->text.n_tokens, (uint32_t)n_prompt);
     /* A target begins with a token of its own. */
     const uint64_t needed = !moec_config_is_encoder_decoder(&engine->bundle->config) ? n_prompt + n_text
                             : n_prompt > n_text + 1                                  ? n_prompt
                                                                                      : n_text + 1;
-    if (needed < engine->n_context)
-        engine->n_context = needed > 0 ? (uint32_t)needed : 1;
+    if (needed < engine->sessions.n_context)
+        engine->sessions.n_context = needed > 0 ? (uint32_t)needed : 1;
     return MOEC_OK;
 }
 
 static enum moec_status create_experts(struct moert_engine *engine, struct moec_error *err)
 {
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, moec_config_moe_count(&engine->bundle->config), sizeof *engine->compute_ns,
-                        "counters", err));
-    engine->compute_ns = memory;
+    MOEC_TRY(moec_alloc(&memory, moec_config_moe_count(&engine->bundle->config),
+                        sizeof *engine->trace.compute_ns, "counters", err));
+    engine->trace.compute_ns = memory;
     if (engine->choice.mode->streams_all) {
         const struct moec_expert_stream_options options = {.buffer_bytes = engine->plan.expert_buffer_bytes,
                                                            .copy = engine->choice.copy,
-                                                           .io = engine->io,
-                                                           .trace = engine->trace};
-        return moec_expert_stream_create(engine->bundle, &options, &engine->stream, err);
+                                                           .io = engine->experts.io,
+                                                           .trace = engine->trace.file};
+        return moec_expert_stream_create(engine->bundle, &options, &engine->experts.stream, err);
     }
     const struct moec_expert_cache_options options = moec_engine_cache_options(engine);
-    MOEC_TRY(moec_expert_cache_create(engine->bundle, &options, &engine->cache, err));
-    if (engine->gpu != NULL)
-        return moec_engine_gpu_load(engine->gpu, engine->model, engine->bundle, engine->sparsity, &options,
-                                    engine->cache, err);
-    if (engine->lending.lent_bytes > 0 || engine->watch.most_bytes > 0)
-        moec_kv_lending_begin(&engine->lending, engine->cache);
+    MOEC_TRY(moec_expert_cache_create(engine->bundle, &options, &engine->experts.cache, err));
+    if (engine->experts.gpu != NULL)
+        return moec_engine_gpu_load(engine->experts.gpu, engine->model, engine->bundle,
+                                    engine->decisions.sparsity, &options, engine->experts.cache, err);
+    if (engine->experts.lending.lent_bytes > 0 || engine->experts.watch.most_bytes > 0)
+        moec_kv_lending_begin(&engine->experts.lending, engine->experts.cache);
     return MOEC_OK;
 }
 
 struct moec_experts *moert_engine_experts(const struct moert_engine *engine)
 {
-    if (engine->gpu != NULL)
-        return moec_engine_gpu_source(engine->gpu);
-    return engine->stream != NULL ? moec_expert_stream_experts(engine->stream)
-                                  : moec_expert_cache_experts(engine->cache);
+    if (engine->experts.gpu != NULL)
+        return moec_engine_gpu_source(engine->experts.gpu);
+    return engine->experts.stream != NULL ? moec_expert_stream_experts(engine->experts.stream)
+                                          : moec_expert_cache_experts(engine->experts.cache);
 }
 
 /* Everything that a plan of memory depends on. */
@@ -398,11 +400,11 @@ static enum moec_status open_bundle(struct moert_engine *engine, const char *pat
 static enum moec_status load_dense(struct moert_engine *engine, struct moec_dense *dense,
                                    struct moec_error *err)
 {
-    const bool is_auto = engine->io.io == MOEC_IO_AUTO_MAPPED;
-    const struct moec_dense_loading how = {.maps = engine->io.emulation.bytes_per_second == 0 &&
-                                                   (is_auto || engine->io.io == MOEC_IO_MAPPED),
+    const bool is_auto = engine->experts.io.io == MOEC_IO_AUTO_MAPPED;
+    const struct moec_dense_loading how = {.maps = engine->experts.io.emulation.bytes_per_second == 0 &&
+                                                   (is_auto || engine->experts.io.io == MOEC_IO_MAPPED),
                                            .only_cached = is_auto,
-                                           .leaves_embedding = engine->gpu == NULL};
+                                           .leaves_embedding = engine->experts.gpu == NULL};
     return moec_bundle_open_dense(engine->bundle, &how, dense, err);
 }
 
@@ -424,12 +426,12 @@ static enum moec_status take_device(struct moert_engine *engine, const struct mo
 {
     struct moec_error ignored = {0};
     const bool is_asked = options->arithmetic != NULL;
-    const enum moec_status status =
-        moec_gpu_check_arithmetic(&engine->gpu->info, engine->arithmetic, is_asked ? err : &ignored);
+    const enum moec_status status = moec_gpu_check_arithmetic(
+        &engine->experts.gpu->info, engine->arithmetic.kind, is_asked ? err : &ignored);
     if (status == MOEC_OK || is_asked)
         return status;
-    engine->arithmetic = MOEC_ARITHMETIC_CANONICAL;
-    engine->falls_back = true;
+    engine->arithmetic.kind = MOEC_ARITHMETIC_CANONICAL;
+    engine->arithmetic.falls_back = true;
     return MOEC_OK;
 }
 
@@ -442,43 +444,45 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(check_device(engine, options, err));
     MOEC_TRY(moec_engine_open_book(engine, &options->decisions, err));
     if (options->device.name != NULL)
-        MOEC_TRY(moec_engine_gpu_open(options->device.name, entry, &engine->gpu, err));
-    if (engine->gpu != NULL) {
+        MOEC_TRY(moec_engine_gpu_open(options->device.name, entry, &engine->experts.gpu, err));
+    if (engine->experts.gpu != NULL) {
         MOEC_TRY(take_device(engine, options, err));
-        set_transfer(engine->gpu, engine, options);
+        set_transfer(engine->experts.gpu, engine, options);
     }
     MOEC_TRY(moec_engine_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(load_dense(engine, &dense, err));
     struct moec_config config = bundle->config;
-    moec_config_choose_rope(&config, engine->rope_tokens);
+    moec_config_choose_rope(&config, engine->sessions.rope_tokens);
     MOEC_TRY(moec_model_create(&config, &dense, &engine->model, err));
     moec_give_back_free_memory(); /* of threads that unpacked dense weights: half a mebibyte */
     if (options->trace.path != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
-        MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
+        MOEC_TRY(moec_trace_open(&trace, &engine->trace.file, err));
     }
-    if (moec_route_is_on(&engine->route))
-        MOEC_TRY(moec_copy_record_bytes(bundle, engine->choice.copy, &engine->record_bytes[0], err));
-    if (moec_route_takes_low(&engine->route))
-        MOEC_TRY(moec_copy_record_bytes(bundle, engine->low.form.copy, &engine->record_bytes[1], err));
+    if (moec_route_is_on(&engine->decisions.route))
+        MOEC_TRY(
+            moec_copy_record_bytes(bundle, engine->choice.copy, &engine->decisions.record_bytes[0], err));
+    if (moec_route_takes_low(&engine->decisions.route))
+        MOEC_TRY(moec_copy_record_bytes(bundle, engine->decisions.low.form.copy,
+                                        &engine->decisions.record_bytes[1], err));
     return create_experts(engine, err);
 }
 
 static void release_engine(struct moert_engine *engine)
 {
-    moec_decision_file_release(&engine->replay);
+    moec_decision_file_release(&engine->decisions.replay);
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
     moec_engine_chat_free(engine->chat);
-    moec_sparsity_free(engine->sparsity);
-    moec_record_parts_release(&engine->parts);
-    moec_expert_predictor_release(&engine->predictor);
+    moec_sparsity_free(engine->decisions.sparsity);
+    moec_record_parts_release(&engine->experts.parts);
+    moec_expert_predictor_release(&engine->experts.predictor);
     moec_bundle_close(engine->bundle);
-    moec_logical_cache_free(engine->logical);
-    free(engine->compute_ns);
-    free(engine->record_bytes[0]);
-    free(engine->record_bytes[1]);
+    moec_logical_cache_free(engine->decisions.logical);
+    free(engine->trace.compute_ns);
+    free(engine->decisions.record_bytes[0]);
+    free(engine->decisions.record_bytes[1]);
     free(engine);
 }
 
@@ -500,10 +504,10 @@ enum moert_status moert_engine_floor(const char *path, const struct moert_option
     const enum moec_status status = measure_floor(&engine, path, options, out, &ours);
     moec_tokenizer_free(engine.tokenizer);
     moec_engine_chat_free(engine.chat);
-    moec_sparsity_free(engine.sparsity);
-    moec_record_parts_release(&engine.parts);
-    moec_expert_predictor_release(&engine.predictor);
-    moec_decision_file_release(&engine.replay);
+    moec_sparsity_free(engine.decisions.sparsity);
+    moec_record_parts_release(&engine.experts.parts);
+    moec_expert_predictor_release(&engine.experts.predictor);
+    moec_decision_file_release(&engine.decisions.replay);
     moec_bundle_close(engine.bundle);
     return moert_to_public(status, &ours, err);
 }
@@ -532,14 +536,14 @@ enum moert_status moert_engine_open_on(const char *path, const struct moert_opti
     if (status != MOEC_OK)
         return moert_to_public(status, &ours, err);
     struct moert_engine *engine = memory;
-    engine->io = *io;
+    engine->experts.io = *io;
     struct moert_options defaults = moert_options_default();
     status = load_engine(engine, path, options != NULL ? options : &defaults, entry, &ours);
     if (status != MOEC_OK) { /* sources of experts are made last, the device's pool after the cache */
-        moec_engine_gpu_free(engine->gpu);
-        moec_expert_cache_free(engine->cache);
-        moec_trace_discard(engine->trace);
-        moec_decision_book_discard(engine->book);
+        moec_engine_gpu_free(engine->experts.gpu);
+        moec_expert_cache_free(engine->experts.cache);
+        moec_trace_discard(engine->trace.file);
+        moec_decision_book_discard(engine->decisions.book);
         release_engine(engine);
         return moert_to_public(status, &ours, err);
     }
@@ -552,12 +556,12 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
     struct moec_error ours = {0};
     if (engine == NULL)
         return MOERT_OK;
-    moec_kv_lending_end(&engine->lending);
-    moec_engine_gpu_free(engine->gpu);
-    moec_expert_cache_free(engine->cache);
-    moec_expert_stream_free(engine->stream);
-    const enum moec_status traced = moec_trace_close(engine->trace, &ours);
-    const enum moec_status kept = moec_decision_book_close(engine->book, &ours);
+    moec_kv_lending_end(&engine->experts.lending);
+    moec_engine_gpu_free(engine->experts.gpu);
+    moec_expert_cache_free(engine->experts.cache);
+    moec_expert_stream_free(engine->experts.stream);
+    const enum moec_status traced = moec_trace_close(engine->trace.file, &ours);
+    const enum moec_status kept = moec_decision_book_close(engine->decisions.book, &ours);
     const enum moec_status status = traced != MOEC_OK ? traced : kept;
     release_engine(engine);
     return moert_to_public(status, &ours, err);
@@ -570,19 +574,19 @@ void moert_engine_close(struct moert_engine *engine)
 
 void moert_engine_warm(struct moert_engine *engine)
 {
-    if (engine->cache != NULL)
-        moec_expert_cache_wait_warm(engine->cache);
+    if (engine->experts.cache != NULL)
+        moec_expert_cache_wait_warm(engine->experts.cache);
 }
 
 struct moert_info moert_engine_info(const struct moert_engine *engine)
 {
     /* What is lent changes while sessions work, but for the engine's users nothing does. */
-    struct moec_kv_lending *lending = (struct moec_kv_lending *)(uintptr_t)&engine->lending;
+    struct moec_kv_lending *lending = (struct moec_kv_lending *)(uintptr_t)&engine->experts.lending;
     const struct moec_config *config = &engine->bundle->config;
     const struct moec_memory_plan *plan = &engine->plan;
     return (struct moert_info){
         .n_vocab = config->n_vocab,
-        .n_context = engine->n_context,
+        .n_context = engine->sessions.n_context,
         .n_layer = config->n_layer,
         .n_moe_layer = moec_config_moe_count(config),
         .n_encoder_layer = config->n_encoder_layer,
@@ -593,15 +597,15 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .top_k = config->top_k,
         .n_threads = (uint32_t)engine->n_threads,
         .cpu = engine->kernels->name,
-        .arithmetic = moec_arithmetic_name(engine->arithmetic),
+        .arithmetic = moec_arithmetic_name(engine->arithmetic.kind),
         .kv = moec_kv_name(&engine->bundle->config),
         .mode = engine->choice.mode->name,
         .evict = engine->choice.evict.ops != NULL ? engine->choice.evict.word : "none",
         .predict = engine->choice.predict->name,
         .preload_count = engine->choice.preload_count,
         .preload_ahead = engine->choice.preload_ahead,
-        .io = engine->stream != NULL ? moec_expert_stream_io(engine->stream)
-                                     : moec_expert_cache_reader_description(engine->cache),
+        .io = engine->experts.stream != NULL ? moec_expert_stream_io(engine->experts.stream)
+                                             : moec_expert_cache_reader_description(engine->experts.cache),
         .copy = engine->choice.copy,
         .bits = engine->bundle->copy_bits[engine->choice.copy],
         .base_bytes = plan->base_bytes,
@@ -609,25 +613,27 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .kv_bytes = plan->kv_bytes,
         .scratch_bytes = plan->scratch_bytes + plan->logits_bytes,
         .table_bytes = plan->table_bytes,
-        .expert_buffer_bytes = engine->stream != NULL ? moec_expert_stream_buffer_bytes(engine->stream)
-                                                      : engine->plan.expert_buffer_bytes,
-        .low_pool_bytes = engine->low_pool_bytes,
+        .expert_buffer_bytes = engine->experts.stream != NULL
+                                   ? moec_expert_stream_buffer_bytes(engine->experts.stream)
+                                   : engine->plan.expert_buffer_bytes,
+        .low_pool_bytes = engine->decisions.low_pool_bytes,
         .total_bytes = plan->total_bytes,
         .expert_total_bytes = plan->all_record_bytes,
         .working_set_bytes = plan->working_set_bytes,
         .logical_cache_bytes = plan->logical.held_bytes,
         .logical_passing_bytes = plan->logical.passing_bytes,
-        .keeps_logical_cache = engine->cache != NULL && moec_expert_cache_keeps_logical(engine->cache),
+        .keeps_logical_cache =
+            engine->experts.cache != NULL && moec_expert_cache_keeps_logical(engine->experts.cache),
         .prefill_tokens = plan->max_tokens,
-        .n_beams = engine->n_beams,
+        .n_beams = engine->sessions.n_beams,
         .n_position = config->n_position,
         .kv_lent_bytes = moec_kv_lending_lent_bytes(lending),
         .rope_limit = moec_config_rope_limit(config),
         .rope_context = engine->model->config.position.rope_context,
-        .device = engine->gpu != NULL ? engine->gpu->info.name : NULL,
-        .vram_bytes = engine->gpu != NULL ? engine->gpu->plan.total_bytes : 0,
-        .vram_pool_bytes = engine->gpu != NULL ? moec_engine_gpu_pool_bytes(engine->gpu) : 0,
-        .certified_arithmetic = engine->certified[0] != '\0' ? engine->certified : NULL,
+        .device = engine->experts.gpu != NULL ? engine->experts.gpu->info.name : NULL,
+        .vram_bytes = engine->experts.gpu != NULL ? engine->experts.gpu->plan.total_bytes : 0,
+        .vram_pool_bytes = engine->experts.gpu != NULL ? moec_engine_gpu_pool_bytes(engine->experts.gpu) : 0,
+        .certified_arithmetic = engine->arithmetic.certified[0] != '\0' ? engine->arithmetic.certified : NULL,
         .fitted_bytes_per_second = engine->bundle->fitted_bytes_per_second,
         .fitted_latency_ns = engine->bundle->fitted_latency_ns,
     };
@@ -638,7 +644,7 @@ static bool warn_of_fit(const struct moert_engine *engine, char *text, size_t ca
 {
     const struct moec_bundle *bundle = engine->bundle;
     const struct moec_memory_plan *plan = &engine->plan;
-    if (engine->gpu != NULL || plan->holds_all ||
+    if (engine->experts.gpu != NULL || plan->holds_all ||
         plan->expert_buffer_bytes >= bundle->fitted_buffer_bytes - bundle->fitted_buffer_bytes / 16)
         return false;
     (void)snprintf(
@@ -653,7 +659,7 @@ static bool warn_of_fit(const struct moert_engine *engine, char *text, size_t ca
 bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity)
 {
     const struct moec_mode_choice *choice = &engine->choice;
-    if (engine->falls_back) {
+    if (engine->arithmetic.falls_back) {
         (void)snprintf(
             text, capacity,
             "the loss of '%.200s' is certified in the arithmetic 'bf16', which takes a GPU of compute "
@@ -671,7 +677,7 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
     if (warn_of_fit(engine, text, capacity))
         return true;
     const bool is_logical_short =
-        engine->parts.n_layer == 0 && !moec_memory_plan_holds_logical(&engine->plan);
+        engine->experts.parts.n_layer == 0 && !moec_memory_plan_holds_logical(&engine->plan);
     return (choice->evict.ops != NULL || is_logical_short) &&
            moec_memory_plan_warning(&engine->plan, text, capacity);
 }
@@ -698,13 +704,13 @@ static struct moert_stats to_stats(const struct moec_cache_counters *counters, u
 
 static struct moec_cache_counters layer_counters(const struct moert_engine *engine, uint32_t ordinal)
 {
-    return engine->stream != NULL ? moec_expert_stream_layer_counters(engine->stream, ordinal)
-                                  : moec_expert_cache_layer_counters(engine->cache, ordinal);
+    return engine->experts.stream != NULL ? moec_expert_stream_layer_counters(engine->experts.stream, ordinal)
+                                          : moec_expert_cache_layer_counters(engine->experts.cache, ordinal);
 }
 
 static uint64_t layer_compute_ns(const struct moert_engine *engine, uint32_t ordinal)
 {
-    return atomic_load_explicit(&engine->compute_ns[ordinal], memory_order_relaxed);
+    return atomic_load_explicit(&engine->trace.compute_ns[ordinal], memory_order_relaxed);
 }
 
 struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal)
@@ -715,9 +721,9 @@ struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, u
 
 struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engine)
 {
-    if (engine->gpu == NULL)
+    if (engine->experts.gpu == NULL)
         return (struct moert_pool_stats){0};
-    const struct moec_gpu_experts_counters counters = moec_engine_gpu_counters(engine->gpu);
+    const struct moec_gpu_experts_counters counters = moec_engine_gpu_counters(engine->experts.gpu);
     struct moert_pool_stats stats = {.hits = counters.hits,
                                      .late = counters.late,
                                      .misses = counters.misses,
@@ -727,9 +733,9 @@ struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engin
                                      .guessed_bytes = counters.guessed_bytes,
                                      .useful_guesses = counters.useful_guesses,
                                      .wasted_guesses = counters.wasted_guesses};
-    if (engine->gpu->neurons == NULL)
+    if (engine->experts.gpu->neurons == NULL)
         return stats;
-    const struct moec_gpu_gather_speed speed = moec_gpu_neurons_speed(engine->gpu->neurons);
+    const struct moec_gpu_gather_speed speed = moec_gpu_neurons_speed(engine->experts.gpu->neurons);
     stats.record_bytes = counters.record_bytes;
     stats.chunk_bytes = speed.chunk_bytes;
     if (speed.gathered_byte_ns > 0)
@@ -739,14 +745,14 @@ struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engin
 
 struct moert_neurons moert_engine_neurons(const struct moert_engine *engine)
 {
-    if (engine->sparsity == NULL)
+    if (engine->decisions.sparsity == NULL)
         return (struct moert_neurons){0};
-    const struct moec_sparsity_counts counts = moec_sparsity_counts(engine->sparsity);
+    const struct moec_sparsity_counts counts = moec_sparsity_counts(engine->decisions.sparsity);
     return (struct moert_neurons){.n_neuron = counts.n_neuron,
                                   .n_active = counts.n_active,
                                   .dense_bytes = counts.dense_bytes,
                                   .active_bytes = counts.active_bytes,
-                                  .is_planned = engine->is_planned};
+                                  .is_planned = engine->decisions.is_planned};
 }
 
 struct moert_stats moert_engine_stats(const struct moert_engine *engine)

@@ -50,12 +50,12 @@ static void release_work(struct moert_work *work)
 static enum moec_status open_decider(struct moert_engine *engine, struct moert_work *work,
                                      struct moec_error *err)
 {
-    MOEC_TRY(moec_decider_create(&engine->bundle->config, &engine->route, engine->plan.max_tokens,
+    MOEC_TRY(moec_decider_create(&engine->bundle->config, &engine->decisions.route, engine->plan.max_tokens,
                                  &work->decider, err));
-    work->decider.record_bytes[0] = engine->record_bytes[0];
-    work->decider.record_bytes[1] = engine->record_bytes[1];
-    work->decider.book = engine->book;
-    work->decider.logical = engine->logical;
+    work->decider.record_bytes[0] = engine->decisions.record_bytes[0];
+    work->decider.record_bytes[1] = engine->decisions.record_bytes[1];
+    work->decider.book = engine->decisions.book;
+    work->decider.logical = engine->decisions.logical;
     work->forward.decider = &work->decider;
     return MOEC_OK;
 }
@@ -64,28 +64,30 @@ static enum moec_status open_work(struct moert_engine *engine, struct moert_work
                                   struct moec_error *err)
 {
     moec_clocked_experts_init(&work->experts, moert_engine_experts(engine), &engine->bundle->config,
-                              engine->compute_ns);
+                              engine->trace.compute_ns);
     MOEC_TRY(moec_forward_init(&work->forward, engine->model, engine->kernels, engine->n_threads,
                                &work->experts.experts, engine->plan.max_tokens, err));
-    if (engine->gpu == NULL)
-        MOEC_TRY(moec_forward_use_arithmetic(&work->forward, engine->arithmetic, err));
-    if (engine->predictor.n_layer > 0)
-        MOEC_TRY(moec_forward_use_predictor(&work->forward, &engine->predictor, err));
-    if (engine->gpu != NULL) {
-        MOEC_TRY(moec_gpu_backend_create(engine->gpu->model, engine->gpu->kernels, engine->plan.max_tokens,
-                                         engine->gpu->cooperates, &work->backend, err));
-        if (engine->arithmetic == MOEC_ARITHMETIC_BF16)
+    if (engine->experts.gpu == NULL)
+        MOEC_TRY(moec_forward_use_arithmetic(&work->forward, engine->arithmetic.kind, err));
+    if (engine->experts.predictor.n_layer > 0)
+        MOEC_TRY(moec_forward_use_predictor(&work->forward, &engine->experts.predictor, err));
+    if (engine->experts.gpu != NULL) {
+        MOEC_TRY(moec_gpu_backend_create(engine->experts.gpu->model, engine->experts.gpu->kernels,
+                                         engine->plan.max_tokens, engine->experts.gpu->cooperates,
+                                         &work->backend, err));
+        if (engine->arithmetic.kind == MOEC_ARITHMETIC_BF16)
             MOEC_TRY(moec_gpu_backend_use_bf16(work->backend, err));
         work->forward.backend = moec_gpu_backend_of(work->backend);
     }
-    work->forward.trace = engine->trace;
-    if (engine->traces_scores)
+    work->forward.trace = engine->trace.file;
+    if (engine->trace.scores)
         MOEC_TRY(moec_forward_keep_logits(&work->forward, err));
-    work->forward.sparsity = engine->sparsity;
-    work->forward.lender = engine->lending.cache != NULL ? &engine->lending.lender : NULL;
-    if (moec_route_is_on(&engine->route))
+    work->forward.sparsity = engine->decisions.sparsity;
+    work->forward.lender = engine->experts.lending.cache != NULL ? &engine->experts.lending.lender : NULL;
+    if (moec_route_is_on(&engine->decisions.route))
         MOEC_TRY(open_decider(engine, work, err));
-    return engine->one_thread ? moec_session_rows_create(&work->forward, &work->hidden, err) : MOEC_OK;
+    return engine->sessions.one_thread ? moec_session_rows_create(&work->forward, &work->hidden, err)
+                                       : MOEC_OK;
 }
 
 /* The session's own, or that of the others. */
@@ -93,17 +95,17 @@ static enum moec_status take_work(struct moert_session *session, struct moec_err
 {
     struct moert_engine *engine = session->engine;
     void *memory = NULL;
-    if (engine->work == NULL) {
+    if (engine->sessions.work == NULL) {
         MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moert_work), "a session", err));
         const enum moec_status status = open_work(engine, memory, err);
         if (status != MOEC_OK) {
             release_work(memory);
             return status;
         }
-        if (engine->one_thread)
-            engine->work = memory;
+        if (engine->sessions.one_thread)
+            engine->sessions.work = memory;
     }
-    session->work = engine->work != NULL ? engine->work : memory;
+    session->work = engine->sessions.work != NULL ? engine->sessions.work : memory;
     session->work->n_users++;
     return MOEC_OK;
 }
@@ -113,15 +115,15 @@ static void leave_work(struct moert_session *session)
     struct moert_work *work = session->work;
     if (work == NULL || --work->n_users > 0)
         return;
-    if (session->engine->work == work)
-        session->engine->work = NULL;
+    if (session->engine->sessions.work == work)
+        session->engine->sessions.work = NULL;
     release_work(work);
 }
 
 static enum moec_status open_session(struct moert_session *session, struct moec_error *err)
 {
     MOEC_TRY(take_work(session, err));
-    return moec_session_create_with(&session->work->forward, session->engine->n_context,
+    return moec_session_create_with(&session->work->forward, session->engine->sessions.n_context,
                                     session->work->hidden, &session->session, err);
 }
 
@@ -129,18 +131,18 @@ enum moert_status moert_session_create(struct moert_engine *engine, struct moert
                                        struct moert_error *err)
 {
     struct moec_error ours = {0};
-    if (atomic_fetch_add(&engine->n_open, 1) >= engine->n_sessions) {
-        atomic_fetch_sub(&engine->n_open, 1);
+    if (atomic_fetch_add(&engine->sessions.n_open, 1) >= engine->sessions.n_sessions) {
+        atomic_fetch_sub(&engine->sessions.n_open, 1);
         return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT,
                                          "%" PRIu32 " sessions exist already, and the engine was opened for "
                                          "no more (n_sessions)",
-                                         engine->n_sessions),
+                                         engine->sessions.n_sessions),
                                &ours, err);
     }
     void *memory = NULL;
     enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_session), "a session", &ours);
     if (status != MOEC_OK) {
-        atomic_fetch_sub(&engine->n_open, 1);
+        atomic_fetch_sub(&engine->sessions.n_open, 1);
         return moert_to_public(status, &ours, err);
     }
     struct moert_session *session = memory;
@@ -160,7 +162,7 @@ void moert_session_free(struct moert_session *session)
         return;
     moec_session_free(session->session);
     leave_work(session);
-    atomic_fetch_sub(&session->engine->n_open, 1);
+    atomic_fetch_sub(&session->engine->sessions.n_open, 1);
     free(session);
 }
 
@@ -177,14 +179,14 @@ static void end_step(void *context)
     struct moert_engine *engine = session->engine;
     const uint32_t n_tokens = moec_session_length(session->session) - session->n_before;
     moec_clocked_experts_end(&session->work->experts);
-    moec_trace_flush(engine->trace);
-    moec_memory_watch_end(&engine->watch, &engine->lending, n_tokens);
+    moec_trace_flush(engine->trace.file);
+    moec_memory_watch_end(&engine->experts.watch, &engine->experts.lending, n_tokens);
 }
 
 /* Before a prompt. */
 static void begin_prompt(struct moert_engine *engine)
 {
-    moec_memory_watch_begin(&engine->watch, &engine->lending);
+    moec_memory_watch_begin(&engine->experts.watch, &engine->experts.lending);
 }
 
 enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
@@ -393,8 +395,8 @@ enum moert_status moert_session_fork(const struct moert_session *session, struct
 struct moert_generation moert_generation_default(const struct moert_engine *engine)
 {
     struct moert_generation generation = moec_generation_to_public(&engine->bundle->generation);
-    if (generation.n_beams > engine->n_beams)
-        generation.n_beams = engine->n_beams;
+    if (generation.n_beams > engine->sessions.n_beams)
+        generation.n_beams = engine->sessions.n_beams;
     return generation;
 }
 
@@ -404,14 +406,14 @@ static enum moec_status create_generator(struct moert_session *session, const st
     struct moert_engine *engine = session->engine;
     struct moec_generation generation = engine->bundle->generation;
     moec_generation_take_public(&generation, asked);
-    if (generation.n_beam > engine->n_beams)
+    if (generation.n_beam > engine->sessions.n_beams)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu32 " beams are asked for, but the engine was "
                          "opened for %" PRIu32 " (n_beams)",
-                         generation.n_beam, engine->n_beams);
+                         generation.n_beam, engine->sessions.n_beams);
     if (asked->draft != MOERT_DRAFT_NONE && asked->draft != MOERT_DRAFT_LOOKUP)
         return moec_fail(err, MOEC_ERR_USAGE, "the draft method %d is unknown", (int)asked->draft);
-    if (asked->draft != MOERT_DRAFT_NONE && !engine->drafts)
+    if (asked->draft != MOERT_DRAFT_NONE && !engine->sessions.drafts)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "drafts are asked for, but the engine was opened without room for them (drafts)");
     generator->engine = engine;
