@@ -1,9 +1,10 @@
+/* Cells are escaped as they are written, and a row ends with its last cell: a table in the making is a page that a
+ * browser shows. */
 #include "profiler/report/html_table.h"
 
 #include <math.h>
 #include <stdarg.h>
 
-/* ---- text ---- */
 void moec_html_text(FILE *stream, const char *text)
 {
     for (; *text != '\0'; text++) {

@@ -22,7 +22,7 @@
 #define MOST_ROWS       512  /* of a table */
 #define MOST_CELL_COUNT 8192 /* of a heatmap's table */
 
-/void moec_html_format(FILE *stream, const char *format, ...)
+void moec_html_format(FILE *stream, const char *format, ...)
 {
     char text[4096];
     va_list list;
