@@ -180,13 +180,16 @@ static enum moec_status share_layer(struct moec_expert_fit *fit, struct moec_sco
     MOEC_TRY(moec_scorer_show(scorer, layer, &hook, &fit->entered, &progress, err));
     if (fit->layer == NULL || !fit->takes_layer)
         return MOEC_OK;
-    for (uint32_t band = 0, n_band = moec_gptq_bands(fit->layer); band < n_band; band++) {
+    const uint32_t n_band = moec_gptq_bands(fit->layer);
+    MOEC_TRY(moec_grow((void **)&fit->told, &fit->told_room, n_band, sizeof *fit->told, "moments of a layer",
+                       err));
+    for (uint32_t band = 0; band < n_band; band++) {
         uint64_t n_value = 0;
         double *values = moec_gptq_band(fit->layer, &fit->pool, band, &n_value);
-        MOEC_TRY(moec_ranks_spread(fit->ranks, moec_ranks_owner(fit->ranks, band), values,
-                                   n_value * sizeof *values, err));
+        fit->told[band] =
+            (struct moec_ranks_part){moec_ranks_owner(fit->ranks, band), values, n_value * sizeof *values};
     }
-    return MOEC_OK;
+    return moec_ranks_spread_parts(fit->ranks, fit->told, n_band, err);
 }
 
 /* ---- encoding ---- */
