@@ -92,7 +92,7 @@ void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32
     char received[24], disk[24], states[24];
     if (n_rank < 2)
         return;
-    const struct moec_compile_rank_forecast rank = moec_compile_foresee_rank(&forecast->stages, n_rank);
+    const struct moec_compile_rank_forecast rank = moec_compile_rank_estimate(&forecast->stages, n_rank);
     cli_print_wrapped(
         stdout, 4,
         "  each of %" PRIu32
@@ -112,7 +112,7 @@ static void put_stage(struct moec_json_out *phases, const char *name, double win
 
 static struct moec_json_out *json_ranks(const struct cli_compile_forecast *forecast, uint32_t n_rank)
 {
-    const struct moec_compile_rank_forecast rank = moec_compile_foresee_rank(&forecast->stages, n_rank);
+    const struct moec_compile_rank_forecast rank = moec_compile_rank_estimate(&forecast->stages, n_rank);
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_u64(node, "count", n_rank);
     moec_json_out_u64(node, "received_bytes", rank.received_bytes);

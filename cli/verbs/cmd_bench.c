@@ -333,7 +333,7 @@ const struct cli_command cli_command_bench = {
         "HOBBIT's. All four run where they are named.\n"
         "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by policy. "
         "Folders are created if they do not exist.\n"
-        "--kernels shows what decoding with everything in memory comes down to on this machine: for each "
+        "--kernels measures the kernels that decoding with everything in memory consists of: for each "
         "codec, one token's products with matrices of four times the last cache, or of three quarters of the "
         "memory there is, beside the rate at which the same run reads memory, and what a parallel region of "
         "the threads costs.",

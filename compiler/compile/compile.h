@@ -239,8 +239,8 @@ struct moec_compile_forecast {
 struct moec_compile_rank_forecast {
     uint64_t received_bytes, state_bytes;
 };
-struct moec_compile_rank_forecast moec_compile_foresee_rank(const struct moec_compile_forecast *forecast,
-                                                            uint32_t n_rank);
+struct moec_compile_rank_forecast moec_compile_rank_estimate(const struct moec_compile_forecast *forecast,
+                                                             uint32_t n_rank);
 
 struct moec_compile_request {
     const struct moec_config *config;

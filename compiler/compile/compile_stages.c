@@ -262,7 +262,7 @@ static double cost_from(const struct basis *basis, enum moec_compile_stage first
 #define DENSE_BITS     21.0
 
 /* What ranks tell each other beside encoded weights, and keep meanwhile. */
-static void foresee_exchange(const struct basis *basis, struct moec_compile_forecast *forecast)
+static void estimate_exchange(const struct basis *basis, struct moec_compile_forecast *forecast)
 {
     const struct moec_config *config = basis->config;
     const struct moec_compile_options *options = basis->options;
@@ -282,8 +282,8 @@ static void foresee_exchange(const struct basis *basis, struct moec_compile_fore
     forecast->input_bytes = (uint64_t)(n_token * (double)inputs.most * sizeof(float));
 }
 
-struct moec_compile_rank_forecast moec_compile_foresee_rank(const struct moec_compile_forecast *forecast,
-                                                            uint32_t n_rank)
+struct moec_compile_rank_forecast moec_compile_rank_estimate(const struct moec_compile_forecast *forecast,
+                                                             uint32_t n_rank)
 {
     const double n = n_rank, others = (n - 1) / n;
     /* States of the own windows twice, and of all as they enter experts; inputs likewise, of the own matrices. */
@@ -330,7 +330,7 @@ struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_req
                        EXPERT_BITS(basis.scope.n_expert_codec) / 8);
     if (request->options->plans_dense)
         forecast.fitted_bytes += (uint64_t)(sum_dense(&basis, count_weights) * DENSE_BITS / 8);
-    foresee_exchange(&basis, &forecast);
+    estimate_exchange(&basis, &forecast);
     return forecast;
 }
 

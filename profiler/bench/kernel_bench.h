@@ -1,5 +1,5 @@
 /* How fast one token's products with encoded weights are, beside the rate at which this machine reads memory:
- * what decoding with everything resident comes down to.
+ * what decoding with everything resident consists of.
  *
  * Each codec gets a matrix of at least four times the last cache, so that weights come from memory, and both
  * kernels for one token (runtime/kernels/kernels.h): dot (gate, up, dense and head) and weighted sum (down).

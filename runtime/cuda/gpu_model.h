@@ -36,8 +36,8 @@ struct moec_gpu_model {
 uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes,
                               const struct moec_sparsity *sparsity);
 
-/* `sparsity`, or NULL, is what forward passes on the device leave out. Errors: those of
- * moec_gpu_model_check, MOEC_ERR_UNSUPPORTED for a streamed model; the device's. */
+/* `sparsity`, or NULL, is what forward passes on the device leave out. Errors: MOEC_ERR_UNSUPPORTED for a
+ * streamed model; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_model *model,
                                                         struct moec_sparsity *sparsity,
                                                         struct moec_gpu_model **out, struct moec_error *err);

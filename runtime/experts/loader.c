@@ -366,8 +366,8 @@ static void finish_all(struct moec_expert_cache *cache, const struct arrivals *a
 /* What a thread does behind handing over a batch. */
 enum then {
     GO_ON,
-    WAIT,       /* for one read of any */
-    WAIT_AWAKE, /* likewise, and nothing else is computed meanwhile */
+    WAIT,          /* for one read of any */
+    WAIT_SPINNING, /* likewise, and nothing else is computed meanwhile */
 };
 
 /* The lock is released meanwhile. */
@@ -377,7 +377,7 @@ static void drive(struct moec_expert_cache *cache, const struct batch *batch, en
     struct arrivals arrivals = {.n = 0};
     cache->is_driven = true;
     reader->n_needed = then != GO_ON ? needed_count(cache) : 0;
-    reader->spins = then == WAIT_AWAKE;
+    reader->spins = then == WAIT_SPINNING;
     (void)pthread_mutex_unlock(&cache->lock);
     for (uint32_t i = 0; i < batch->n; i++) {
         reader->has_more = i + 1 < batch->n;
@@ -436,7 +436,7 @@ void moec_loader_wait(struct moec_expert_cache *cache)
     if (!cache->is_driven) {
         choose_demanded(cache, &batch);
         if (n_flying(cache) > 0) {
-            drive(cache, &batch, cache->keeps_expected ? WAIT_AWAKE : WAIT);
+            drive(cache, &batch, cache->keeps_expected ? WAIT_SPINNING : WAIT);
             return;
         }
         /* Records that are held cut the free bytes into pieces, and nothing is on its way that would change

@@ -78,7 +78,7 @@ struct moec_reader {
      * than they take. 0 and 1: each. */
     uint32_t n_needed;
     /* Set by the caller before wait: this thread has nothing else to do, and computes what comes. wait then
-     * watches for it awake, up to MOEC_READER_AWAKE_NS, where the reader can. */
+     * watches for it awake, up to MOEC_READER_SPIN_NS, where the reader can. */
     bool spins;
     /* Set by the reader: it will begin requests when somebody submits or waits, not before. */
     bool holds_back;
@@ -89,7 +89,7 @@ struct moec_reader {
 /* While all cores sleep a machine slows down what they share, and is slow for a while behind it: tokens that
  * wait asleep compute 1.6 times as long as those that need not wait, and no longer than these where one core
  * stays awake. Of what takes longer than this to come computing is a small part. */
-#define MOEC_READER_AWAKE_NS 10000000u
+#define MOEC_READER_SPIN_NS 10000000u
 
 enum moec_io {
     MOEC_IO_AUTO = 0, /* measured on the file: whichever reads records faster, from the page cache where

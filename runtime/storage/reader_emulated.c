@@ -136,7 +136,7 @@ static void sleep_until(struct emulated_reader *self, uint64_t until_ns)
 static void wait_until(struct emulated_reader *self, uint64_t now_ns, uint64_t until_ns)
 {
     const uint64_t wait_ns = until_ns - now_ns;
-    if (self->base.spins && wait_ns < MOEC_READER_AWAKE_NS)
+    if (self->base.spins && wait_ns < MOEC_READER_SPIN_NS)
         while (!atomic_load(&self->is_woken) && moec_read_watch(until_ns))
             continue;
     else if (wait_ns > self->lead_ns)

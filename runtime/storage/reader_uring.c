@@ -216,7 +216,7 @@ static bool watch(struct uring_reader *self, uint32_t n, uint64_t until_ns)
 static struct moec_read *uring_wait(struct moec_reader *base)
 {
     struct uring_reader *self = (struct uring_reader *)base;
-    const uint64_t until_ns = base->spins ? moec_now_ns() + MOEC_READER_AWAKE_NS : 0;
+    const uint64_t until_ns = base->spins ? moec_now_ns() + MOEC_READER_SPIN_NS : 0;
     /* Set before the counter is raised, looked at after the counter is lowered: no wake is lost. */
     while (!atomic_exchange(&self->is_woken, false)) {
         const bool was_polled = self->is_polled;

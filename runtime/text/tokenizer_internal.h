@@ -144,8 +144,8 @@ struct moec_unigram_node {
     uint32_t id;
 };
 
-/* Everything that one encode needs and reuses from word to word. Zero-initialised; released by
- * moec_encoding_release, which leaves ids to the caller. */
+/* Everything that one encode needs and reuses from word to word. Zero-initialised; released in
+ * tokenizer.c, which leaves ids to the caller. */
 struct moec_encoding {
     const struct moec_tokenizer *tokenizer;
     struct moec_error *err;

@@ -40,17 +40,17 @@ static void test_reader_spin__is_for_short_waits(void **state)
     struct place place;
     uint64_t spin_ns = 0;
     place_make(&place);
-    struct moec_reader *reader = open_emulated(&place, MOEC_READER_AWAKE_NS / 2);
+    struct moec_reader *reader = open_emulated(&place, MOEC_READER_SPIN_NS / 2);
     for (int i = 0; i < 3; i++)
-        assert_true(wait_cost(&place, reader) < MOEC_READER_AWAKE_NS / 4);
+        assert_true(wait_cost(&place, reader) < MOEC_READER_SPIN_NS / 4);
     reader->spins = true;
-    for (int i = 0; i < 200 && spin_ns < MOEC_READER_AWAKE_NS / 4; i++) /* others may have this core */
+    for (int i = 0; i < 200 && spin_ns < MOEC_READER_SPIN_NS / 4; i++) /* others may have this core */
         spin_ns = wait_cost(&place, reader);
-    assert_true(spin_ns >= MOEC_READER_AWAKE_NS / 4);
+    assert_true(spin_ns >= MOEC_READER_SPIN_NS / 4);
     reader->ops->destroy(reader);
-    reader = open_emulated(&place, 5 * (uint64_t)MOEC_READER_AWAKE_NS);
+    reader = open_emulated(&place, 5 * (uint64_t)MOEC_READER_SPIN_NS);
     reader->spins = true;
-    assert_true(wait_cost(&place, reader) < 2 * (uint64_t)MOEC_READER_AWAKE_NS);
+    assert_true(wait_cost(&place, reader) < 2 * (uint64_t)MOEC_READER_SPIN_NS);
     reader->ops->destroy(reader);
     place_release(&place);
 }
