@@ -3,8 +3,8 @@
 #ifndef MOEC_SERVER_SERVE_ANSWER_H
 #define MOEC_SERVER_SERVE_ANSWER_H
 
-#include "server/serve_options.h"
 #include "server/serve_job.h"
+#include "server/serve_options.h"
 
 /* Of a job that is done. */
 char *serve_answer_whole(const struct serve_options *options, const struct serve_job *job);

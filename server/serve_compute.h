@@ -7,9 +7,9 @@
 #ifndef MOEC_SERVER_SERVE_COMPUTE_H
 #define MOEC_SERVER_SERVE_COMPUTE_H
 
-#include "server/serve_options.h"
 #include "server/serve_job.h"
 #include "server/serve_metrics.h"
+#include "server/serve_options.h"
 
 /* A session, and the tokens that it holds. */
 struct serve_slot {

@@ -2,9 +2,9 @@
 #ifndef MOEC_SERVER_SERVE_STATE_H
 #define MOEC_SERVER_SERVE_STATE_H
 
-#include "server/serve_options.h"
 #include "server/serve_compute.h"
 #include "server/serve_metrics.h"
+#include "server/serve_options.h"
 
 struct serve_http;
 

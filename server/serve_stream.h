@@ -3,8 +3,8 @@
 #ifndef MOEC_SERVER_SERVE_STREAM_H
 #define MOEC_SERVER_SERVE_STREAM_H
 
-#include "server/serve_options.h"
 #include "server/serve_job.h"
+#include "server/serve_options.h"
 
 /* Puts an event (freed; NULL: there was no memory, which cancels the job). A reader who lets the queue fill up
  * is cut. Compute thread. */

@@ -45,7 +45,7 @@ int moec_pinned_main(void);          /* the test's main */
 #define moec_cuda_attention_run(...)   (moec_cuda_attention_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_convolution_run(...) (moec_cuda_convolution_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_rates_run(...)       (moec_cuda_rates_run(__VA_ARGS__), moec_pinned_finish())
-#define moec_cuda_recurrence_run(...)     (moec_cuda_recurrence_run(__VA_ARGS__), moec_pinned_finish())
+#define moec_cuda_recurrence_run(...)  (moec_cuda_recurrence_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_gating_run(...)      (moec_cuda_gating_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_router_run(...)      (moec_cuda_router_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_combination_run(...) (moec_cuda_combination_run(__VA_ARGS__), moec_pinned_finish())

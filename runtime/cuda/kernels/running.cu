@@ -129,7 +129,8 @@ __global__ static void recurrence_kernel(struct moec_cuda_recurrence recurrence)
     const struct moec_cuda_state &state = recurrence.states[blockIdx.z];
     const uint32_t column = blockIdx.x * MOEC_CUDA_BLOCK + threadIdx.x, head = blockIdx.y,
                    dim = recurrence.key_dim;
-    const size_t step = ((size_t)recurrence.value_dim + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    const size_t step =
+        ((size_t)recurrence.value_dim + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
     const size_t first = recurrence.state_offset + (size_t)head * dim * step + column;
     if (column >= step)
         return;
@@ -141,12 +142,13 @@ __global__ static void recurrence_kernel(struct moec_cuda_recurrence recurrence)
         for (uint32_t i = 0; i < dim && t == state.n_before_copy && state.state_copy != NULL; i++)
             state.state_copy[first + i * step] = s[i * step];
         if (column < recurrence.value_dim)
-            pass_token(recurrence, head, row, row + recurrence.values + (size_t)head * recurrence.value_dim + column,
-                       s, step);
+            pass_token(recurrence, head, row,
+                       row + recurrence.values + (size_t)head * recurrence.value_dim + column, s, step);
     }
 }
 
-extern "C" void moec_cuda_recurrence_run(struct moec_gpu_stream *stream, const struct moec_cuda_recurrence *recurrence)
+extern "C" void moec_cuda_recurrence_run(struct moec_gpu_stream *stream,
+                                         const struct moec_cuda_recurrence *recurrence)
 {
     const uint32_t n_blocks =
         moec_cuda_blocks((uint64_t)recurrence->value_dim + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
