@@ -71,7 +71,7 @@ static enum moec_status pass_rows(const struct moec_rank_block *block, uint32_t 
     const bool is_owner = owner == moec_ranks_own(block->ranks),
                is_other = !is_owner && from != moec_ranks_own(block->ranks);
     const size_t row_bytes = rows->stride * sizeof(float);
-    const uint64_t fit = MOEC_RANKS_PIECE_BYTES / row_bytes, most = fit > 0 ? fit : 1;
+    const uint64_t most = moec_ranks_piece_items(row_bytes, 1);
     for (uint64_t row = 0; row < n; row += most) {
         const uint64_t left = n - row, n_row = left < most ? left : most, at = row + (is_owner ? first : 0);
         MOEC_TRY(moec_ranks_pass(block->ranks, from, owner, is_other ? NULL : rows->rows + at * rows->stride,

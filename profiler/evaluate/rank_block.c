@@ -52,7 +52,7 @@ enum moec_status moec_rank_block_gather(const struct moec_rank_block *block, enu
 {
     const uint32_t count = moec_ranks_count(block->ranks);
     const size_t row_bytes = states->stride * sizeof(float);
-    const uint64_t fit = MOEC_RANKS_PIECE_BYTES / row_bytes, most = fit > 0 ? fit : 1;
+    const uint64_t most = moec_ranks_piece_items(row_bytes, 1);
     for (uint32_t rank = 0; rank < count; rank++) {
         uint64_t row = 0;
         for (uint64_t left = moec_rank_block_rows(block, stack, rank, &row); left > 0;) {

@@ -82,7 +82,7 @@ enum moec_status moec_rank_windows_gather_rows(const struct moec_rank_windows *w
         return MOEC_OK;
     /* As many windows of each rank as fit. */
     const uint32_t count = moec_ranks_count(windows->ranks);
-    const uint64_t fit = MOEC_RANKS_PIECE_BYTES / count / item_bytes, most = (fit < 1 ? 1 : fit) * count;
+    const uint64_t most = moec_ranks_piece_items(item_bytes, count) * count;
     const uint32_t step = most < n ? (uint32_t)most : n;
     MOEC_TRY(moec_alloc((void **)&padded, step, item_bytes, "rows of windows", err));
     enum moec_status status = MOEC_OK;

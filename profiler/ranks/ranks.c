@@ -235,7 +235,7 @@ enum moec_status moec_ranks_gather(struct moec_ranks *ranks, void *items, uint64
     if (ranks == NULL || n_item == 0)
         return MOEC_OK;
     const uint64_t count = ranks->transport.count, share = (n_item + count - 1) / count,
-                   fit = MOEC_RANKS_PIECE_BYTES / count / item_bytes, most = fit < 1 ? 1 : fit;
+                   most = moec_ranks_piece_items(item_bytes, ranks->transport.count);
     const uint64_t room = most < share ? most : share;
     MOEC_TRY(moec_alloc((void **)&own, room, item_bytes, "results of ranks", err));
     MOEC_TRY_OUT(moec_alloc((void **)&all, room * count, item_bytes, "results of ranks", err));

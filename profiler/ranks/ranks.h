@@ -21,6 +21,12 @@
 #define MOEC_RANKS_HOST_BYTES 64u
 /* What is exchanged at once of long lists: at most this, or an item of each rank. */
 #define MOEC_RANKS_PIECE_BYTES ((uint64_t)4 << 20)
+/* Items of n_bytes that are exchanged at once where n_ranks send one each: 1 or more. */
+static inline uint64_t moec_ranks_piece_items(uint64_t n_bytes, uint32_t n_ranks)
+{
+    const uint64_t fit = MOEC_RANKS_PIECE_BYTES / n_ranks / n_bytes;
+    return fit > 0 ? fit : 1;
+}
 
 /* How ranks reach each other: a library's (mpi/mpi_transport.c), or a test's. */
 struct moec_ranks_transport {
