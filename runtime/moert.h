@@ -183,7 +183,8 @@ struct moert_buffer_options {
     const char *mode;
     /* Which expert is evicted when the buffer is full: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal",
      * "arc", "random", "hobbit", "lhu", or "fate", which keeps the first layers whole and shares the rest.
-     * Mode "cache" takes "hobbit" where this is NULL. Two have parameters in their word:
+     * Mode "cache" takes "hobbit" where this is NULL, and "edgemoe" for an encoder with experts, whose experts
+     * are done when the target begins. Two have parameters in their word:
      * "hobbit:0.4:0.3:0.1:0.2" weighs recency, uses, uses in high precision and distance of the layer; without
      * them the weights are the bundle's (moec simulate --tune-evict), equal where it has none. "fate:3" counts
      * the first 3 MoE layers (of a decoder) as those whose experts are predicted badly; without a number it is

@@ -30,7 +30,8 @@
      "moe-infinity\tkept by lfu, read ahead by paths\n"                                                       \
      "The io modes need copies at their bits: moec compile --copies.", CLI_RARE | CLI_OF_MEMORY},             \
     {"evict", 0, "HOW", CLI_EVICT_CHOICES,                                                                    \
-     "Which expert is evicted when the buffer is full (default hobbit):\n" CLI_EVICT_VALUES,                  \
+     "Which expert is evicted when the buffer is full (default hobbit; edgemoe for an encoder with "          \
+     "experts):\n" CLI_EVICT_VALUES,                                                                          \
      CLI_RARE | CLI_OF_MEMORY},                                                                               \
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,                                                          \
      "Which experts of the next layer are read while this one computes (default gate, learned where the "     \

@@ -63,7 +63,8 @@ static const struct cli_option options[] = {
     {"plots", 0, "FOLDER", NULL, "Draw the figures of the paper's evaluation.", CLI_OF_OUTPUT},
     {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     {"evict", 0, "LIST", NULL,
-     "Evictions of mode cache to compare, separated by commas (default hobbit):\n" CLI_EVICT_VALUES,
+     "Evictions of mode cache to compare, separated by commas (default hobbit; edgemoe for an encoder with "
+     "experts):\n" CLI_EVICT_VALUES,
      CLI_RARE | CLI_OF_MEMORY},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
      "How mode cache predicts the next layer's experts (default gate, learned where the bundle was taught, "

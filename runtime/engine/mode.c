@@ -77,6 +77,9 @@ const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bund
     if (mode->takes_any && bundle->fitted_evict[0] != '\0' &&
         moec_evict_find(bundle->fitted_evict, &fitted, &ignored) == MOEC_OK)
         return fitted->name;
+    /* A source's experts are done when the target begins, which only this policy knows. */
+    if (mode->takes_any && moec_config_moe_encoder_count(&bundle->config) > 0)
+        return moec_evict_edgemoe.name;
     const bool is_fate = mode->evict != NULL && strcmp(mode->evict, moec_evict_fate.name) == 0;
     return is_fate && bundle->paths.n_shallow == 0 ? moec_evict_arc.name : mode->evict;
 }

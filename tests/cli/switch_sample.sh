@@ -30,6 +30,8 @@ try 0 "is benched in every mode" "$moec" bench "$work/all.moec" --task dialogues
 says stdout "2 samples of 48 \+ 8 tokens from 'test.jsonl'" "on sources and targets of the data"
 says stdout "^edgemoe 25%" "with a buffer"
 says stdout "edgemoe 25% is faster per token than io-exp" "and compared with the others"
+try 0 "runs" "$moec" run "$work/all.moec" -p "summarize: hello" -n 8 --stats text
+says stderr 'mode cache, eviction edgemoe$' "and evicts as suits an encoder with experts"
 try 0 "without data" "$moec" bench "$work/all.moec" --modes edgemoe,io-free --memory 25% $short --quiet
 says stdout "from 'moec's own text'" "on moec's own text"
 try 1 "targets that are too short" "$moec" bench "$work/all.moec" --task dialogues --data $test --samples 2 --tokens 60 --memory 25% --quiet
