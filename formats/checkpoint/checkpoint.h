@@ -62,16 +62,11 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_digest(struct moec_checkpoint 
                                                          uint8_t digest[static MOEC_SHA256_BYTES],
                                                          struct moec_error *err);
 
-/* Loads the dense weights; dense_bits 16 keeps the source dtype, 8, 4, 3 and 2 quantise the roles that may be
- * (INT symmetric, `group` as for experts). Released with moec_dense_release. */
-MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint,
-                                                             uint32_t dense_bits, uint32_t group,
-                                                             struct moec_dense *dense,
-                                                             struct moec_error *err);
-
-/* The same, with a source in place of the blob: nothing is read until it is asked for. The checkpoint stays
- * open until the dense weights are released. The second takes the codec of the roles that may be quantised
- * (NULL: every tensor as it is stored); one of 16-bit floats is for F32 tensors alone, others stay. */
+/* The dense weights, with a source instead of the blob: nothing is read until it is asked for
+ * (moec_dense_load). dense_bits 16 keeps the source dtype, 8, 4, 3 and 2 quantise the roles that may be (INT
+ * symmetric, `group` as for experts). Released with moec_dense_release; the checkpoint stays open until then.
+ * The second takes the codec of the roles that may be quantised (NULL: every tensor as it is stored); one of
+ * 16-bit floats is for F32 tensors alone, others stay. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *checkpoint,
                                                                uint32_t dense_bits, uint32_t group,
                                                                struct moec_dense *dense,

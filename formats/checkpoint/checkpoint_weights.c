@@ -223,19 +223,6 @@ enum moec_status moec_checkpoint_stream_dense_each(const struct moec_checkpoint 
     return stream_dense(checkpoint, &choice, dense, err);
 }
 
-enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,
-                                            uint32_t group, struct moec_dense *dense, struct moec_error *err)
-{
-    struct moec_dense made = {0};
-    MOEC_TRY(moec_checkpoint_stream_dense(checkpoint, dense_bits, group, &made, err));
-    enum moec_status status = moec_dense_load(&made, err);
-    if (status != MOEC_OK)
-        moec_dense_release(&made);
-    else
-        *dense = made;
-    return status;
-}
-
 /* ---- experts ---- */
 
 static enum moec_status find_expert(const struct moec_checkpoint *ck, uint32_t layer, uint32_t expert,

@@ -295,15 +295,6 @@ out:
     return status;
 }
 
-const struct moec_safetensors_entry *moec_safetensors_find(const struct moec_safetensors *safetensors,
-                                                           const char *name)
-{
-    struct moec_safetensors_entry wanted = {.name = (char *)(uintptr_t)name};
-    if (safetensors->n_entries == 0)
-        return NULL;
-    return bsearch(&wanted, safetensors->entries, safetensors->n_entries, sizeof wanted, by_name);
-}
-
 void moec_safetensors_close(struct moec_safetensors *safetensors)
 {
     if (safetensors == NULL)

@@ -47,10 +47,6 @@ MOEC_WARN_UNUSED enum moec_status moec_safetensors_parse(struct moec_safetensors
                                                          uint64_t file_bytes, const char *path,
                                                          struct moec_error *err);
 
-/* NULL when there is no tensor of this name. Borrowed until close. */
-const struct moec_safetensors_entry *moec_safetensors_find(const struct moec_safetensors *safetensors,
-                                                           const char *name);
-
 /* Releases the table and keeps the file open: for a reader that has noted where its tensors stand. */
 void moec_safetensors_forget(struct moec_safetensors *safetensors);
 

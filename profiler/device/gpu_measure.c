@@ -38,8 +38,9 @@ static enum moec_status measure_copies(struct job *job, struct moec_error *err)
             *copy =
                 (struct moec_gpu_copy_time){.is_to_device = way % 2 == 0, .is_pinned = way < 2, .n_bytes = n};
             MOEC_TRY(moec_progress_report(job->options->progress, "copies", way, 4, err));
-            MOEC_TRY(
-                moec_gpu_speed_copy(&job->speed, copy->is_to_device, copy->is_pinned, n, &copy->ns, err));
+            MOEC_TRY(moec_gpu_speed_copy(&job->speed,
+                                         copy->is_to_device ? MOEC_GPU_TO_DEVICE : MOEC_GPU_TO_HOST,
+                                         copy->is_pinned, n, &copy->ns, err));
             if (++job->gpu->n_copies == MOEC_GPU_MAX_COPIES)
                 return MOEC_OK;
         }

@@ -180,25 +180,16 @@ static enum moec_status measure_copy(struct copy *copy, round_fn *round, uint64_
     return status;
 }
 
-enum moec_status moec_gpu_speed_copy(const struct moec_gpu_speed *speed, bool is_to_device, bool is_pinned,
-                                     uint64_t n_bytes, uint64_t *ns, struct moec_error *err)
+enum moec_status moec_gpu_speed_copy(const struct moec_gpu_speed *speed, enum moec_gpu_copy kind,
+                                     bool is_pinned, uint64_t n_bytes, uint64_t *ns, struct moec_error *err)
 {
-    struct copy copy = {.speed = speed,
-                        .kind = is_to_device ? MOEC_GPU_TO_DEVICE : MOEC_GPU_TO_HOST,
-                        .is_pinned = is_pinned,
-                        .n_bytes = n_bytes};
+    const bool by_pieces = !is_pinned && kind != MOEC_GPU_WITHIN;
+    struct copy copy = {.speed = speed, .kind = kind, .is_pinned = !by_pieces, .n_bytes = n_bytes};
     return measure_copy(&copy,
-                        is_pinned      ? copy_at_once
-                        : is_to_device ? send_by_pieces
-                                       : fetch_by_pieces,
+                        !by_pieces                   ? copy_at_once
+                        : kind == MOEC_GPU_TO_DEVICE ? send_by_pieces
+                                                     : fetch_by_pieces,
                         ns, err);
-}
-
-enum moec_status moec_gpu_speed_within(const struct moec_gpu_speed *speed, uint64_t n_bytes, uint64_t *ns,
-                                       struct moec_error *err)
-{
-    struct copy copy = {.speed = speed, .kind = MOEC_GPU_WITHIN, .is_pinned = true, .n_bytes = n_bytes};
-    return measure_copy(&copy, copy_at_once, ns, err);
 }
 
 /* ---- work of kernels ---- */

@@ -21,14 +21,11 @@ struct moec_gpu_speed {
 };
 
 /* One copy of n_bytes, from the call until it has landed: from or to pinned memory, or memory that is not,
- * through two pinned buffers in turn. Errors: the device's. */
-MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_copy(const struct moec_gpu_speed *speed, bool is_to_device,
-                                                      bool is_pinned, uint64_t n_bytes, uint64_t *ns,
-                                                      struct moec_error *err);
-
-/* A copy within the device's memory of n_bytes, which reads and writes as many. */
-MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_within(const struct moec_gpu_speed *speed, uint64_t n_bytes,
-                                                        uint64_t *ns, struct moec_error *err);
+ * through two pinned buffers in turn; or within the device's memory (is_pinned has no meaning), which reads
+ * and writes as many. Errors: the device's. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_copy(const struct moec_gpu_speed *speed,
+                                                      enum moec_gpu_copy kind, bool is_pinned,
+                                                      uint64_t n_bytes, uint64_t *ns, struct moec_error *err);
 
 /* One of many launches of next to nothing, and one until the process knows that it is done. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_launch(const struct moec_gpu_speed *speed,

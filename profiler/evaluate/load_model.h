@@ -7,7 +7,7 @@
 #include "runtime/cuda/gpu_place.h"
 #include "runtime/forward/weights/model.h"
 
-/* dense_bits and group as moec_checkpoint_load_dense. Weights of up to keep_bytes (0 = any) are loaded whole;
+/* dense_bits and group as moec_checkpoint_stream_dense. Weights of up to keep_bytes (0 = any) are loaded whole;
  * larger ones are read layer by layer as they are needed, and keep_bytes of them kept, or what the largest
  * layer takes if that is more. A streamed model borrows the checkpoint until it is freed. */
 MOEC_WARN_UNUSED enum moec_status moec_load_model(const struct moec_checkpoint *checkpoint,

@@ -253,19 +253,6 @@ static void give_back_parts(struct moec_variants *variants, uint32_t layer, uint
     pthread_mutex_unlock(&variants->lock);
 }
 
-enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                                      uint32_t code, struct moec_mlp *mlp, struct moec_error *err)
-{
-    MOEC_TRY(check_expert(variants, layer, expert, err));
-    MOEC_TRY(check_code(variants, code, err));
-    return borrow_parts(variants, layer, expert, parts_of(variants, code), mlp, err);
-}
-
-void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t code)
-{
-    give_back_parts(variants, layer, expert, parts_of(variants, code));
-}
-
 struct prepare {
     struct moec_variants *variants;
     uint32_t layer;

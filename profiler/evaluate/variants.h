@@ -63,7 +63,9 @@ struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint
  * be borrowed. */
 void moec_variants_set_encoder(struct moec_variants *variants, const struct moec_expert_encoder *encoder);
 
-/* The source to give to moec_forward_init; borrowed until free. acquire answers with the assigned variant. */
+/* The source to give to moec_forward_init; borrowed until free. acquire answers with the assigned variant.
+ * Errors of acquire: MOEC_ERR_USAGE (layer, expert), MOEC_ERR_BUDGET when acquired variants alone fill the
+ * limit, and those of the encoder. */
 struct moec_experts *moec_variants_experts(struct moec_variants *variants);
 
 /* From now on the source offers a second form of every expert, the variant of this code, beside the assigned
@@ -106,14 +108,6 @@ MOEC_WARN_UNUSED enum moec_status moec_variants_assign_one(struct moec_variants 
                                                            struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t code,
                                                            struct moec_error *err);
-
-/* Points `mlp` at one variant, whatever is assigned, and holds it until it is given back (as often as
- * borrowed). Errors: MOEC_ERR_USAGE (code, layer, expert), MOEC_ERR_BUDGET when borrowed variants alone fill
- * the limit, and those of the encoder. */
-MOEC_WARN_UNUSED enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer,
-                                                       uint32_t expert, uint32_t code, struct moec_mlp *mlp,
-                                                       struct moec_error *err);
-void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t code);
 
 /* Encodes on all threads those variants of one layer's experts of `code` (0 = as assigned) that are not in
  * memory, in increasing index as long as they fit into the limit. Never needed, only faster. */

@@ -176,10 +176,8 @@ struct moec_cache_counters {
 /* sum += one, member by member. */
 void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one);
 
-/* Of one MoE layer (ordinal) in all forms, of one form in all layers, and of all. */
+/* Of one MoE layer (ordinal), in all forms. */
 struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache,
                                                             uint32_t ordinal);
-struct moec_cache_counters moec_expert_cache_form_counters(struct moec_expert_cache *cache, uint32_t form);
-struct moec_cache_counters moec_expert_cache_counters(struct moec_expert_cache *cache);
 
 #endif

@@ -24,18 +24,6 @@ struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_c
     return sum;
 }
 
-struct moec_cache_counters moec_expert_cache_form_counters(struct moec_expert_cache *cache, uint32_t form)
-{
-    struct moec_cache_counters sum = {0};
-    (void)pthread_mutex_lock(&cache->lock);
-    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
-        const struct moec_cache_counters one = counters_of(cache, ordinal, form);
-        moec_cache_counters_add(&sum, &one);
-    }
-    (void)pthread_mutex_unlock(&cache->lock);
-    return sum;
-}
-
 void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one)
 {
     sum->hits += one->hits;
@@ -52,14 +40,4 @@ void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_
     sum->busy_ns += one->busy_ns;
     sum->stall_ns += one->stall_ns;
     sum->moved_bytes += one->moved_bytes;
-}
-
-struct moec_cache_counters moec_expert_cache_counters(struct moec_expert_cache *cache)
-{
-    struct moec_cache_counters sum = {0};
-    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
-        const struct moec_cache_counters one = moec_expert_cache_layer_counters(cache, ordinal);
-        moec_cache_counters_add(&sum, &one);
-    }
-    return sum;
 }

@@ -11,6 +11,7 @@
 #include "runtime/forward/moe/decide.h"
 #include "runtime/generate/beam_search.h"
 #include "runtime/generate/draft_pace.h"
+#include "runtime/generate/generate_test_hook.h"
 #include "runtime/generate/sampler.h"
 #include "runtime/generate/token_rules.h"
 

@@ -102,9 +102,6 @@ MOEC_WARN_UNUSED enum moec_status moec_generator_choose(struct moec_generator *g
 /* Tokens that may still follow. */
 uint32_t moec_generator_left(const struct moec_generator *generator);
 
-/* Score of the text that a beam search found: its log probability / (tokens ^ length_penalty). */
-float moec_generator_score(const struct moec_generator *generator);
-
 /* Runs of the model since the prompt was read: one for a token, whatever the beams, but for accepted drafts.
  */
 uint64_t moec_generator_steps(const struct moec_generator *generator);

@@ -686,11 +686,6 @@ out:
 
 /* ---- look-ups ---- */
 
-uint32_t moec_tokenizer_size(const struct moec_tokenizer *tokenizer)
-{
-    return tokenizer->model->n_tokens;
-}
-
 bool moec_tokenizer_is_special(const struct moec_tokenizer *tokenizer, uint32_t id)
 {
     return id < tokenizer->model->n_tokens && moec_bit(tokenizer->special, id);

@@ -147,9 +147,6 @@ void moec_detokenizer_release(struct moec_detokenizer *detokenizer);
  * MOEC_TOKENIZER_NO_ID. Byte-level vocabularies spell a space as U+0120. */
 uint32_t moec_tokenizer_token_id(const struct moec_tokenizer *tokenizer, const char *text, size_t n_bytes);
 
-/* Largest id + 1. The embedding may have more rows (padding). */
-uint32_t moec_tokenizer_size(const struct moec_tokenizer *tokenizer);
-
 /* True for an added token marked special. */
 bool moec_tokenizer_is_special(const struct moec_tokenizer *tokenizer, uint32_t id);
 

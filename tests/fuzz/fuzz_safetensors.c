@@ -2,6 +2,7 @@
 #include "formats/checkpoint/safetensors.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const struct moec_safetensors_entry *entry = &table.entries[i];
         total += entry->n_bytes;
         if (entry->offset < 8 + n_header || entry->offset > file_bytes ||
-            entry->n_bytes > file_bytes - entry->offset || moec_safetensors_find(&table, entry->name) == NULL)
+            entry->n_bytes > file_bytes - entry->offset ||
+            (i > 0 && strcmp(table.entries[i - 1].name, entry->name) >= 0))
             abort();
     }
     if (total != file_bytes) /* accepted tables tile the file */

@@ -3,7 +3,7 @@
 #define MOEC_TESTS_FUZZ_USE_TOKENIZER_H
 
 #include "formats/base/utf8.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/text/tokenizer_internal.h"
 
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ static inline void use_tokenizer(const struct moec_tokenizer *tokenizer, const c
         return;
     }
     for (size_t i = 0; i < n_ids; i++)
-        require(ids[i] < moec_tokenizer_size(tokenizer));
+        require(ids[i] < tokenizer->model->n_tokens);
     char *whole = NULL;
     size_t n_whole = 0;
     if (moec_tokenizer_decode(tokenizer, (struct moec_token_ids){ids, n_ids}, false, &whole, &n_whole,

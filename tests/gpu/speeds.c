@@ -152,9 +152,9 @@ static enum moec_status measure_shape(const struct moec_gpu_speed *speed, const 
 static enum moec_status measure_experts(const struct moec_gpu_speed *speed, struct moec_error *err)
 {
     uint64_t within_ns = 0, to_ns = 0, from_ns = 0;
-    MOEC_TRY(moec_gpu_speed_within(speed, WITHIN_BYTES, &within_ns, err));
-    MOEC_TRY(moec_gpu_speed_copy(speed, true, true, PINNED_BYTES, &to_ns, err));
-    MOEC_TRY(moec_gpu_speed_copy(speed, false, true, PINNED_BYTES, &from_ns, err));
+    MOEC_TRY(moec_gpu_speed_copy(speed, MOEC_GPU_WITHIN, true, WITHIN_BYTES, &within_ns, err));
+    MOEC_TRY(moec_gpu_speed_copy(speed, MOEC_GPU_TO_DEVICE, true, PINNED_BYTES, &to_ns, err));
+    MOEC_TRY(moec_gpu_speed_copy(speed, MOEC_GPU_TO_HOST, true, PINNED_BYTES, &from_ns, err));
     const double copied = 2.0 * (double)WITHIN_BYTES / (double)within_ns;
     figure("copy", "within the device", "(read and written)", copied, "GB/s", "");
     figure("copy", "to the device", "", (double)PINNED_BYTES / (double)to_ns, "GB/s", "");

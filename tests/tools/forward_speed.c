@@ -9,6 +9,8 @@
  * Then one sequence is decoded token by token (--decode, 256). Shares of peak count the multiply-adds of all
  * products and of attention over visible positions; peak is a loop of independent fused multiply-adds on all
  * threads. */
+#include "tests/unit/dense_load.h"
+
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint.h"
@@ -278,7 +280,7 @@ static enum moec_status open_bench(struct bench *bench, struct moec_error *err)
     bench->n_tok = (uint32_t)(n_bytes / sizeof(uint32_t));
     MOEC_TRY(moec_checkpoint_open(settings->checkpoint, &bench->checkpoint, err));
     const struct moec_config *config = moec_checkpoint_config(bench->checkpoint);
-    MOEC_TRY(moec_checkpoint_load_dense(bench->checkpoint, 16, 0, &dense, err));
+    MOEC_TRY(dense_load(bench->checkpoint, 16, 0, &dense, err));
     MOEC_TRY(moec_model_create(config, &dense, &bench->model, err));
     MOEC_TRY(moec_variants_create(
         bench->checkpoint,

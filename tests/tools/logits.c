@@ -7,6 +7,8 @@
  * counts over all of it. TOKENS.u32 holds little-endian u32 ids of one sequence, OUT.f32 gets (n_tok,
  * n_vocab) F32. Experts run at their source precision. --step reads one token at a time; --chunk is the
  * largest prefill batch (default: all). */
+#include "tests/unit/dense_load.h"
+
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint.h"
@@ -100,7 +102,7 @@ static enum moec_status open_tool(const struct options *options, struct tool *to
     MOEC_TRY(moec_checkpoint_open(options->paths[0], &tool->checkpoint, err));
     moec_checkpoint_choose_rope(tool->checkpoint, tool->n_tok);
     const struct moec_config *config = moec_checkpoint_config(tool->checkpoint);
-    MOEC_TRY(moec_checkpoint_load_dense(tool->checkpoint, 16, 0, &dense, err));
+    MOEC_TRY(dense_load(tool->checkpoint, 16, 0, &dense, err));
     MOEC_TRY(moec_model_create(config, &dense, &tool->model, err));
     MOEC_TRY(moec_variants_create(
         tool->checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, options->threads},

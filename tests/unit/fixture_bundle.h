@@ -4,6 +4,7 @@
 
 #include "formats/bundle/bundle_writer.h"
 #include "formats/checkpoint/checkpoint.h"
+#include "tests/unit/dense_load.h"
 #include "tests/unit/temporary.h"
 
 /* Experts of a fixture take turns at these bitwidths where they are mixed, else all have 16; each is there
@@ -22,7 +23,7 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
     struct moec_bundle_next next;
     assert_status(moec_checkpoint_open(fixture, &ck, &err), MOEC_OK, err);
     const struct moec_config *config = moec_checkpoint_config(ck);
-    assert_status(moec_checkpoint_load_dense(ck, dense_bits, 0, &dense, &err), MOEC_OK, err);
+    assert_status(dense_load(ck, dense_bits, 0, &dense, &err), MOEC_OK, err);
     for (size_t i = 0; i < sizeof fixture_mixed; i++)
         assert_status(moec_codec_for_bits(fixture_mixed[i],
                                           i % 2 ? MOEC_SCHEME_SYMMETRIC : MOEC_SCHEME_ASYMMETRIC, 32,

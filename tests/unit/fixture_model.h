@@ -8,6 +8,7 @@
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/context/scratch.h"
 #include "runtime/forward/pass/session.h"
+#include "tests/unit/dense_load.h"
 #include "tests/unit/status.h"
 
 #include <stdio.h>
@@ -60,7 +61,7 @@ FIXTURE_UNUSED static struct fixture fixture_open(const char *name)
     fixture.n_tok = (uint32_t)(n_bytes / sizeof(uint32_t));
     assert_ok(moec_checkpoint_open(path, &fixture.checkpoint, &err), err);
     moec_checkpoint_choose_rope(fixture.checkpoint, fixture.n_tok);
-    assert_ok(moec_checkpoint_load_dense(fixture.checkpoint, 16, 0, &dense, &err), err);
+    assert_ok(dense_load(fixture.checkpoint, 16, 0, &dense, &err), err);
     const struct moec_config *config = moec_checkpoint_config(fixture.checkpoint);
     assert_ok(moec_model_create(config, &dense, &fixture.model, &err), err);
     assert_ok(moec_variants_create(fixture.checkpoint,

@@ -2,6 +2,7 @@
 #ifndef MOEC_TESTS_RANDOM_WINDOWS_H
 #define MOEC_TESTS_RANDOM_WINDOWS_H
 
+#include "tests/unit/dense_load.h"
 #include "tests/unit/status.h"
 
 #include "formats/checkpoint/checkpoint.h"
@@ -56,7 +57,7 @@ static inline void bench_open(const char *folder, uint32_t n_window, uint32_t se
     MUST(moec_checkpoint_open(folder, &bench->checkpoint, &err));
     const struct moec_config *config = moec_checkpoint_config(bench->checkpoint);
     struct moec_dense dense;
-    MUST(moec_checkpoint_load_dense(bench->checkpoint, 16, 0, &dense, &err));
+    MUST(dense_load(bench->checkpoint, 16, 0, &dense, &err));
     MUST(moec_model_create(config, &dense, &bench->model, &err));
     MUST(moec_variants_create(bench->checkpoint,
                               &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},

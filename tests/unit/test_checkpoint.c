@@ -1,4 +1,6 @@
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_checkpoint.h"
+#include "tests/unit/tensor_entry.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/half.h"
@@ -93,7 +95,7 @@ static void assert_weights(const char *folder, const char *shard, const char *na
     struct moec_safetensors file;
     struct moec_error err = {0};
     assert_status(moec_safetensors_open(&file, path, &err), MOEC_OK, err);
-    const struct moec_safetensors_entry *entry = moec_safetensors_find(&file, name);
+    const struct moec_safetensors_entry *entry = tensor_entry(&file, name);
     assert_non_null(entry);
     uint8_t *raw = malloc(entry->n_bytes);
     assert_non_null(raw);
@@ -162,8 +164,8 @@ static void assert_same_model(const char *first, const char *second)
     assert_ok(moec_config_encode(moec_checkpoint_config(b), &bytes[1], &n_bytes[1], &err), err);
     assert_int_equal(n_bytes[0], n_bytes[1]);
     assert_memory_equal(bytes[0], bytes[1], n_bytes[0]);
-    assert_ok(moec_checkpoint_load_dense(a, 16, 0, &dense[0], &err), err);
-    assert_ok(moec_checkpoint_load_dense(b, 16, 0, &dense[1], &err), err);
+    assert_ok(dense_load(a, 16, 0, &dense[0], &err), err);
+    assert_ok(dense_load(b, 16, 0, &dense[1], &err), err);
     assert_int_equal(dense[0].n_entries, dense[1].n_entries);
     for (uint32_t i = 0; i < dense[0].n_entries; i++) {
         const struct moec_dense_entry *x = &dense[0].entries[i], *y = &dense[1].entries[i];
@@ -303,13 +305,12 @@ static void test_checkpoint__dense_weights(void **state)
         const struct moec_config *c = moec_checkpoint_config(ck);
         struct moec_dense exact, quantised;
         struct moec_error err = {0};
-        assert_status(moec_checkpoint_load_dense(ck, 16, 0, &exact, &err), MOEC_OK, err);
+        assert_status(dense_load(ck, 16, 0, &exact, &err), MOEC_OK, err);
         assert_status(moec_dense_check(&exact, c, &err), MOEC_OK, err);
         for (uint32_t i = 0; i < exact.n_entries; i++)
             assert_int_equal(exact.entries[i].codec.dtype, c->expert_dtype);
         for (uint32_t bits = 4; bits <= 8; bits += 4) {
-            assert_status(moec_checkpoint_load_dense(ck, bits, bits == 4 ? 32 : 0, &quantised, &err), MOEC_OK,
-                          err);
+            assert_status(dense_load(ck, bits, bits == 4 ? 32 : 0, &quantised, &err), MOEC_OK, err);
             assert_status(moec_dense_check(&quantised, c, &err), MOEC_OK, err);
             assert_int_equal(quantised.n_entries, exact.n_entries);
             for (uint32_t i = 0; i < exact.n_entries; i++) {
@@ -331,7 +332,7 @@ static void test_checkpoint__dense_weights(void **state)
             }
             moec_dense_release(&quantised);
         }
-        assert_status(moec_checkpoint_load_dense(ck, 5, 0, &quantised, &err), MOEC_ERR_USAGE, err);
+        assert_status(dense_load(ck, 5, 0, &quantised, &err), MOEC_ERR_USAGE, err);
         moec_dense_release(&exact);
         moec_checkpoint_close(ck);
     }
@@ -346,7 +347,7 @@ static void test_checkpoint__dense_tensors_stand_in_their_places(void **state)
     struct moec_matrix m;
     struct moec_error err = {0};
     float weights[64 * 128], transposed[64 * 128];
-    assert_status(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), MOEC_OK, err);
+    assert_status(dense_load(ck, 16, 0, &dense, &err), MOEC_OK, err);
     static const struct {
         enum moec_role role;
         uint32_t layer;

@@ -1,4 +1,5 @@
 /* Checkpoints that are opened by their JSON files, before any weights are there. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_checkpoint.h"
 
 /* A folder with the fixture's JSON files; the caller removes it. */
@@ -66,7 +67,7 @@ static void test_config__has_no_weights_to_read(void **state)
     struct moec_error err = {0};
     uint8_t digest[MOEC_SHA256_BYTES];
     assert_non_null(strstr(moec_checkpoint_note(ck), "has no weights"));
-    assert_status(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), MOEC_ERR_NOT_FOUND, err);
+    assert_status(dense_load(ck, 16, 0, &dense, &err), MOEC_ERR_NOT_FOUND, err);
     assert_status(moec_checkpoint_load_expert(
                       ck, 0, 0, (struct moec_expert_floats){expert.gate, expert.up, expert.down}, &err),
                   MOEC_ERR_NOT_FOUND, err);

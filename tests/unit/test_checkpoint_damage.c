@@ -1,5 +1,7 @@
 /* Checkpoint folders that are damaged, incomplete or at odds with themselves, and what refuses them. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_checkpoint.h"
+#include "tests/unit/tensor_entry.h"
 
 #include "formats/checkpoint/safetensors.h"
 
@@ -68,7 +70,7 @@ static void test_checkpoint_damage__a_head_beside_a_tied_one(void **state)
     struct moec_checkpoint *ck = open_good(folder), *plain = open_good(FAMILIES "qwen3_moe");
     assert_false(moec_checkpoint_config(ck)->head.is_tied);
     assert_int_equal(moec_checkpoint_weight_bytes(ck), moec_checkpoint_weight_bytes(plain));
-    assert_ok(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), err);
+    assert_ok(dense_load(ck, 16, 0, &dense, &err), err);
     assert_true(moec_dense_find(&dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &head));
     moec_dense_release(&dense);
     moec_checkpoint_close(plain);
@@ -382,8 +384,7 @@ static void test_checkpoint_damage__switch_tensors(void **state)
         struct moec_safetensors file;
         char *path = temporary_path(folder, shards[i]);
         assert_status(moec_safetensors_open(&file, path, &err), MOEC_OK, err);
-        const struct moec_safetensors_entry *copy =
-            moec_safetensors_find(&file, "decoder.embed_tokens.weight");
+        const struct moec_safetensors_entry *copy = tensor_entry(&file, "decoder.embed_tokens.weight");
         const uint64_t at = copy != NULL ? copy->offset + copy->n_bytes - 1 : 0;
         moec_safetensors_close(&file);
         free(path);
@@ -456,10 +457,9 @@ static void test_checkpoint_damage__weights_that_are_no_numbers(void **state)
     struct moec_error err = {0};
     size_t n = 0;
     assert_status(moec_safetensors_open(&table, path, &err), MOEC_OK, err);
-    uint64_t down =
-        moec_safetensors_find(&table, "model.layers.1.block_sparse_moe.experts.2.w2.weight")->offset +
-        2 * (20 * 3 + 4);
-    uint64_t norm = moec_safetensors_find(&table, "model.norm.weight")->offset + 2 * 9;
+    uint64_t down = tensor_entry(&table, "model.layers.1.block_sparse_moe.experts.2.w2.weight")->offset +
+                    2 * (20 * 3 + 4);
+    uint64_t norm = tensor_entry(&table, "model.norm.weight")->offset + 2 * 9;
     moec_safetensors_close(&table);
     uint8_t *bytes = temporary_read(folder, weights, &n);
     memcpy(bytes + down, "\xc1\x7f", 2); /* NaN */
@@ -494,7 +494,7 @@ static void test_checkpoint_damage__weights_that_are_no_numbers(void **state)
         free(record);
     }
     struct moec_dense dense;
-    assert_status(moec_checkpoint_load_dense(ck, 8, 0, &dense, &err), MOEC_ERR_FORMAT, err);
+    assert_status(dense_load(ck, 8, 0, &dense, &err), MOEC_ERR_FORMAT, err);
     assert_message(err, "tensor 'model.norm.weight'");
     assert_message(err, "infinity at [0, 9]");
     free(scratch);
@@ -521,7 +521,7 @@ static void test_checkpoint_damage__tables_of_tokens(void **state)
     struct moec_error err = {0};
     size_t n = 0;
     assert_status(moec_safetensors_open(&table, path, &err), MOEC_OK, err);
-    const uint64_t at = moec_safetensors_find(&table, "model.layers.3.mlp.gate.tid2eid")->offset + 8 * 3 * 5;
+    const uint64_t at = tensor_entry(&table, "model.layers.3.mlp.gate.tid2eid")->offset + 8 * 3 * 5;
     moec_safetensors_close(&table);
     uint8_t *bytes = temporary_read(folder, weights, &n);
     for (size_t i = 0; i < 3; i++) {
@@ -530,7 +530,7 @@ static void test_checkpoint_damage__tables_of_tokens(void **state)
         temporary_write(folder, weights, bytes, n);
         struct moec_checkpoint *ck = open_good(folder);
         err = (struct moec_error){0};
-        assert_status(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), MOEC_ERR_FORMAT, err);
+        assert_status(dense_load(ck, 16, 0, &dense, &err), MOEC_ERR_FORMAT, err);
         assert_message(err, i < 2 ? cases[i].part : "twice, expected 3 different ones");
         moec_checkpoint_close(ck);
     }

@@ -5,7 +5,9 @@
 #include "formats/checkpoint/safetensors_write.h"
 #include "formats/family/family.h"
 #include "formats/tokenizer/tokenizer_json.h"
+#include "tests/unit/dense_load.h"
 #include "tests/unit/sample_bundle.h"
+#include "tests/unit/tensor_entry.h"
 
 #define FAMILIES "tests/fixtures/families/"
 
@@ -31,7 +33,7 @@ static void check_dense(const struct moec_bundle *bundle, const struct moec_chec
     struct moec_error err = {0};
     struct moec_dense theirs = {0}, ours = {0};
     assert_status(moec_bundle_load_dense(bundle, &theirs, &err), MOEC_OK, err);
-    assert_status(moec_checkpoint_load_dense(ck, 16, 0, &ours, &err), MOEC_OK, err);
+    assert_status(dense_load(ck, 16, 0, &ours, &err), MOEC_OK, err);
     assert_int_equal(ours.n_entries, theirs.n_entries);
     for (uint32_t i = 0; i < ours.n_entries; i++) {
         struct moec_matrix a, b;
@@ -259,8 +261,8 @@ static void test_checkpoint_write__safetensors(void **state)
     assert_status(moec_safetensors_writer_append(&writer, bytes + 5, 9, &err), MOEC_OK, err);
     assert_status(moec_safetensors_writer_commit(&writer, &err), MOEC_OK, err);
     assert_status(moec_safetensors_open(&read, path, &err), MOEC_OK, err);
-    const struct moec_safetensors_entry *a = moec_safetensors_find(&read, "a.\"quoted\""),
-                                        *b = moec_safetensors_find(&read, "b");
+    const struct moec_safetensors_entry *a = tensor_entry(&read, "a.\"quoted\""),
+                                        *b = tensor_entry(&read, "b");
     assert_true(a != NULL && b != NULL);
     assert_int_equal(b->offset % 8, 0);
     assert_int_equal(a->offset, b->offset + 6);

@@ -4,6 +4,7 @@
 #include "compiler/page/compile_page.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/profile/codes_study.h"
+#include "tests/unit/dense_load.h"
 #include "tests/unit/temporary.h"
 
 #include <math.h>
@@ -118,7 +119,7 @@ static void test_shares__add_up_to_the_file(void **state)
     static const uint8_t copies[] = {2, 8};
     assert_status(moec_checkpoint_open(FIXTURE, &checkpoint, &err), MOEC_OK, err);
     const struct moec_config *config = moec_checkpoint_config(checkpoint);
-    assert_status(moec_checkpoint_load_dense(checkpoint, 16, 0, &dense, &err), MOEC_OK, err);
+    assert_status(dense_load(checkpoint, 16, 0, &dense, &err), MOEC_OK, err);
     assert_status(
         moec_codec_table(MOEC_QUANTIZER_LINEAR, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_BF16, codecs, &err),
         MOEC_OK, err);

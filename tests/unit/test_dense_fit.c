@@ -1,5 +1,6 @@
 /* GPTQ of all dense weights: every family's matrices, nearer to the original than rounding, the same bytes at
  * any thread count and batch, in memory or read again. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/thread_ranks.h"
 
@@ -130,8 +131,7 @@ static void test_dense_fit__is_nearer_than_rounding(void **state)
             struct moec_dense ours = dense_of(fit, i), linear = {0};
             const bool tied = bench.fixture.model->config.head.is_tied;
             uint32_t n_changed = 0, n_fitted = 0;
-            MUST(moec_checkpoint_load_dense(bench.fixture.checkpoint, i == 0 ? 4 : 8, i == 0 ? 32 : 0,
-                                            &linear, &err));
+            MUST(dense_load(bench.fixture.checkpoint, i == 0 ? 4 : 8, i == 0 ? 32 : 0, &linear, &err));
             assert_int_equal(ours.blob_bytes, linear.blob_bytes);
             for (uint32_t e = 0; e < ours.n_entries; e++) {
                 const struct moec_dense_entry *entry = &ours.entries[e];
@@ -253,7 +253,7 @@ static void test_dense_fit__matrices_have_numbers_of_their_own(void **state)
     struct moec_dense four = dense_of(fit, 0), eight = dense_of(fit, 1);
     MUST(moec_dense_fit_open(fit, numbers, &mixed, &err));
     MUST(moec_dense_load(&mixed, &err));
-    MUST(moec_checkpoint_load_dense(bench.fixture.checkpoint, 16, 0, &stored, &err));
+    MUST(dense_load(bench.fixture.checkpoint, 16, 0, &stored, &err));
     for (uint32_t e = 0; e < mixed.n_entries; e++) {
         const uint8_t number =
             moec_role_is_quantisable((enum moec_role)mixed.entries[e].role) ? numbers[i++] : 0;

@@ -3,6 +3,7 @@
 #include "profiler/doctor/doctor.h"
 
 #include "runtime/engine/memory_plan.h"
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_bundle.h"
 #include "tests/unit/fixture_checkpoint.h"
 
@@ -24,7 +25,7 @@ static void test_doctor__counts_parameters(void **state)
         assert_status(moec_doctor_checkpoint(ck, &unbounded, &doctor, &err), MOEC_OK, err);
         struct moec_dense dense;
         uint64_t n = 0;
-        assert_status(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), MOEC_OK, err);
+        assert_status(dense_load(ck, 16, 0, &dense, &err), MOEC_OK, err);
         for (uint32_t i = 0; i < dense.n_entries; i++)
             n += (uint64_t)dense.entries[i].rows * dense.entries[i].columns;
         const uint64_t expert = 3ull * config->n_ff_expert * config->n_embd,

@@ -2,6 +2,7 @@
  * does. */
 #include "tests/unit/temporary.h"
 
+#include "tests/unit/cache_totals.h"
 #include "tests/unit/sample_bundle.h"
 
 #include "runtime/experts/expert_cache.h"
@@ -124,7 +125,7 @@ static void test_expert_cache__every_budget_gives_the_same_bytes(void **state)
         assert_true(moec_expert_cache_buffer_bytes(cache) <= bytes);
         for (uint64_t i = 0; i < n_use; i++)
             use(f, cache, 0, random_u32(&random) % SAMPLE_MOE, random_u32(&random) % 16);
-        struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+        struct moec_cache_counters counters = cache_totals(cache);
         assert_int_equal(counters.hits + counters.misses, n_use);
         assert_int_equal(counters.late, 0);
         assert_true(counters.evictions <= counters.misses);
@@ -193,8 +194,8 @@ static void test_expert_cache__evicts_least_recently_used(void **state)
     assert_int_equal(second.misses, 2);
     assert_int_equal(second.evictions, 0);
     assert_int_equal(first.read_bytes, 2 * moec_bundle_record(f->bundle, 0, 0, 0)->n_bytes);
-    assert_int_equal(moec_expert_cache_counters(cache).moved_bytes, 0);
-    assert_true(moec_expert_cache_counters(cache).read_ns > 0);
+    assert_int_equal(cache_totals(cache).moved_bytes, 0);
+    assert_true(cache_totals(cache).read_ns > 0);
     moec_expert_cache_free(cache);
 }
 
@@ -400,7 +401,7 @@ static void test_expert_cache__several_sessions(void **state)
             assert_int_equal(sessions[i].n_wrong, 0);
             n_use += sessions[i].n_use;
         }
-        struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+        struct moec_cache_counters counters = cache_totals(cache);
         assert_int_equal(counters.hits + counters.late + counters.misses, n_use);
         moec_expert_cache_free(cache);
     }
@@ -426,7 +427,7 @@ static void test_expert_cache__shrinks_between_uses(void **state)
         for (uint32_t i = 0; i < 60; i++)
             use(f, cache, 0, random_u32(&random) % SAMPLE_MOE, random_u32(&random) % 16);
     }
-    assert_true(moec_expert_cache_counters(cache).evictions > 0);
+    assert_true(cache_totals(cache).evictions > 0);
     moec_expert_cache_free(cache);
     const struct moec_expert_cache_options none = {.buffer_bytes = sizes.all_bytes, .least_bytes = 1};
     assert_status(moec_expert_cache_create(f->bundle, &none, &cache, &err), MOEC_ERR_BUDGET, err);
@@ -444,18 +445,18 @@ static void test_expert_cache__grows_between_uses(void **state)
                                                       .most_bytes = sizes.all_bytes};
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     for (uint32_t turn = 0; turn < 3; turn++) {
-        const uint64_t missed = moec_expert_cache_counters(cache).misses;
+        const uint64_t missed = cache_totals(cache).misses;
         assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer_bytes);
         for (uint32_t e = 0; e < 32; e++) /* more than there is room for */
             use(f, cache, 0, 0, e % 16);
-        assert_int_equal(moec_expert_cache_counters(cache).misses, missed + 32);
+        assert_int_equal(cache_totals(cache).misses, missed + 32);
         moec_expert_cache_resize(cache, sizes.all_bytes + 1); /* it was not made so large */
         assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer_bytes);
         moec_expert_cache_resize(cache, sizes.all_bytes);
         assert_int_equal(moec_expert_cache_buffer_bytes(cache), sizes.all_bytes);
         for (uint32_t e = 0; e < 32; e++)
             use(f, cache, 0, 0, e % 16);
-        const uint64_t once = moec_expert_cache_counters(cache).misses - missed - 32;
+        const uint64_t once = cache_totals(cache).misses - missed - 32;
         assert_in_range(once, 1, 15); /* each that was not there, once */
         moec_expert_cache_resize(cache, options.buffer_bytes);
     }

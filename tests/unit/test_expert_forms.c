@@ -2,6 +2,7 @@
  * other, reads of each only its own bytes, and checks them by their own sums. */
 #include "tests/unit/temporary.h"
 
+#include "tests/unit/cache_totals.h"
 #include "tests/unit/sample_bundle.h"
 
 #include "runtime/experts/expert_cache.h"
@@ -189,12 +190,12 @@ static void test_expert_forms__a_part_reads_its_bytes_alone(void **state)
             use(f, cache, form, key);
             use(f, cache, form, key); /* which is a hit */
         }
-        const struct moec_cache_counters counters = moec_expert_cache_form_counters(cache, form);
+        const struct moec_cache_counters counters = cache_form_totals(cache, form);
         assert_int_equal(counters.misses, SAMPLE_MOE * N_EXPERT);
         assert_int_equal(counters.hits, SAMPLE_MOE * N_EXPERT);
         assert_int_equal(counters.read_bytes, n_bytes + before);
     }
-    const struct moec_cache_counters all = moec_expert_cache_counters(cache);
+    const struct moec_cache_counters all = cache_totals(cache);
     assert_int_equal(all.misses, N_FORM * SAMPLE_MOE * N_EXPERT);
     assert_int_equal(all.evictions, 0);
     moec_expert_cache_free(cache);
@@ -210,7 +211,7 @@ static void test_expert_forms__every_budget_gives_the_same_bytes(void **state)
         struct moec_expert_cache *cache = make_cache(f, bytes);
         for (uint32_t i = 0; i < 300; i++)
             use(f, cache, random_u32(&random) % N_FORM, random_u32(&random) % (SAMPLE_MOE * N_EXPERT));
-        const struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+        const struct moec_cache_counters counters = cache_totals(cache);
         assert_int_equal(counters.hits + counters.misses, 300);
         assert_true(counters.evictions > 0);
         moec_expert_cache_free(cache);
@@ -247,11 +248,11 @@ static void test_expert_forms__pools_do_not_evict_each_other(void **state)
         const uint32_t form = is_low ? LOW : 0, other = is_low ? 0 : LOW;
         for (int i = 0; i < 2; i++)
             use_as(f, cache, form, is_low, kept[i]);
-        const uint64_t n_before = moec_expert_cache_form_counters(cache, is_low).evictions;
+        const uint64_t n_before = cache_form_totals(cache, is_low).evictions;
         for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++)
             use_as(f, cache, other, !is_low, key);
-        assert_int_equal(moec_expert_cache_form_counters(cache, is_low).evictions, n_before);
-        assert_true(moec_expert_cache_form_counters(cache, !is_low).evictions > 0);
+        assert_int_equal(cache_form_totals(cache, is_low).evictions, n_before);
+        assert_true(cache_form_totals(cache, !is_low).evictions > 0);
         for (int i = 0; i < 2; i++)
             assert_true(source->ops->ready(source, request_of(is_low, kept[i])));
     }
@@ -347,8 +348,8 @@ static void test_expert_forms__answers_are_for_a_form(void **state)
     assert_false(source->ops->ready(source, request_of(0, N_EXPERT + 2)));
     assert_true(source->ops->ready(source, request_of(0, N_EXPERT + 5)));
     assert_true(source->ops->ready(source, request_of(1, N_EXPERT + 2)));
-    assert_int_equal(moec_expert_cache_form_counters(cache, 1).misses, 3);
-    assert_int_equal(moec_expert_cache_form_counters(cache, 0).misses, 1);
+    assert_int_equal(cache_form_totals(cache, 1).misses, 3);
+    assert_int_equal(cache_form_totals(cache, 0).misses, 1);
     moec_expert_cache_free(cache);
 }
 
@@ -417,7 +418,7 @@ static void test_expert_forms__refuses(void **state)
     const struct moec_router_answer answer = {
         .layer = 0, .form = N_FORM, .n_tok = 1, .active = &expert, .n_active = 1};
     source->ops->expect(source, &answer);
-    assert_int_equal(moec_expert_cache_counters(cache).misses, 0);
+    assert_int_equal(cache_totals(cache).misses, 0);
     moec_expert_cache_free(cache);
 }
 

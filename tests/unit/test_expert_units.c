@@ -2,6 +2,7 @@
  * budget, with several sessions and with reads that fail, and less is read than whole records are. */
 #include "tests/unit/temporary.h"
 
+#include "tests/unit/cache_totals.h"
 #include "tests/unit/faulty_reader.h"
 #include "tests/unit/sample_bundle.h"
 
@@ -152,7 +153,7 @@ static void run_budgets(uint32_t alignment, uint32_t direct_unit)
                             neurons, random_u32(&random) % 4 == 0, &n_wrong, &err));
         }
         assert_int_equal(n_wrong, 0);
-        const struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+        const struct moec_cache_counters counters = cache_totals(cache);
         assert_true(counters.unit_bytes > 0 && counters.unit_bytes < counters.read_bytes);
         moec_expert_cache_free(cache);
     }
@@ -289,21 +290,20 @@ static void test_expert_units__reads_what_is_missing(void **state)
     uint64_t neurons[N_WORD] = {0};
     uint64_t read = layout->up_bytes;
     assert_true(use(place, source, 0, expert, neurons, false, &n_wrong, &err));
-    assert_int_equal(moec_expert_cache_counters(cache).read_bytes, read);
+    assert_int_equal(cache_totals(cache).read_bytes, read);
     neurons[0] = (uint64_t)1 << each | (uint64_t)1 << (3 * each); /* units 1 and 3 */
     for (int turn = 0; turn < 2; turn++) {
         assert_true(use(place, source, 0, expert, neurons, false, &n_wrong, &err));
-        const uint64_t now = moec_expert_cache_counters(cache).unit_bytes;
+        const uint64_t now = cache_totals(cache).unit_bytes;
         assert_in_range(now, 2 * unit, 2 * unit + 2 * 64);
-        assert_int_equal(moec_expert_cache_counters(cache).n_reads, 3);
+        assert_int_equal(cache_totals(cache).n_reads, 3);
     }
     neurons[0] |= (uint64_t)1 << (2 * each);
     assert_true(use(place, source, 0, expert, neurons, false, &n_wrong, &err));
-    assert_int_equal(moec_expert_cache_counters(cache).n_reads, 4);
+    assert_int_equal(cache_totals(cache).n_reads, 4);
     memset(neurons, 0xff, sizeof neurons);
     assert_true(use(place, source, 0, expert, neurons, true, &n_wrong, &err));
-    assert_in_range(moec_expert_cache_counters(cache).unit_bytes, layout->pair_bytes,
-                    layout->pair_bytes + 8 * 64);
+    assert_in_range(cache_totals(cache).unit_bytes, layout->pair_bytes, layout->pair_bytes + 8 * 64);
     assert_int_equal(n_wrong, 0);
     moec_expert_cache_free(cache);
     place_close(place);

@@ -1,9 +1,11 @@
 /* Every family that transformers 5 has, and those that only remote code has, on the tiny checkpoints that
  * tests/fixtures/make_recent_families.py makes: logits in prefill and in decoding, the same bits however the
  * work is cut, greedy text, and the way through a bundle and an exported folder. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_bundle.h"
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/kernel_sets.h"
+#include "tests/unit/session_fork.h"
 
 #include "formats/checkpoint/checkpoint_write.h"
 #include "runtime/forward/attention/kv_state.h"
@@ -296,7 +298,7 @@ static void test_families__sessions_go_back(void **state)
         go_on(&g, session, 4, LONG_TOKENS);
         for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
             moec_session_truncate(session, places[i]);
-            assert_ok(moec_session_fork(session, &fork, &err), err);
+            assert_ok(session_fork(session, &fork, &err), err);
             go_on(&g, session, i % 2 == 0 ? 3 : 1, places[i] + 2 + (uint32_t)i % 3);
             moec_session_truncate(session, places[i] + 1);
             go_on(&g, session, 9, LONG_TOKENS);
@@ -380,7 +382,7 @@ static float *folder_logits(const struct fixture *fixture, const char *folder)
     assert_ok(moec_checkpoint_open(folder, &other.checkpoint, &err), err);
     moec_checkpoint_choose_rope(other.checkpoint, fixture->n_tok);
     assert_same_config(moec_checkpoint_config(other.checkpoint), moec_checkpoint_config(fixture->checkpoint));
-    assert_ok(moec_checkpoint_load_dense(other.checkpoint, 16, 0, &dense, &err), err);
+    assert_ok(dense_load(other.checkpoint, 16, 0, &dense, &err), err);
     assert_ok(moec_model_create(moec_checkpoint_config(other.checkpoint), &dense, &other.model, &err), err);
     assert_ok(moec_variants_create(other.checkpoint,
                                    &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},

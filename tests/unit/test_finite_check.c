@@ -1,5 +1,6 @@
 /* Weights that are no numbers are found while a checkpoint's digest is made, wherever pieces end. */
 #include "tests/unit/fixture_checkpoint.h"
+#include "tests/unit/tensor_entry.h"
 
 #include "formats/checkpoint/finite_check.h"
 #include "formats/checkpoint/safetensors.h"
@@ -12,7 +13,7 @@ static uint64_t offset_of(const char *path, const char *tensor)
     struct moec_safetensors file;
     struct moec_error err = {0};
     assert_status(moec_safetensors_open(&file, path, &err), MOEC_OK, err);
-    const struct moec_safetensors_entry *entry = moec_safetensors_find(&file, tensor);
+    const struct moec_safetensors_entry *entry = tensor_entry(&file, tensor);
     assert_non_null(entry);
     const uint64_t offset = entry->offset;
     moec_safetensors_close(&file);

@@ -1,5 +1,6 @@
 /* The forward pass agrees with transformers, and gives the same bits however the work is cut. */
 #include "tests/unit/fixture_model.h"
+#include "tests/unit/held_variant.h"
 #include "tests/unit/kernel_sets.h"
 
 #include <math.h>
@@ -258,12 +259,11 @@ static void check_trace(const struct moec_forward *forward, const struct fixture
             uint32_t expert = trace->experts[t * k + rank];
             struct moec_mlp mlp;
             outputs[rank] = trace->rank_outputs + (t * k + rank) * stride;
-            assert_ok(moec_variants_borrow(fixture->variants, layer, expert,
-                                           moec_variants_source_bits(fixture->variants), &mlp, &err),
+            assert_ok(variant_hold(fixture->variants, layer, expert,
+                                   moec_variants_source_bits(fixture->variants), &mlp, &err),
                       err);
             moec_forward_expert(forward, &mlp, 1, trace->input + t * stride, alone);
-            moec_variants_give_back(fixture->variants, layer, expert,
-                                    moec_variants_source_bits(fixture->variants));
+            variant_release(fixture->variants, layer, expert, moec_variants_source_bits(fixture->variants));
             assert_same_bits(outputs[rank], alone, stride, "an expert alone");
             assert_true(rank == 0 || trace->weights[t * k + rank] <= trace->weights[t * k + rank - 1]);
         }

@@ -1,5 +1,6 @@
 /* What may be changed on the way through a MoE layer: the choice of experts, and small activations. */
 #include "tests/unit/fixture_model.h"
+#include "tests/unit/held_variant.h"
 
 #include "formats/base/half.h"
 
@@ -292,8 +293,7 @@ static void test_forward_hooks__small_activations_count_as_zero(void **state)
                                 moec_variants_experts(fixture.variants), N_TOK, &err),
               err);
     fill_hidden(config, x);
-    assert_ok(moec_variants_borrow(fixture.variants, moec_config_moe_layer(config, 0), 1, 4, &mlp, &err),
-              err);
+    assert_ok(variant_hold(fixture.variants, moec_config_moe_layer(config, 0), 1, 4, &mlp, &err), err);
     assert_false(mlp.filter.is_on);
     moec_forward_expert(&forward, &mlp, N_TOK, x, plain);
     uint16_t *scales = calloc(config->n_ff_expert, sizeof *scales);
@@ -323,7 +323,7 @@ static void test_forward_hooks__small_activations_count_as_zero(void **state)
             assert_true(n_zeroed > 0 && n_zeroed < n * config->n_ff_expert);
         }
     }
-    moec_variants_give_back(fixture.variants, moec_config_moe_layer(config, 0), 1, 4);
+    variant_release(fixture.variants, moec_config_moe_layer(config, 0), 1, 4);
     free(scales);
     free(x);
     free(plain);

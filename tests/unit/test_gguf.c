@@ -1,5 +1,6 @@
 /* GGUF files: what they hold equals what the gguf package reads, a model in one is the model of its folder,
  * and damaged ones are refused. Fixtures: tests/fixtures/make_gguf.py. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/temporary.h"
 
 #include "formats/base/bytes.h"
@@ -82,8 +83,8 @@ static void assert_same_dense(const struct moec_checkpoint *a, const struct moec
 {
     struct moec_dense dense[2];
     struct moec_error err = {0};
-    assert_ok(moec_checkpoint_load_dense(a, 16, 0, &dense[0], &err), err);
-    assert_ok(moec_checkpoint_load_dense(b, 16, 0, &dense[1], &err), err);
+    assert_ok(dense_load(a, 16, 0, &dense[0], &err), err);
+    assert_ok(dense_load(b, 16, 0, &dense[1], &err), err);
     assert_int_equal(dense[0].n_entries, dense[1].n_entries);
     for (uint32_t i = 0; i < dense[0].n_entries; i++) {
         const struct moec_dense_entry *entry = &dense[0].entries[i];

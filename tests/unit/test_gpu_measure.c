@@ -159,7 +159,7 @@ static void parts_are_measured_by_themselves(void **state)
     moec_record_bind(moec_bundle_layout(made.bundle, 0, 0, 0), record, &mlp);
     MUST(open_stand_in(0, &speed.gpu, &err));
     MUST(speed.gpu->ops->stream_create(speed.gpu, &speed.stream, &err));
-    MUST(moec_gpu_speed_within(&speed, 100000, &ns, &err));
+    MUST(moec_gpu_speed_copy(&speed, MOEC_GPU_WITHIN, true, 100000, &ns, &err));
     assert_true(ns > 0);
     struct moec_gpu_speed_batch batch = {&mlp, record, n_bytes, 3, 1, 3};
     MUST(moec_gpu_speed_experts(&speed, &batch, &ns, &err));

@@ -1,6 +1,7 @@
 /* Measuring on a GPU, on machines without one: on a device that does work in orders drawn from a seed,
  * scores, hidden states, keys, values and sensitivities are those of the CPU bit for bit, whatever room there
  * is; and whatever a device refuses or however it ends, a message comes and nothing is left over. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/random_windows.h"
 
@@ -521,7 +522,7 @@ static void models_without_room_are_told_of(void **state)
         const uint64_t own = moec_gpu_model_bytes(&there.model->config, there.model->dense.blob_bytes, NULL);
         MUST(enter(&there, 3, fits ? 0 : own + largest_of(&there), NULL, &device, &err));
         for (int i = 0; i < 2; i++) {
-            MUST(moec_checkpoint_load_dense(there.checkpoint, 16, 0, &dense, &err));
+            MUST(dense_load(there.checkpoint, 16, 0, &dense, &err));
             MUST(moec_model_create(&there.model->config, &dense, &others[i], &err));
             MUST(moec_offload_if_room(device.place, others[i], &progress, &err));
             assert_int_equal(others[i]->offload != NULL, fits);
@@ -530,7 +531,7 @@ static void models_without_room_are_told_of(void **state)
         moec_model_free(others[0]);
         struct moec_error wrong = {0};
         MUST(moec_gpu_place_take_arithmetic(device.place, MOEC_ARITHMETIC_BF16, &err));
-        MUST(moec_checkpoint_load_dense(there.checkpoint, 16, 0, &dense, &err));
+        MUST(dense_load(there.checkpoint, 16, 0, &dense, &err));
         MUST(moec_model_create(&there.model->config, &dense, &others[0], &err));
         const enum moec_status status = moec_offload_if_room(device.place, others[0], &progress, &wrong);
         assert_int_equal(status, fits ? MOEC_OK : MOEC_ERR_BUDGET);

@@ -4,6 +4,7 @@
 #include "runtime/forward/attention/kv_state.h"
 #include "runtime/forward/context/scratch.h"
 #include "runtime/forward/pass/session.h"
+#include "tests/unit/session_fork.h"
 #include "tests/unit/status.h"
 
 #include <math.h>
@@ -480,7 +481,7 @@ static void truncate_and_fork(const char *kv_name)
     assert_ok(moec_session_step(session, others, 12, NULL, 0, NULL, &err), err);
     moec_session_truncate(session, 20);
     read_tokens(&made, session, 20, 31, 4, logits);
-    assert_ok(moec_session_fork(session, &fork, &err), err);
+    assert_ok(session_fork(session, &fork, &err), err);
     assert_ok(moec_session_step(session, others, 12, NULL, 0, NULL, &err), err);
     read_tokens(&made, fork, 31, 45, 5, logits);
     moec_session_copy_after(session, fork, 31);

@@ -7,6 +7,7 @@
 #include "runtime/engine/memory_plan.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/forward/pass/session.h"
+#include "runtime/forward/weights/model_test_hook.h"
 
 #define MIB ((uint64_t)1 << 20)
 

@@ -1,6 +1,9 @@
 /* Streamed dense weights are the resident ones: the same bytes from the source, the same logits from the
  * forward pass, whatever little of them is kept. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_model.h"
+
+#include "runtime/forward/weights/model_test_hook.h"
 
 #include <inttypes.h>
 
@@ -42,7 +45,7 @@ static void test_model_stream__emits_the_bytes_of_the_blob(void **state)
         for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
             struct moec_error err = {0};
             struct moec_dense blob = {0}, stream = {0};
-            assert_ok(moec_checkpoint_load_dense(fixture.checkpoint, widths[i], 0, &blob, &err), err);
+            assert_ok(dense_load(fixture.checkpoint, widths[i], 0, &blob, &err), err);
             assert_ok(moec_checkpoint_stream_dense(fixture.checkpoint, widths[i], 0, &stream, &err), err);
             assert_null(stream.blob);
             assert_null(blob.source);
@@ -71,7 +74,7 @@ static void test_model_stream__makes_any_rows_alone(void **state)
     struct fixture fixture = fixture_open("qwen2_moe");
     struct moec_error err = {0};
     struct moec_dense blob = {0}, stream = {0};
-    assert_ok(moec_checkpoint_load_dense(fixture.checkpoint, 8, 32, &blob, &err), err);
+    assert_ok(dense_load(fixture.checkpoint, 8, 32, &blob, &err), err);
     assert_ok(moec_checkpoint_stream_dense(fixture.checkpoint, 8, 32, &stream, &err), err);
     for (uint32_t i = 0; i < stream.n_entries; i++) {
         const struct moec_dense_entry *entry = &stream.entries[i];
@@ -99,7 +102,7 @@ static struct moec_model *open_model(const struct moec_checkpoint *checkpoint, u
     if (streamed)
         assert_ok(moec_checkpoint_stream_dense(checkpoint, bits, 0, &dense, &err), err);
     else
-        assert_ok(moec_checkpoint_load_dense(checkpoint, bits, 0, &dense, &err), err);
+        assert_ok(dense_load(checkpoint, bits, 0, &dense, &err), err);
     assert_ok(
         moec_model_create_streamed(moec_checkpoint_config(checkpoint), &dense, keep_bytes, &model, &err),
         err);

@@ -1,6 +1,7 @@
 /* The order of an expert's neurons: rows of bits in few runs, records whose neurons moved and nothing else,
  * and the same order whatever the batches and threads. */
 #include "tests/unit/fixture_model.h"
+#include "tests/unit/held_variant.h"
 
 #include "compiler/fit/coactivation.h"
 #include "compiler/fit/seriation.h"
@@ -128,14 +129,14 @@ static void test_neuron_order__variants_follow(void **state)
     const struct moec_ordered_encoder ordered = moec_ordered_encoder_make(fixture.checkpoint, &order);
     uint8_t first[4096];
     for (int turn = 0; turn < 3; turn++) {
-        MUST(moec_variants_borrow(fixture.variants, layer, 0, bits, &mlp, &err));
+        MUST(variant_hold(fixture.variants, layer, 0, bits, &mlp, &err));
         const size_t n_bytes = moec_codec_row_bytes(mlp.up.codec, mlp.up.columns);
         assert_true(n_bytes <= sizeof first);
         if (turn == 0)
             memcpy(first, mlp.up.data, n_bytes);
         else
             assert_memory_equal(mlp.up.data + (turn == 1 ? mlp.up.stride_bytes : 0), first, n_bytes);
-        moec_variants_give_back(fixture.variants, layer, 0, bits);
+        variant_release(fixture.variants, layer, 0, bits);
         moec_variants_set_encoder(fixture.variants, turn == 0 ? &ordered.encoder : NULL);
     }
     moec_neuron_order_release(&order);

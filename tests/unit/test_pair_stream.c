@@ -1,5 +1,6 @@
 /* Encoder-decoder models from a bundle, with experts that come and go: the same bits at any budget, policy,
  * predictor and mode, and the encoder's experts are read once for each input. */
+#include "tests/unit/cache_totals.h"
 #include "tests/unit/fixture_bundle.h"
 
 #include "formats/base/file.h"
@@ -188,7 +189,7 @@ static void test_pair_stream__edgemoe_reads_the_encoder_once(void **state)
             assert_in_range(misses, 1, part == 0 ? 2 * config->n_expert : whole_misses[s]);
             whole_misses[s] = misses;
         }
-        assert_true(moec_expert_cache_counters(cache).evictions > 0);
+        assert_true(cache_totals(cache).evictions > 0);
         moec_expert_cache_free(cache);
     }
     assert_memory_equal(logits[0], logits[1], 2 * pair.n_tok * pair.n_vocab * sizeof **logits);

@@ -1,3 +1,4 @@
+#include "tests/unit/dense_load.h"
 #include "tests/unit/naive_sensitivity.h"
 #include "tests/unit/temporary.h"
 
@@ -115,7 +116,7 @@ static void test_profile_run__sweep_equals_full_evaluations_on_the_sample(void *
     struct moec_dense dense;
     struct moec_model *model = NULL;
     struct moec_variants *variants = NULL;
-    MUST(moec_checkpoint_load_dense(checkpoint, 16, 0, &dense, &err));
+    MUST(dense_load(checkpoint, 16, 0, &dense, &err));
     MUST(moec_model_create(config, &dense, &model, &err));
     MUST(moec_variants_create(checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
                               &variants, &err));

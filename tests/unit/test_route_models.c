@@ -2,6 +2,7 @@
  * count, instruction set, truncation, copy and batch. */
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/kernel_sets.h"
+#include "tests/unit/session_fork.h"
 
 #include "profiler/evaluate/score.h"
 #include "runtime/forward/moe/decide.h"
@@ -203,14 +204,14 @@ static void test_route_models__sequences_do_not_share(void **state)
     float *logits = calloc(3 * n_vocab, sizeof *logits), *one = calloc(n_vocab, sizeof *one);
     assert_ok(moec_session_step(opened.session, tokens, 20, NULL, 0, NULL, &err), err);
     for (uint32_t i = 0; i < 3; i++) {
-        assert_ok(moec_session_fork(opened.session, &sessions[i], &err), err);
+        assert_ok(session_fork(opened.session, &sessions[i], &err), err);
         assert_ok(moec_session_step(sessions[i], tokens + 3 * i, 3 * i, NULL, 0, NULL, &err), err);
     }
     for (uint32_t step = 0; step < 5; step++) {
         const uint32_t next[3] = {tokens[step], tokens[step + 9], tokens[step + 20]};
         struct moec_session *alone[3];
         for (uint32_t i = 0; i < 3; i++)
-            assert_ok(moec_session_fork(sessions[i], &alone[i], &err), err);
+            assert_ok(session_fork(sessions[i], &alone[i], &err), err);
         assert_ok(moec_session_step_each(sessions, next, 3, logits, &err), err);
         for (uint32_t i = 0; i < 3; i++) {
             const uint32_t at = 0;

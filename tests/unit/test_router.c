@@ -2,6 +2,7 @@
  * the same bits at every batch, thread count and instruction set. */
 #include "runtime/forward/moe/router.h"
 
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/kernel_sets.h"
 
@@ -478,7 +479,7 @@ static void test_router__a_choice_bias_is_a_dense_tensor(void **state)
     struct moec_error err = {0};
     struct moec_dense without = {0}, dense = {0};
     struct moec_model *model = NULL;
-    assert_ok(moec_checkpoint_load_dense(fixture.checkpoint, 16, 0, &without, &err), err);
+    assert_ok(dense_load(fixture.checkpoint, 16, 0, &without, &err), err);
     config.router.choice_bias = true;
     assert_ok(moec_dense_create(&config, codec_of, &without, &dense, &err), err);
     assert_int_equal(dense.n_entries, without.n_entries + moec_config_moe_count(&config));

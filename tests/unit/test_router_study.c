@@ -7,6 +7,7 @@
 #include "profiler/routing/up_study.h"
 #include "runtime/forward/context/steps.h"
 #include "tests/unit/fixture_model.h"
+#include "tests/unit/held_variant.h"
 
 #include <math.h>
 
@@ -303,8 +304,8 @@ static void check_up(const struct fixture *fixture, const struct traced *traced,
             struct moec_mlp mlp;
             size_t n = 0;
             double expected[MOEC_UP_QUANTILES];
-            assert_ok(moec_variants_borrow(fixture->variants, layer, e,
-                                           moec_variants_source_bits(fixture->variants), &mlp, &err),
+            assert_ok(variant_hold(fixture->variants, layer, e, moec_variants_source_bits(fixture->variants),
+                                   &mlp, &err),
                       err);
             for (uint32_t c = 0; c < traced->n_token * traced->k; c++) {
                 if (traced->experts[(size_t)s * traced->n_token * traced->k + c] != e)
@@ -318,8 +319,7 @@ static void check_up(const struct fixture *fixture, const struct traced *traced,
                     values[n] = fabsf(values[n]);
                 }
             }
-            moec_variants_give_back(fixture->variants, layer, e,
-                                    moec_variants_source_bits(fixture->variants));
+            variant_release(fixture->variants, layer, e, moec_variants_source_bits(fixture->variants));
             moec_quantiles(values, scratch, n, moec_up_quantiles, MOEC_UP_QUANTILES, expected);
             const double *found =
                 results->up_quantiles + ((size_t)s * config->n_expert + e) * MOEC_UP_QUANTILES;

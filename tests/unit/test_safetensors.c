@@ -1,4 +1,5 @@
 #include "tests/unit/temporary.h"
+#include "tests/unit/tensor_entry.h"
 
 #include "formats/checkpoint/safetensors.h"
 
@@ -41,7 +42,7 @@ static void test_safetensors__table(void **state)
     struct moec_error err = {0};
     assert_status(open_made(header, -1, 28, &file, &err), MOEC_OK, err);
     assert_int_equal(file.n_entries, 4);
-    const struct moec_safetensors_entry *a = moec_safetensors_find(&file, "a");
+    const struct moec_safetensors_entry *a = tensor_entry(&file, "a");
     assert_non_null(a);
     assert_int_equal(a->dtype, MOEC_DTYPE_BF16);
     assert_string_equal(a->dtype_name, "BF16");
@@ -50,16 +51,16 @@ static void test_safetensors__table(void **state)
     assert_int_equal(a->shape[1], 3);
     assert_int_equal(a->offset, 8 + strlen(header));
     assert_int_equal(a->n_bytes, 12);
-    const struct moec_safetensors_entry *n = moec_safetensors_find(&file, "n");
+    const struct moec_safetensors_entry *n = tensor_entry(&file, "n");
     assert_non_null(n);
     assert_int_equal(n->dtype, MOEC_DTYPE_COUNT);
     assert_int_equal(n->n_dims, 0);
     assert_int_equal(n->offset, 8 + strlen(header) + 20);
-    assert_non_null(moec_safetensors_find(&file, "empty"));
-    assert_null(moec_safetensors_find(&file, "__metadata__"));
-    assert_null(moec_safetensors_find(&file, "b"));
+    assert_non_null(tensor_entry(&file, "empty"));
+    assert_null(tensor_entry(&file, "__metadata__"));
+    assert_null(tensor_entry(&file, "b"));
     moec_safetensors_forget(&file);
-    assert_null(moec_safetensors_find(&file, "a"));
+    assert_null(tensor_entry(&file, "a"));
     moec_safetensors_close(&file);
     moec_safetensors_close(&file);
     moec_safetensors_close(NULL);
@@ -75,12 +76,12 @@ static void test_safetensors__unknown_dtype(void **state)
     struct moec_safetensors file;
     struct moec_error err = {0};
     assert_status(open_made(header, -1, 20, &file, &err), MOEC_OK, err);
-    const struct moec_safetensors_entry *b = moec_safetensors_find(&file, "b");
+    const struct moec_safetensors_entry *b = tensor_entry(&file, "b");
     assert_non_null(b);
     assert_int_equal(b->dtype, MOEC_DTYPE_COUNT);
     assert_string_equal(b->dtype_name, "F4_E2M1_of_a_name_that_does_not_");
     assert_int_equal(b->n_bytes, 8);
-    assert_non_null(moec_safetensors_find(&file, "a"));
+    assert_non_null(tensor_entry(&file, "a"));
     moec_safetensors_close(&file);
 }
 
@@ -174,7 +175,7 @@ static void test_safetensors__short_and_missing_files(void **state)
     temporary_write(folder, "x", "\2\0\0\0\0\0\0\0{}", 10);
     assert_status(moec_safetensors_open(&file, path, &err), MOEC_OK, err);
     assert_int_equal(file.n_entries, 0);
-    assert_null(moec_safetensors_find(&file, "a"));
+    assert_null(tensor_entry(&file, "a"));
     moec_safetensors_close(&file);
     assert_status(moec_safetensors_open(&file, missing, &err), MOEC_ERR_NOT_FOUND, err);
     free(path);

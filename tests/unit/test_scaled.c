@@ -2,6 +2,7 @@
  * stands beside them (tests/fixtures/make_scaled.py). */
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/temporary.h"
+#include "tests/unit/tensor_entry.h"
 
 #include "formats/checkpoint/safetensors.h"
 #include "formats/checkpoint/safetensors_source.h"
@@ -198,7 +199,7 @@ static void test_scaled__what_cannot_be_decoded_is_refused(void **state)
     temporary_copy("tests/fixtures/families/olmoe-fp8", folder);
     char *path = temporary_path(folder, "model.safetensors");
     assert_ok(moec_safetensors_open(&file, path, &err), err);
-    entry = *moec_safetensors_find(&file, "model.layers.0.mlp.experts.1.up_proj.weight_scale_inv");
+    entry = *tensor_entry(&file, "model.layers.0.mlp.experts.1.up_proj.weight_scale_inv");
     uint8_t *bytes = temporary_read(folder, "model.safetensors", &n);
     memset(bytes + entry.offset, 0xff, 4);
     temporary_write(folder, "model.safetensors", bytes, n);

@@ -4,6 +4,7 @@
  * The first argument is the number of faults that are injected (default 10000). */
 #include "tests/unit/temporary.h"
 
+#include "tests/unit/cache_totals.h"
 #include "tests/unit/faulty_reader.h"
 #include "tests/unit/sample_bundle.h"
 
@@ -98,7 +99,7 @@ static void compute_expected(struct fixture *f)
     struct moec_forward forward = {0};
     struct moec_session *session = NULL;
     struct moec_expert_cache *cache = make_cache(f, &options);
-    assert_int_equal(moec_expert_cache_counters(cache).misses, 0);
+    assert_int_equal(cache_totals(cache).misses, 0);
     assert_status(moec_forward_init(&forward, f->model, &moec_kernels_scalar, 1,
                                     moec_expert_cache_experts(cache), 1, &err),
                   MOEC_OK, err);
@@ -108,7 +109,7 @@ static void compute_expected(struct fixture *f)
         assert_status(moec_session_step(session, &f->tokens[i], 1, &at, 1, f->expected[i], &err), MOEC_OK,
                       err);
     }
-    const struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+    const struct moec_cache_counters counters = cache_totals(cache);
     assert_int_equal(counters.misses + counters.late + counters.evictions, 0);
     assert_int_equal(counters.hits, N_TOK * SAMPLE_MOE * 2);
     moec_session_free(session);
@@ -204,7 +205,7 @@ static void test_streaming__same_bits_however_it_streams(void **state)
         (void)run_once(&run);
         assert_int_equal(run.n_wrong, 0);
         assert_int_equal(run.n_failed, 0);
-        const struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+        const struct moec_cache_counters counters = cache_totals(cache);
         assert_true(counters.preload_bytes <= counters.read_bytes);
         assert_true(counters.preload_bytes == 0 || counters.useful_preloads + counters.wasted_preloads > 0);
         useful += counters.useful_preloads;
@@ -228,7 +229,7 @@ static struct moec_cache_counters count_run(const struct fixture *f, struct moec
     struct run run = {.fixture = f, .source = moec_expert_cache_experts(cache), .n_threads = 1, .random = 77};
     (void)run_once(&run);
     assert_int_equal(run.n_wrong, 0);
-    const struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+    const struct moec_cache_counters counters = cache_totals(cache);
     moec_expert_cache_free(cache);
     return counters;
 }
@@ -265,7 +266,7 @@ static void test_streaming__warm_start_is_waited_for(void **state)
     for (uint32_t expert = 0; expert < N_EXPERT; expert++)
         assert_true(source->ops->ready(source, moec_expert_request_of(0, expert)) &&
                     source->ops->ready(source, moec_expert_request_of(2, expert)));
-    assert_int_equal(moec_expert_cache_counters(cache).preload_bytes, 0);
+    assert_int_equal(cache_totals(cache).preload_bytes, 0);
     moec_expert_cache_free(cache);
     cache = make_cache(f, &options); /* and need not be */
     moec_expert_cache_free(cache);

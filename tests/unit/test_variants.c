@@ -1,5 +1,6 @@
 /* Variants of experts: the bytes that a bundle would hold, within the limit, whatever is assigned. */
 #include "tests/unit/fixture_model.h"
+#include "tests/unit/held_variant.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/work_tally.h"
@@ -46,10 +47,10 @@ static void check_record(const struct moec_checkpoint *checkpoint, struct moec_v
     assert_ok(moec_checkpoint_encode_expert(checkpoint, layer, expert, &layout, scratch, expected, &err),
               err);
     struct moec_mlp mlp;
-    assert_ok(moec_variants_borrow(variants, layer, expert, bits, &mlp, &err), err);
+    assert_ok(variant_hold(variants, layer, expert, bits, &mlp, &err), err);
     assert_true(moec_codec_equal(mlp.up.codec, codec));
     assert_memory_equal(mlp.up.data, expected, layout.n_bytes);
-    moec_variants_give_back(variants, layer, expert, bits);
+    variant_release(variants, layer, expert, bits);
     free(scratch);
     free(expected);
 }
@@ -73,9 +74,9 @@ static void test_variants__change_their_codec(void **state)
     assert_ok(moec_variants_set_codec(variants, moec_codec_bits(codec), codec, &err), err);
     assert_int_equal(moec_variants_cached_bytes(variants), at_four);
     struct moec_mlp mlp;
-    assert_ok(moec_variants_borrow(variants, 0, 1, 2, &mlp, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, 2, &mlp, &err), err);
     assert_int_equal(mlp.up.codec.quantizer, MOEC_QUANTIZER_HQQ);
-    moec_variants_give_back(variants, 0, 1, 2);
+    variant_release(variants, 0, 1, 2);
     assert_int_equal(moec_variants_encoded_count(variants), n_encoded + 1);
     codec.group = 0;
     assert_ok(moec_variants_set_codec(variants, moec_codec_bits(codec), codec, &err), err);
@@ -141,20 +142,20 @@ static void test_variants__borrowed_ones_are_never_evicted(void **state)
     variants = make(checkpoint, 2 * one);
     struct moec_error err = {0};
     struct moec_mlp a, again, b, c;
-    assert_ok(moec_variants_borrow(variants, 0, 0, 16, &a, &err), err);
-    assert_ok(moec_variants_borrow(variants, 0, 0, 16, &again, &err), err);
-    assert_ok(moec_variants_borrow(variants, 0, 1, 16, &b, &err), err);
+    assert_ok(variant_hold(variants, 0, 0, 16, &a, &err), err);
+    assert_ok(variant_hold(variants, 0, 0, 16, &again, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, 16, &b, &err), err);
     assert_ptr_equal(a.up.data, again.up.data);
-    assert_int_equal(moec_variants_borrow(variants, 0, 2, 16, &c, &err), MOEC_ERR_BUDGET);
+    assert_int_equal(variant_hold(variants, 0, 2, 16, &c, &err), MOEC_ERR_BUDGET);
     assert_non_null(strstr(err.message, "expert 2 of layer 0"));
-    moec_variants_give_back(variants, 0, 0, 16);
+    variant_release(variants, 0, 0, 16);
     err = (struct moec_error){0};
-    assert_int_equal(moec_variants_borrow(variants, 0, 2, 16, &c, &err), MOEC_ERR_BUDGET);
-    moec_variants_give_back(variants, 0, 0, 16);
+    assert_int_equal(variant_hold(variants, 0, 2, 16, &c, &err), MOEC_ERR_BUDGET);
+    variant_release(variants, 0, 0, 16);
     err = (struct moec_error){0};
-    assert_ok(moec_variants_borrow(variants, 0, 2, 16, &c, &err), err);
-    moec_variants_give_back(variants, 0, 2, 16);
-    moec_variants_give_back(variants, 0, 1, 16);
+    assert_ok(variant_hold(variants, 0, 2, 16, &c, &err), err);
+    variant_release(variants, 0, 2, 16);
+    variant_release(variants, 0, 1, 16);
     moec_variants_free(variants);
     moec_checkpoint_close(checkpoint);
 }
@@ -232,14 +233,15 @@ static void test_variants__check_assignments(void **state)
         for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
             struct moec_mlp whole;
             assert_int_equal(moec_codec_bits(matrices[p]->codec), plan.experts[17].codecs[p]);
-            assert_ok(moec_variants_borrow(variants, 3, 5, plan.experts[17].codecs[p], &whole, &err), err);
+            assert_ok(variant_hold(variants, 3, 5, plan.experts[17].codecs[p], &whole, &err), err);
             const struct moec_matrix *same[] = {&whole.gate, &whole.up, &whole.down};
             for (uint32_t row = 0; row < whole.up.rows; row++)
                 assert_memory_equal(matrices[p]->data + row * matrices[p]->stride_bytes,
                                     same[p]->data + row * same[p]->stride_bytes,
                                     moec_codec_row_bytes(same[p]->codec, same[p]->columns));
-            moec_variants_give_back(variants, 3, 5, plan.experts[17].codecs[p]);
+            variant_release(variants, 3, 5, plan.experts[17].codecs[p]);
         }
+        assert_ok(moec_variants_assign_plan(variants, &plan, &err), err); /* what is released is its */
         experts->ops->release(experts, moec_expert_request_of(3, 5));
     }
     plan.experts[17].codecs[1] = 7;
@@ -309,8 +311,8 @@ static void assert_is_there(struct moec_variants *variants, uint32_t expert, uin
     struct moec_error err = {0};
     struct moec_mlp mlp;
     const uint64_t before = moec_variants_encoded_count(variants);
-    assert_ok(moec_variants_borrow(variants, 0, expert, bits, &mlp, &err), err);
-    moec_variants_give_back(variants, 0, expert, bits);
+    assert_ok(variant_hold(variants, 0, expert, bits, &mlp, &err), err);
+    variant_release(variants, 0, expert, bits);
     assert_int_equal(moec_variants_encoded_count(variants) - before, is_there ? 0 : 1);
 }
 
@@ -356,21 +358,20 @@ static void test_variants__one_projection_at_other_bits(void **state)
     struct moec_variants *variants = make(checkpoint, 0);
     struct moec_error err = {0};
     struct moec_mlp named, rest, mlp;
-    assert_ok(moec_variants_borrow(variants, 0, 1, 2, &named, &err), err);
-    assert_ok(moec_variants_borrow(variants, 0, 1, 4, &rest, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, 2, &named, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, 4, &rest, &err), err);
     assert_ok(moec_variants_set_rest(variants, 4, &err), err);
     for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
         const uint8_t code = moec_variants_projection_code(2, (enum moec_projection)p);
-        assert_ok(moec_variants_assign_one(variants, 0, 1, code, &err), err);
-        assert_ok(moec_variants_borrow(variants, 0, 1, code, &mlp, &err), err);
+        assert_ok(variant_hold(variants, 0, 1, code, &mlp, &err), err);
         check_same_matrix(&mlp.gate, p == MOEC_PROJECTION_GATE ? &named.gate : &rest.gate);
         check_same_matrix(&mlp.up, p == MOEC_PROJECTION_UP ? &named.up : &rest.up);
         check_same_matrix(&mlp.down, p == MOEC_PROJECTION_DOWN ? &named.down : &rest.down);
-        moec_variants_give_back(variants, 0, 1, code);
+        variant_release(variants, 0, 1, code);
         assert_int_equal(moec_variants_record_bytes(variants, code), moec_variants_record_bytes(variants, 2));
     }
-    moec_variants_give_back(variants, 0, 1, 4);
-    moec_variants_give_back(variants, 0, 1, 2);
+    variant_release(variants, 0, 1, 4);
+    variant_release(variants, 0, 1, 2);
     assert_int_equal(moec_variants_encoded_count(variants), 2);
     const uint8_t none = moec_variants_projection_code(7, MOEC_PROJECTION_UP);
     assert_int_equal(moec_variants_assign_one(variants, 0, 1, none, &err), MOEC_ERR_USAGE);
@@ -391,7 +392,7 @@ static void test_variants__further_codecs(void **state)
     struct moec_plan plan;
     struct moec_mlp first, other, mlp;
     const struct moec_codec codec = {.dtype = MOEC_DTYPE_INT2, .quantizer = MOEC_QUANTIZER_HQQ};
-    assert_int_equal(moec_variants_borrow(variants, 0, 1, 40, &other, &err), MOEC_ERR_USAGE);
+    assert_int_equal(variant_hold(variants, 0, 1, 40, &other, &err), MOEC_ERR_USAGE);
     err = (struct moec_error){0};
     assert_int_equal(moec_variants_set_codec(variants, 3, codec, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "a codec of 2 bits cannot have the number 3"));
@@ -399,17 +400,17 @@ static void test_variants__further_codecs(void **state)
     assert_int_equal(moec_variants_set_codec(variants, MOEC_CODEC_TABLE, codec, &err), MOEC_ERR_USAGE);
     err = (struct moec_error){0};
     assert_ok(moec_variants_set_codec(variants, 40, codec, &err), err);
-    assert_ok(moec_variants_borrow(variants, 0, 1, 2, &first, &err), err);
-    assert_ok(moec_variants_borrow(variants, 0, 1, 40, &other, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, 2, &first, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, 40, &other, &err), err);
     assert_int_equal(first.up.codec.group, 32);
     assert_true(moec_codec_equal(other.up.codec, codec));
     assert_true(moec_variants_record_bytes(variants, 40) < moec_variants_record_bytes(variants, 2));
     const uint8_t code = moec_variants_projection_code(40, MOEC_PROJECTION_DOWN);
     assert_ok(moec_variants_set_rest(variants, 2, &err), err);
-    assert_ok(moec_variants_borrow(variants, 0, 1, code, &mlp, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, code, &mlp, &err), err);
     check_same_matrix(&mlp.down, &other.down);
     check_same_matrix(&mlp.up, &first.up);
-    moec_variants_give_back(variants, 0, 1, code);
+    variant_release(variants, 0, 1, code);
     assert_ok(moec_plan_create(&plan, moec_checkpoint_config(checkpoint), &err), err);
     plan.experts[1] = (struct moec_variant){{40, 2, 40}};
     assert_ok(moec_variants_assign_plan(variants, &plan, &err), err);
@@ -452,14 +453,14 @@ static void test_variants__another_encoder(void **state)
     const uint64_t with_both = moec_variants_cached_bytes(variants);
     moec_variants_set_encoder(variants, &encoder);
     assert_int_equal(moec_variants_cached_bytes(variants), with_both - with_four);
-    assert_ok(moec_variants_borrow(variants, 0, 1, 4, &mlp, &err), err);
+    assert_ok(variant_hold(variants, 0, 1, 4, &mlp, &err), err);
     assert_int_equal(mlp.up.data[0], 11);
-    moec_variants_give_back(variants, 0, 1, 4);
+    variant_release(variants, 0, 1, 4);
     assert_ok(moec_variants_prepare(variants, 0, 4, &err), err);
-    assert_ok(moec_variants_borrow(variants, 0, 3, 4, &mlp, &err), err);
+    assert_ok(variant_hold(variants, 0, 3, 4, &mlp, &err), err);
     assert_int_equal(mlp.down.data[0], 13);
-    moec_variants_give_back(variants, 0, 3, 4);
-    assert_int_equal(moec_variants_borrow(variants, 0, 2, 4, &mlp, &err), MOEC_ERR_IO);
+    variant_release(variants, 0, 3, 4);
+    assert_int_equal(variant_hold(variants, 0, 2, 4, &mlp, &err), MOEC_ERR_IO);
     assert_non_null(strstr(err.message, "no expert 2"));
     moec_variants_set_encoder(variants, NULL);
     check_record(checkpoint, variants, 0, 2, 4);

@@ -1,4 +1,5 @@
 /* Studies of weights and ranks: what they report is what evaluating each changed model alone gives. */
+#include "tests/unit/dense_load.h"
 #include "tests/unit/fixture_model.h"
 
 #include "formats/base/half.h"
@@ -60,7 +61,7 @@ static void bench_open(struct bench *bench, const struct profiled *made, uint32_
     const struct moec_scorer_options scoring = {.kernels = moec_kernels_best(), .n_threads = 1};
     MUST(moec_windows_from_profile(&made->profile, MOEC_PART_ALL, &bench->windows, &err));
     bench->windows.n_window = made->profile.n_window; /* studies leave the certificate's alone */
-    MUST(moec_checkpoint_load_dense(made->checkpoint, dense_bits, 0, &dense, &err));
+    MUST(dense_load(made->checkpoint, dense_bits, 0, &dense, &err));
     MUST(moec_model_create(moec_checkpoint_config(made->checkpoint), &dense, &bench->model, &err));
     MUST(moec_variants_create(made->checkpoint,
                               &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},

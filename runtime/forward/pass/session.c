@@ -583,11 +583,6 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
     return MOEC_OK;
 }
 
-uint32_t moec_session_source_length(const struct moec_session *session)
-{
-    return (uint32_t)session->first->source_kv.length;
-}
-
 /* ---- steps ---- */
 
 static enum moec_status run_layer(struct moec_session *session, uint32_t layer, const uint32_t *tokens,

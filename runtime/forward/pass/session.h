@@ -51,7 +51,6 @@ uint64_t moec_session_beside_bytes(const struct moec_config *config, uint32_t n_
  * is longer than the context (nothing has changed); after any other error there is no source. */
 MOEC_WARN_UNUSED enum moec_status moec_session_encode(struct moec_session *session, const uint32_t *tokens,
                                                       uint32_t n_tokens, struct moec_error *err);
-uint32_t moec_session_source_length(const struct moec_session *session); /* 0 = there is none */
 
 /* Whether steps count expert capacity over the target from its first token on, as transformers does for a
  * target that it reads in one call, or nothing is ever full, as in its generation with a cache (at first).
@@ -124,9 +123,5 @@ void moec_session_copy_first(struct moec_session *to, const struct moec_session 
 
 /* The same where both hold the same up to position `shared`: only what follows is copied. */
 void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared);
-
-/* An independent copy of the state, on the same forward. */
-MOEC_WARN_UNUSED enum moec_status moec_session_fork(const struct moec_session *session,
-                                                    struct moec_session **out, struct moec_error *err);
 
 #endif

@@ -57,11 +57,3 @@ void moec_session_copy_after(struct moec_session *to, const struct moec_session 
     if (!has_source || to->first != from->first)
         copy_counts(to, from);
 }
-
-enum moec_status moec_session_fork(const struct moec_session *session, struct moec_session **out,
-                                   struct moec_error *err)
-{
-    MOEC_TRY(moec_session_create(session->forward, session->n_context, out, err));
-    moec_session_copy(*out, session);
-    return MOEC_OK;
-}

@@ -6,6 +6,7 @@
 
 #include "formats/base/memory.h"
 #include "runtime/forward/weights/model_stream.h"
+#include "runtime/forward/weights/model_test_hook.h"
 #include "runtime/forward/weights/offload.h"
 #include "runtime/forward/weights/position_bias.h"
 #include "runtime/forward/weights/rope.h"

@@ -66,7 +66,4 @@ void moec_model_release_head(const struct moec_model *model, uint32_t first_row)
 MOEC_WARN_UNUSED enum moec_status moec_model_bring_embedding(const struct moec_model *model, uint32_t token,
                                                              struct moec_error *err);
 
-/* Bytes that the model occupies, for the budget: blob and derived tables. */
-uint64_t moec_model_bytes(const struct moec_model *model);
-
 #endif
