@@ -153,14 +153,6 @@ static void check_attention(struct attention_case of)
             attend_scalar(&attention, t, head, want + t * out_stride + head * out_step);
     moec_cuda_attention_run(NULL, &attention);
     expect_same(want, got, n, "the GPU", "attention");
-    for (size_t i = 0; i < n; i++)
-        got[i] = moec_f32_from_bits(CANARY);
-    attention.n_chunk = 1 + (of.n_source > 0 ? 90 : of.first_position + of.n_rows) / MOEC_SUM_CHUNK;
-    const size_t n_floats = moec_cuda_attention_floats(&attention);
-    attention.chunks = guarded(n_floats);
-    moec_cuda_attention_run(NULL, &attention);
-    expect_same(want, got, n, "the GPU", "attention with chunks side by side");
-    release_guarded(attention.chunks, n_floats);
     release_guarded(want, n);
     release_guarded(got, n);
     free(q);

@@ -1,11 +1,8 @@
 /* The kernels of a GPU that work row by row, run on the processor, have the bits of the scalar set and of the
- * steps in runtime/forward: norms, additions, rotations, sums over ranks, routers, the largest of a row. */
-#include "formats/base/elementary.h"
+ * steps in runtime/forward: norms, additions, rotations, sums over ranks. */
 #include "runtime/cuda/kernels/cuda_kernels.h"
-#include "runtime/forward/moe/router_scores.h"
 #include "runtime/forward/weights/rope.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/policy/decide/choice.h"
 #include "tests/unit/kernel_inputs.h"
 
 /* ---- norms ---- */
@@ -177,154 +174,19 @@ static void test_cuda_rows__positions_rotate_heads_as_the_forward_pass_does(void
     static struct moec_config config;
     struct moec_layer_kind kind = {.head_dim = DIM, .rotary_dim = 2 * PAIRS, .rope_theta = 10000};
     const uint32_t positions[TOKENS] = {0, 1, 77, 4095, 1000003};
-    float frequency[PAIRS], angles[TOKENS * 2 * PAIRS], want[TOKENS * STRIDE], got[TOKENS * STRIDE];
+    float frequency[PAIRS], angles[TOKENS][2 * PAIRS], want[TOKENS * STRIDE], got[TOKENS * STRIDE];
     kind.rope_scaling.attention_factor = 1.1;
     moec_rope_fill(&config, &kind, frequency);
-    moec_cuda_angles_run(NULL,
-                         &(struct moec_cuda_angles){frequency, positions, TOKENS, PAIRS, (float)1.1, angles});
     for (size_t i = 0; i < TOKENS * STRIDE; i++)
         want[i] = got[i] = random_float(KIND_ORDINARY);
     for (uint32_t t = 0; t < TOKENS; t++) {
-        float cosine[PAIRS], sine[PAIRS];
+        float *cosine = angles[t], *sine = angles[t] + PAIRS;
         moec_rope_angles(&config, &kind, frequency, positions[t], cosine, sine);
-        expect_same(cosine, angles + t * 2 * PAIRS, PAIRS, "the GPU", "cosines");
-        expect_same(sine, angles + t * 2 * PAIRS + PAIRS, PAIRS, "the GPU", "sines");
         moec_rope_rotate(&kind, cosine, sine, HEADS, want + t * STRIDE);
     }
     moec_cuda_rotation_run(
-        NULL, &(struct moec_cuda_rotation){{got, STRIDE, NULL}, angles, TOKENS, HEADS, DIM, PAIRS});
+        NULL, &(struct moec_cuda_rotation){{got, STRIDE, NULL}, angles[0], TOKENS, HEADS, DIM, PAIRS});
     expect_same(want, got, TOKENS * STRIDE, "the GPU", "rotated heads");
-}
-
-/* ---- routers ---- */
-
-struct route {
-    uint32_t experts[2 * MOEC_MAX_TOP_K];
-    float weights[2 * MOEC_MAX_TOP_K];
-};
-
-/* Both steps of routing as the forward pass takes them (runtime/forward/moe/router.c). */
-static void route_scalar(const struct moec_config *config, const float *choice_bias,
-                         const float *expert_scale, float *logits, uint32_t *experts, float *weights)
-{
-    float bias[MOEC_MAX_EXPERTS];
-    bool skips[MOEC_MAX_TOP_K] = {false};
-    moec_router_score(config, &moec_kernels_scalar, logits);
-    struct moec_scored_token scored = {
-        .n_expert = config->n_expert, .top_k = config->top_k, .scores = logits, .bias = choice_bias};
-    if (config->router.n_group > 0) {
-        moec_router_group(config, logits, choice_bias, bias);
-        scored.bias = bias;
-    }
-    moec_choice_top_k.choose(NULL, &scored, experts, skips);
-    moec_router_weigh(config, &moec_kernels_scalar, logits, experts, skips, weights);
-    for (uint32_t rank = 0; rank < config->top_k && expert_scale != NULL; rank++)
-        weights[rank] *= expert_scale[experts[rank]];
-}
-
-static void check_router(const struct moec_config *config, const float *choice_bias,
-                         const float *expert_scale, const float *logits)
-{
-    enum { TOKENS = 2 };
-    const uint32_t n = config->n_expert, k = config->top_k;
-    const size_t stride = n + 1;
-    float *want = guarded(TOKENS * stride), *got = guarded(TOKENS * stride);
-    struct route wanted = {0}, made = {0};
-    for (uint32_t t = 0; t < TOKENS; t++) {
-        memcpy(want + t * stride, logits + t * n, n * sizeof *want);
-        memcpy(got + t * stride, logits + t * n, n * sizeof *got);
-        route_scalar(config, choice_bias, expert_scale, want + t * stride, wanted.experts + t * k,
-                     wanted.weights + t * k);
-    }
-    moec_cuda_router_run(NULL, &(struct moec_cuda_router){.kind = config->router.kind,
-                                                          .group_score = config->router.group_score,
-                                                          .norms_weights = config->router.norm_topk_prob,
-                                                          .has_soft_sum = config->router.soft_sum,
-                                                          .n_tok = TOKENS,
-                                                          .n_expert = n,
-                                                          .top_k = k,
-                                                          .n_group = config->router.n_group,
-                                                          .n_top_group = config->router.n_top_group,
-                                                          .jitter = config->router.jitter,
-                                                          .scale = config->router.scale,
-                                                          .choice_bias = choice_bias,
-                                                          .expert_scale = expert_scale,
-                                                          .scores = got,
-                                                          .scores_stride = stride,
-                                                          .experts = made.experts,
-                                                          .weights = made.weights});
-    expect_same(want, got, TOKENS * stride, "the GPU", "scores");
-    assert_memory_equal(wanted.experts, made.experts, sizeof made.experts);
-    expect_same(wanted.weights, made.weights, (size_t)TOKENS * k, "the GPU", "weights");
-    release_guarded(want, TOKENS * stride);
-    release_guarded(got, TOKENS * stride);
-}
-
-/* Logits with equal ones among them, and some that are not finite. */
-static float *random_logits(uint32_t n, bool is_strange)
-{
-    float *logits = random_floats(2 * (size_t)n, KIND_ORDINARY);
-    for (uint32_t i = 0; i < 2 * n; i++) {
-        if (random_below(3) == 0)
-            logits[i] = (float)random_below(3);
-        else if (is_strange && random_below(6) == 0)
-            logits[i] = random_float(KIND_EXTREME);
-    }
-    return logits;
-}
-
-static void test_cuda_rows__routers_choose_and_weigh_as_the_forward_pass_does(void **state)
-{
-    (void)state;
-    static const uint32_t sizes[][2] = {{1, 1}, {8, 2}, {60, 4}, {64, 8}, {128, 10}, {256, 64}, {500, 3}};
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-        for (int kind = 0; kind < MOEC_ROUTER_COUNT; kind++)
-            for (int form = 0; form < 4; form++) {
-                const uint32_t n = sizes[s][0];
-                static struct moec_config config;
-                config = (struct moec_config){.n_expert = n,
-                                              .top_k = sizes[s][1],
-                                              .router.kind = (uint8_t)kind,
-                                              .router.jitter = 0.01f};
-                config.router.norm_topk_prob = form % 2 == 1;
-                config.router.soft_sum = form == 3;
-                config.router.scale = form > 1 ? 2.5f : 0;
-                float *logits = random_logits(n, form == 2), *bias = random_floats(n, KIND_ORDINARY),
-                      *scale = random_floats(n, KIND_ORDINARY);
-                check_router(&config, form == 1 ? bias : NULL, form == 3 ? scale : NULL, logits);
-                if (n % 4 == 0 && sizes[s][1] <= n / 2) {
-                    config.router.n_group = 4;
-                    config.router.n_top_group = 2;
-                    config.router.group_score = (uint8_t)(form % 2);
-                    check_router(&config, form < 2 ? bias : NULL, NULL, logits);
-                }
-                free(logits);
-                free(bias);
-                free(scale);
-            }
-}
-
-static void test_cuda_rows__given_experts_stand_in_the_order_of_their_scores(void **state)
-{
-    (void)state;
-    const uint32_t given[] = {5, 1, 3, 0}, want[] = {3, 0, 1, 5};
-    float scores[] = {0.5f, 0.25f, 9, 0.75f, 9, 0.25f}, weights[4];
-    uint32_t experts[4];
-    moec_cuda_router_run(NULL, &(struct moec_cuda_router){.kind = MOEC_CUDA_ROUTER_SOFTMAX_CHOSEN,
-                                                          .n_tok = 1,
-                                                          .n_expert = 6,
-                                                          .top_k = 4,
-                                                          .given = given,
-                                                          .scores = scores,
-                                                          .scores_stride = 6,
-                                                          .experts = experts,
-                                                          .weights = weights});
-    assert_memory_equal(experts, want, sizeof want);
-    float kept[] = {0.75f, 0.5f, 0.25f, 0.25f};
-    const float sum = moec_kernels_scalar.exp_sum(kept, 0.75f, 4, kept);
-    for (int i = 0; i < 4; i++)
-        kept[i] = kept[i] / sum;
-    expect_same(kept, weights, 4, "the GPU", "weights of given experts");
 }
 
 int main(void)
@@ -334,8 +196,6 @@ int main(void)
         cmocka_unit_test(test_cuda_rows__additions_and_scalings_have_same_bits),
         cmocka_unit_test(test_cuda_rows__ranks_are_added_in_order),
         cmocka_unit_test(test_cuda_rows__positions_rotate_heads_as_the_forward_pass_does),
-        cmocka_unit_test(test_cuda_rows__routers_choose_and_weigh_as_the_forward_pass_does),
-        cmocka_unit_test(test_cuda_rows__given_experts_stand_in_the_order_of_their_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,7 @@
-/* Attention over chunks of positions, as runtime/forward/attention/attention.c has it: a block for a token and some of
- * the heads that share a key and a value. Half warps make a chunk's scores, a position each; then a head
- * each, they find its maximum and total; then threads add values, a column each. One block goes through the
- * chunks in order, or, where there is room for what each of them makes, a block a chunk: first all scores,
- * then values against the maximum so far, which the scores before tell, and last a block for each head folds
- * the chunks in order. */
+/* Attention over chunks of positions, as runtime/forward/attention/attention.c has it: a block for a token and
+ * some of the heads that share a key and a value goes through the chunks in order. Half warps make a chunk's
+ * scores, a position each; then a head each, they find its maximum and total; then threads add values, a
+ * column each. */
 #include "runtime/cuda/kernels/lanes.cuh"
 #include "runtime/kernels/kernels_exp.h"
 
@@ -164,8 +162,6 @@ __device__ static void raise_max(struct running_softmax &to, float max)
         to.max = max;
 }
 
-/* ---- chunks in turn ---- */
-
 __global__ static void attention_kernel(struct moec_cuda_attention attention)
 {
     MOEC_CUDA_SHARED(float, scores, HEADS *MOEC_CUDA_CHUNK);
@@ -211,98 +207,11 @@ __global__ static void attention_kernel(struct moec_cuda_attention attention)
     }
 }
 
-/* ---- chunks side by side ---- */
-
-/* What a chunk of a head of a token leaves: its scores, the weighed values, the largest score, the total. */
-struct chunk_room {
-    float *scores, *values, *max, *total;
-};
-
-__device__ static struct chunk_room room_of(const struct moec_cuda_attention &attention, uint32_t token,
-                                            uint32_t head, uint32_t number)
-{
-    const size_t n = MOEC_CUDA_CHUNK + attention.value_dim + 2;
-    const size_t at = ((size_t)token * attention.n_head + head) * attention.n_chunk + number;
-    float *room = attention.chunks + at * n;
-    return {room, room + MOEC_CUDA_CHUNK, room + n - 2, room + n - 1};
-}
-
-__global__ static void score_kernel(struct moec_cuda_attention attention)
-{
-    MOEC_CUDA_SHARED(float, scores, HEADS *MOEC_CUDA_CHUNK);
-    const struct query query = query_of(attention);
-    const struct visible chunk = chunk_of(query, blockIdx.z);
-    if (chunk.n == 0)
-        return;
-    make_scores(attention, query, chunk, scores);
-    __syncthreads();
-    for (uint32_t head = half_of_block(); head < query.n_head; head += MOEC_CUDA_HALVES) {
-        const struct chunk_room room = room_of(attention, blockIdx.x, query.first_head + head, blockIdx.z);
-        const float max = max_of(scores, head * MOEC_CUDA_CHUNK, chunk.n);
-        for (uint32_t i = lane_of_half(); i < chunk.n; i += MOEC_CUDA_LANES)
-            room.scores[i] = scores[head * MOEC_CUDA_CHUNK + i];
-        if (lane_of_half() == 0)
-            *room.max = max;
-    }
-}
-
-__global__ static void weigh_kernel(struct moec_cuda_attention attention)
-{
-    MOEC_CUDA_SHARED(float, scores, HEADS *MOEC_CUDA_CHUNK);
-    const struct query query = query_of(attention);
-    const struct visible chunk = chunk_of(query, blockIdx.z);
-    const uint32_t value_dim = attention.value_dim;
-    if (chunk.n == 0)
-        return;
-    for (uint32_t head = half_of_block(); head < query.n_head; head += MOEC_CUDA_HALVES) {
-        const struct chunk_room room = room_of(attention, blockIdx.x, query.first_head + head, blockIdx.z);
-        float max = begin_softmax(attention, query.first_head + head).max;
-        for (uint32_t number = 0; number <= blockIdx.z; number++) {
-            const float of_chunk = *room_of(attention, blockIdx.x, query.first_head + head, number).max;
-            max = of_chunk > max ? of_chunk : max;
-        }
-        for (uint32_t i = lane_of_half(); i < chunk.n; i += MOEC_CUDA_LANES)
-            scores[head * MOEC_CUDA_CHUNK + i] = room.scores[i];
-        const float total = exponentiate(scores, head * MOEC_CUDA_CHUNK, chunk.n, max);
-        if (lane_of_half() == 0)
-            *room.total = total;
-    }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < query.n_head * value_dim; i += MOEC_CUDA_BLOCK)
-        room_of(attention, blockIdx.x, query.first_head + i / value_dim, blockIdx.z).values[i % value_dim] =
-            weigh_values(attention, query, chunk, scores, i / value_dim, i % value_dim);
-}
-
-/* A thread for a column of a head of a token: each keeps the same maximum and total. */
-__global__ static void fold_kernel(struct moec_cuda_attention attention)
-{
-    const struct query query = query_of(attention);
-    const uint32_t value_dim = attention.value_dim;
-    for (uint32_t i = threadIdx.x; i < query.n_head * value_dim; i += MOEC_CUDA_BLOCK) {
-        const uint32_t head = i / value_dim, column = i % value_dim;
-        struct running_softmax running = begin_softmax(attention, query.first_head + head);
-        float sum = 0;
-        for (uint32_t number = 0; chunk_of(query, number).n > 0; number++) {
-            const struct chunk_room room = room_of(attention, blockIdx.x, query.first_head + head, number);
-            raise_max(running, *room.max);
-            running.total = running.total + *room.total;
-            sum = sum * running.shrink + room.values[column];
-        }
-        query.out[head * attention.out_step + column] = sum / running.total;
-    }
-}
-
 extern "C" void moec_cuda_attention_run(struct moec_gpu_stream *stream,
                                         const struct moec_cuda_attention *attention)
 {
     if (attention->n_tok == 0 || attention->n_head == 0)
         return;
     const uint32_t n_part = attention->n_head / attention->group * moec_cuda_blocks(attention->group, HEADS);
-    if (attention->chunks == NULL) {
-        MOEC_CUDA_LAUNCH(attention_kernel, dim3(attention->n_tok, n_part), stream, *attention);
-        return;
-    }
-    MOEC_CUDA_LAUNCH(score_kernel, dim3(attention->n_tok, n_part, attention->n_chunk), stream, *attention);
-    MOEC_CUDA_LAUNCH(weigh_kernel, dim3(attention->n_tok, n_part, attention->n_chunk), stream, *attention);
-    MOEC_CUDA_LAUNCH(fold_kernel, dim3(attention->n_tok, n_part), stream, *attention);
+    MOEC_CUDA_LAUNCH(attention_kernel, dim3(attention->n_tok, n_part), stream, *attention);
 }

@@ -36,15 +36,6 @@ enum moec_cuda_activation {
     MOEC_CUDA_ACTIVATION_CLAMPED_SILU,
     MOEC_CUDA_ACTIVATION_RELU_SQUARED,
 };
-enum moec_cuda_router_kind {
-    MOEC_CUDA_ROUTER_SOFTMAX,
-    MOEC_CUDA_ROUTER_SIGMOID,
-    MOEC_CUDA_ROUTER_SOFTMAX_CHOSEN,
-    MOEC_CUDA_ROUTER_SPARSEMIXER,
-    MOEC_CUDA_ROUTER_ROOT_SOFTPLUS,
-    MOEC_CUDA_ROUTER_SIGMOID_CHOSEN,
-};
-enum moec_cuda_group_score { MOEC_CUDA_GROUP_BEST, MOEC_CUDA_GROUP_BEST_TWO };
 enum moec_cuda_projection { MOEC_CUDA_GATE, MOEC_CUDA_UP, MOEC_CUDA_DOWN };
 
 /* ---- matrices and rows ---- */
@@ -200,16 +191,6 @@ struct moec_cuda_scaling {
 };
 void moec_cuda_scaling_run(struct moec_gpu_stream *stream, const struct moec_cuda_scaling *scaling);
 
-/* Cosines and sines of positions, (n_tok, 2 * n_pair): cosines first (runtime/forward/weights/rope.h). */
-struct moec_cuda_angles {
-    const float *inverse_frequency; /* (n_pair) */
-    const uint32_t *positions;      /* (n_tok) */
-    uint32_t n_tok, n_pair;
-    float factor; /* of both */
-    float *out;
-};
-void moec_cuda_angles_run(struct moec_gpu_stream *stream, const struct moec_cuda_angles *angles);
-
 /* Turns pairs (i, i + n_pair), i < n_pair, of each head of rows; heads are head_dim floats apart. */
 struct moec_cuda_rotation {
     struct moec_cuda_rows x;
@@ -279,18 +260,7 @@ struct moec_cuda_attention {
     uint32_t window; /* 0: none */
     uint32_t chunk;  /* rows see their own chunk of so many positions alone; 0: not */
     bool is_causal;
-    /* Room for what chunks of positions make side by side, moec_cuda_attention_floats; NULL: they come in
-     * turn, which is enough where there are many rows. n_chunk: no row sees a part of more chunks, counted
-     * from position 0. */
-    float *chunks;
-    uint32_t n_chunk;
 };
-static inline size_t moec_cuda_attention_floats(const struct moec_cuda_attention *attention)
-{
-    const size_t n_scores = 64; /* MOEC_SUM_CHUNK */
-    return (size_t)attention->n_tok * attention->n_head * attention->n_chunk *
-           (n_scores + attention->value_dim + 2);
-}
 void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
 
 /* ---- running layers ---- */
@@ -357,30 +327,7 @@ struct moec_cuda_gating {
 };
 void moec_cuda_gating_run(struct moec_gpu_stream *stream, const struct moec_cuda_gating *gating);
 
-/* ---- routers ---- */
-
-/* Scores, the choice of the best and their weights (runtime/forward/moe/router_scores.h,
- * runtime/policy/decide/choice.h): for passes that take the router's own choice. Kinds are those of
- * formats/model/config.h by number. n_expert and top_k are at most the numbers below. */
-struct moec_cuda_router {
-    uint8_t kind;        /* enum moec_router_kind */
-    uint8_t group_score; /* enum moec_group_score */
-    bool norms_weights;  /* norm_topk_prob */
-    bool has_soft_sum;   /* router_soft_sum */
-    uint32_t n_tok, n_expert, top_k;
-    uint32_t n_group, n_top_group; /* 0: experts are not grouped */
-    float jitter, scale;           /* router_jitter, router_scale */
-    const float *choice_bias;      /* (n_expert) or NULL */
-    const float *expert_scale;     /* (n_expert) or NULL */
-    const uint32_t *given; /* (n_tok, top_k): experts by a table, to be put in order; NULL: the best */
-    float *scores;         /* (n_tok, scores_stride): logits, which become scores */
-    size_t scores_stride;
-    uint32_t *experts; /* (n_tok, top_k), the best first */
-    float *weights;    /* (n_tok, top_k) */
-};
-#define MOEC_CUDA_MAX_EXPERTS 4096 /* of a router: MOEC_MAX_EXPERTS */
-#define MOEC_CUDA_MAX_TOP_K   64   /* MOEC_MAX_TOP_K */
-void moec_cuda_router_run(struct moec_gpu_stream *stream, const struct moec_cuda_router *router);
+/* ---- experts ---- */
 
 /* out[t][i] = sum over ranks of weights[t][rank] * outputs[t * top_k + rank][i], in rank order, plus the
  * shared expert's output times its factor, times `scale` (0: none); or that is added to out. */

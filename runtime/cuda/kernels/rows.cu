@@ -1,7 +1,5 @@
-/* What is done row by row: norms, additions, rotations, sums over ranks, the largest of a row. */
-#include "formats/base/elementary_both.h"
+/* What is done row by row: norms, additions, rotations, sums over ranks. */
 #include "runtime/cuda/kernels/lanes.cuh"
-#include "runtime/kernels/kernels_exp.h"
 
 /* ---- norms ---- */
 
@@ -144,25 +142,6 @@ extern "C" void moec_cuda_combination_run(struct moec_gpu_stream *stream,
 }
 
 /* ---- rotations ---- */
-
-__global__ static void angles_kernel(struct moec_cuda_angles angles)
-{
-    const uint32_t i = own_column();
-    if (i >= angles.n_pair)
-        return;
-    double sine, cosine;
-    float *out = angles.out + (size_t)blockIdx.x * 2 * angles.n_pair;
-    const float angle = (float)angles.positions[blockIdx.x] * angles.inverse_frequency[i];
-    moec_sincos_both((double)angle, &sine, &cosine);
-    out[i] = (float)cosine * angles.factor;
-    out[angles.n_pair + i] = (float)sine * angles.factor;
-}
-
-extern "C" void moec_cuda_angles_run(struct moec_gpu_stream *stream, const struct moec_cuda_angles *angles)
-{
-    if (angles->n_tok > 0 && angles->n_pair > 0)
-        MOEC_CUDA_LAUNCH(angles_kernel, grid_of(angles->n_tok, angles->n_pair), stream, *angles);
-}
 
 __global__ static void rotation_kernel(struct moec_cuda_rotation rotation)
 {
