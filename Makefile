@@ -512,7 +512,7 @@ VERBS := $(patsubst cli/verbs/cmd_%.c,%,$(wildcard cli/verbs/cmd_*.c))
 # What help texts and man pages refer to, under the same names.
 DOCUMENTS := README.md LICENSE lua/README.md formats/bundle/FORMAT.md experiments/README.md tests/race/README.md \
              datasets/switch-sample/README.md $(wildcard formats/profile/[A-Z]*.md formats/trace/[A-Z]*.md CONTRIBUTING.md docs/*.md \
-             docs/*.png docs/embed.c docs/notebook.py docs/measured/*.md lua/modules/*.lua lua/policies/*.lua lua/decisions/*.lua \
+             docs/*.png docs/*.c docs/notebook.py docs/measured/*.md lua/modules/*.lua lua/policies/*.lua lua/decisions/*.lua \
              datasets/tasks/*.lua datasets/tasks/*.md)
 
 # Either may hold spaces. STRIP= leaves symbols in what is installed; build/ keeps its own.

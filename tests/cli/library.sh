@@ -87,7 +87,10 @@ try 0 "pkg-config names the folder" pkg-config --variable=prefix moert
 says stdout "^($root)?$prefix\$" "as it is"
 try 0 "and what to compile and link with" pkg-config --cflags --libs moert
 # Flags are words, with spaces escaped; the compiler may be words too (ccache gcc).
-try 0 "docs/embed.c builds through pkg-config" sh -c "${CC:-gcc} -Wall -Wextra -Werror docs/embed.c $(cat "$work/stdout") -o '$work/embed'"
+flags=$(cat "$work/stdout")
+for program in embed branches; do
+    try 0 "docs/$program.c builds through pkg-config" sh -c "${CC:-gcc} -Wall -Wextra -Werror docs/$program.c $flags -o '$work/$program'"
+done
 try 0 "a bundle for it" "$moec" compile datasets/sample/model --policy uniform --bits 4 -o "$work/model.moec"
 try 0 "the embedding program runs" env LD_LIBRARY_PATH="$installed/lib" "$work/embed" "$work/model.moec" "The old miller"
 cp "$work/stdout" "$work/embedded"
@@ -96,6 +99,19 @@ if [ "$(cat "$work/embedded")" = "$(cat "$work/stdout")" ]; then
     pass "text of the embedding program equals moec-run's"
 else
     fail "text of the embedding program equals moec-run's"
+fi
+try 0 "the program of copied sessions runs" env LD_LIBRARY_PATH="$installed/lib" "$work/branches" "$work/model.moec" "The old miller"
+head -n 1 "$work/stdout" >"$work/branch"
+if [ "$(sort -u "$work/stdout" | wc -l)" = 3 ]; then
+    pass "and writes three texts"
+else
+    fail "and writes three texts"
+fi
+try 0 "moec-run draws with the first one's seed" "$build/moec-run" "$work/model.moec" -p "The old miller" -n 24 --temp 0.8 --top-p 0.95 --seed 1
+if [ "$(cat "$work/branch")" = "$(cat "$work/stdout")" ]; then
+    pass "the same text"
+else
+    fail "the same text"
 fi
 # The header must also serve C++.
 if command -v g++ >/dev/null; then
