@@ -1,3 +1,5 @@
+/* Results as Lua values. Members that are null are absent, and whole numbers stay whole up to 2^53. Names
+ * in a folder come in the order of their numbers (run2 before run10). */
 #include "experiments/paper_library.h"
 
 #include "formats/base/file.h"

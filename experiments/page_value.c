@@ -1,3 +1,5 @@
+/* Parts of a page, from Lua tables. Each take_ reads the table or list on top of Lua's stack and leaves the
+ * stack as it was. Charts are drawn twice from one struct: as HTML, and as a table of all their points. */
 #include "experiments/paper_library.h"
 
 #include "profiler/report/figure_parts.h"

@@ -1,3 +1,5 @@
+/* A profile as a Lua table. Its numbers are copied when it is opened; studies and charts are looked up in
+ * the profile itself. A userdata in the table owns it, and releases it when Lua collects the table. */
 #include "experiments/paper_library.h"
 
 #include "formats/profile/profile_h5.h"

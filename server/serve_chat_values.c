@@ -1,3 +1,5 @@
+/* JSON of a request as the values that a chat template sees, one for one. Only a content of parts changes:
+ * it becomes the joined text of its parts. All values belong to `values`, so nothing is freed one by one. */
 #include "server/serve_chat_values.h"
 
 #include "formats/base/memory.h"

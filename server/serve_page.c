@@ -1,3 +1,5 @@
+/* A page that needs nothing from elsewhere. Texts of the model and of the user are set as text, never as
+ * HTML. */
 #include "server/serve_page.h"
 
 const char serve_page_html[] =

@@ -1,3 +1,5 @@
+/* Lists of modes and policies are cut at commas in a copy that stays with the options: names in the bench
+ * point into it. A memory in percent is a share of the experts, another one a budget for the process. */
 #include "cli/options/bench_options.h"
 
 #include "cli/options/device_options.h"

@@ -1,3 +1,6 @@
+/* The modes: tables of all rows, times and reads apart so that each fits the line, then what rows gain over
+ * each other. A row that failed prints its error in the first table and is left out of the others. The
+ * kernels: a table for one thread and one for all, then several tokens and sparse experts. */
 #include "cli/output/bench_output.h"
 
 #include "cli/output/terminal.h"

@@ -1,3 +1,5 @@
+/* Experts are counted by codec and projection, dense matrices by codec and role; both come by rising bits.
+ * Roles of a line that is full go on in the next. */
 #include "cli/output/codec_output.h"
 
 #include "cli/output/terminal.h"

@@ -1,3 +1,5 @@
+/* One screen: file, experts, dense weights, search, certificate, what to do next. Comments show lines as
+ * they are printed. JSON has the plan itself too. */
 #include "cli/output/compile_output.h"
 #include "cli/options/options.h"
 #include "cli/output/json_output.h"

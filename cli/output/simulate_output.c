@@ -1,3 +1,5 @@
+/* For people: the answer first, then tables whose columns fit the line. Policies that do not fit stand in a
+ * further table, and bounds behind the last. For programs: every row of the sweep with all its numbers. */
 #include "cli/output/simulate_output.h"
 
 #include "cli/output/json_output.h"

@@ -1,3 +1,5 @@
+/* A list of names is cut at commas; each word names studies by name or group. The same walk serves printing
+ * and JSON, so both have the same studies in the same order. */
 #include "cli/output/study_output.h"
 #include "cli/options/nearest.h"
 #include "cli/print/print.h"

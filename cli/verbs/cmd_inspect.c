@@ -1,3 +1,5 @@
+/* What stands in a bundle: print_ functions for people, json_ functions for programs. Sections that are no
+ * part of an opened bundle are loaded first (struct additions), so that an error comes before any output. */
 #include "cli/output/codec_output.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/json_output.h"

@@ -1,3 +1,6 @@
+/* --sensitivity weights: the squared error of each expert's weights over their squares, at each bitwidth.
+ * It needs no data, so options about data are refused. errors[(s * E + e) * n_bits + b] is that of expert e
+ * in MoE layer s. */
 #include "cli/verbs/profile_weights.h"
 
 #include "cli/output/interrupt.h"

@@ -1,3 +1,7 @@
+/* Rows 0 .. n_row - 1 are the inputs of tokens in the order of the windows: those of this rank while its
+ * windows pass, then those of all ranks, in their order, with the owner alone. So a sum goes over the same
+ * rows in the same order at any number of ranks. Rows are worked on in chunks that are left behind at once,
+ * so that a store in a file takes the memory of one chunk. */
 #include "compiler/fit/dense_inputs.h"
 
 #include "formats/base/memory.h"

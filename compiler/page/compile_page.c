@@ -1,3 +1,6 @@
+/* The page's sections in their order: result, size against loss, bytes, bits, certificate, settings. Names
+ * from files and from the command line are cleaned before they are formatted. The page is made in memory
+ * and written as a whole: a failure leaves no half page. */
 #include "compiler/page/compile_page.h"
 #include "profiler/evaluate/chance.h"
 #include "profiler/report/html_table.h"

@@ -1,3 +1,5 @@
+/* What policies see, as Lua tables (lua/README.md). Each _set_ function puts one member into the table on
+ * top of the stack and leaves the stack as it was; _push_ functions leave their table on top. */
 #include "compiler/policy/policy_push.h"
 
 #include "compiler/policy/policy_plan.h"

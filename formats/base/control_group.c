@@ -1,3 +1,6 @@
+/* /proc/self/cgroup names a group for each controller (version 1) or one for all (version 2). From that
+ * group the walk goes up by cutting the path, to where the controller is mounted. A limit above holds too,
+ * so the least of all counts; a file that is missing limits nothing. */
 #include "formats/base/control_group.h"
 
 #include <limits.h>

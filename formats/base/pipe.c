@@ -1,3 +1,5 @@
+/* Every transfer is whole or failed: calls that are interrupted or take a part go on. Whoever waits with a
+ * deadline looks at the clock before each read. */
 #include "formats/base/pipe.h"
 
 #include "formats/base/clock.h"

@@ -1,3 +1,6 @@
+/* A character is printed as it is, or each of its bytes as \xNN: bytes that are no UTF-8, controls,
+ * separators of lines, and marks that turn the direction of text. Output ends before the first piece that
+ * does not fit, never inside one; the answer is what all would take. */
 #include "formats/base/printable.h"
 
 #include "formats/base/utf8.h"

@@ -1,3 +1,5 @@
+/* Numbers at fixed places (FORMAT.md); what is reserved is 0 and refused otherwise. Policies are words of
+ * small letters here: whether they exist is for the engine to know. */
 #include "formats/bundle/bundle_fit.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,6 @@
+/* Numbers at fixed places, then a scale for each expert or each of its neurons (FORMAT.md). The section's
+ * size is compared with the model's numbers before anything is allocated, and each number is checked as it
+ * is decoded. */
 #include "formats/bundle/sparsity_plan.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,5 @@
+/* Names come from the index, which says of each tensor in which file it would be. Found ones are empty, and
+ * reading fails with the advice to download the weights. */
 #include "formats/checkpoint/absent_weights.h"
 
 #include "formats/base/memory.h"

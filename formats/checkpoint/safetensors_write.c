@@ -1,3 +1,5 @@
+/* The header comes first and says where each tensor's bytes stand, by the shapes alone. Bytes follow in
+ * that order. A file whose size is not what its header says is never committed. */
 #include "formats/checkpoint/safetensors_write.h"
 
 #include "formats/base/bytes.h"

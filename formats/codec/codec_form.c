@@ -1,3 +1,5 @@
+/* A row for each form of rows, and a function that says which form a codec has. Functions are found through
+ * the row; NULL in one means that the form does not have it. */
 #include "formats/codec/codec_form.h"
 
 #include "formats/codec/codec_internal.h"

@@ -1,3 +1,6 @@
+/* Settings are checked when they are encoded, and again when they are decoded, then against the model's
+ * vocabulary too: no other code meets one that is out of range. The layout of the section stands above its
+ * functions. */
 #include "formats/model/generation.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,6 @@
+/* Attributes of the file's root: quantizer, scheme and, for the quantizer 'auto', the choice for each
+ * bitwidth. Files without some of them are older: no quantizer means linear, and choices for 1, 5 and 6
+ * bits are there only where these were measured. */
 #include "formats/profile/profile_h5_quantizer.h"
 
 #include <inttypes.h>

@@ -1,3 +1,5 @@
+/* Shares of experts by score, in steps of a hundredth: they never fall, and the last is 1. So the first
+ * step that reaches a share is the threshold for it. */
 #include "formats/tables/score_shares.h"
 
 #include "formats/base/bytes.h"

@@ -1,3 +1,5 @@
+/* Ids sorted by their texts, byte by byte and shorter ones first. No two texts are equal, which sorting
+ * checks, so a search by halves finds the only one. */
 #include "formats/tokenizer/unigram_vocab.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Each figure is drawn by one function of the table at the end, a chart a storage and a memory. A function
+ * that has nothing to show leaves the chart without a name, and the chart is dropped. Rows that depend on
+ * neither memory nor storage stand in every chart (find_row). */
 #include "profiler/bench/bench_figures.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* Every row with its figures, counters and samples, in the order of the bench. Rows of the reference stand
+ * apart from the others. Times are in milliseconds; what was not measured is null or absent. */
 #include "profiler/bench/bench_json.h"
 
 #include "profiler/bench/bench_row.h"

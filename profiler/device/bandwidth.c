@@ -1,3 +1,5 @@
+/* All records of a copy are listed as ranges of the file and read in slots of the largest one's size. As
+ * many requests are under way as the reader is told to take, or else as fit into a small buffer. */
 #include "profiler/device/bandwidth.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* Weights come from a linear congruence with a fixed seed, so that they are the same everywhere: numbers
+ * from -1 to 1, divided by the root of the width. A matrix repeats the few encoded rows from a place of its
+ * own on. */
 #include "profiler/device/made_up_rows.h"
 
 #include "formats/base/memory.h"

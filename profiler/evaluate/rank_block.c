@@ -1,3 +1,6 @@
+/* Windows are cut into blocks that follow each other and differ by one window at most: rank r begins with
+ * window n * r / count. Rows of states stand in the order of windows, so a rank's rows are one range, and
+ * each rank spreads its own to all. */
 #include "profiler/evaluate/rank_block.h"
 
 #include "formats/base/memory.h"

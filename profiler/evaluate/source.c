@@ -1,3 +1,6 @@
+/* A checkpoint and a bundle as one thing. record_bytes[0] has the sizes of the experts, record_bytes[1]
+ * those of low copies once they are served. A checkpoint makes low copies on demand; a bundle has them, and
+ * its expert cache is made anew with both. */
 #include "profiler/evaluate/source.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"

@@ -1,3 +1,5 @@
+/* MPI is a library of its own, opened only when ranks were started. It is taken only from a build of the
+ * same version, and only when it sees as many ranks as were started. */
 #include "profiler/ranks/ranks_library.h"
 
 #include "formats/base/library.h"

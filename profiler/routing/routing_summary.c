@@ -1,3 +1,5 @@
+/* Figures come from studies of the profile. A study that is missing or has other axes gives NaN, and
+ * nothing is said of what is NaN. Means are over what is known. */
 #include "profiler/routing/routing_summary.h"
 
 #include <inttypes.h>

@@ -1,3 +1,6 @@
+/* One chart for each predictor, with a line for each policy. With several predictors there is one more,
+ * with a line for each of them under the policy that is best with the first. All of these are made of hits,
+ * and again of times where the sweep has them. */
 #include "profiler/simulate/simulate_figures.h"
 
 #include "formats/base/memory.h"

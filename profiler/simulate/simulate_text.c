@@ -1,3 +1,6 @@
+/* Sentences about a sweep, each only where the sweep has what it says. Policies are compared by their mean
+ * over all buffers, so that no single size decides. The answer is about one buffer, that of a quarter of
+ * the experts. */
 #include "profiler/simulate/simulate_text.h"
 
 #include <inttypes.h>

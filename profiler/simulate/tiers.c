@@ -1,3 +1,6 @@
+/* Rows are listed first: buffers, pools, modes, and policies in modes where these decide. Then they run
+ * side by side, some for each thread at once, so that progress can be told between. Of several errors the
+ * first row's is reported, whatever thread was sooner. */
 #include "profiler/simulate/tiers.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A template's pieces, one after the other. A field is looked up first among the extras, then in the row:
+ * by the header's titles in CSV, by the members of a JSON object. Plain text and other JSON values have one
+ * field, 'text'. */
 #include "profiler/tasks/row_fields.h"
 
 #include "formats/base/memory.h"

@@ -1,3 +1,6 @@
+/* A task is checked whole before anything is read with it. Then each text ends within its array, each
+ * template's braces pair up, and what the metric needs is there. moec_task_template_next relies on that and
+ * checks nothing itself. */
 #include "profiler/tasks/task.h"
 
 #include <string.h>

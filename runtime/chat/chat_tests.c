@@ -1,3 +1,5 @@
+/* Jinja's tests, "value is name": a table. A test looks at the value alone, or compares it with one
+ * argument. Comparing costs what the value weighs, so that a template cannot run for ever. */
 #include "runtime/chat/chat_render.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* The code of GPUs is a library of its own beside this one, opened when a device is asked for. It is taken
+ * only from a build of the same version. A static program has no way to open one, and says so. */
 #include "runtime/cuda/gpu_library.h"
 
 #include "formats/base/library.h"

@@ -1,3 +1,5 @@
+/* Sets are rules, utf8proc's categories, or tables of ranges. The ranges of a table rise and do not
+ * overlap: in_ranges searches them by halves. */
 #include "runtime/text/unicode_sets.h"
 
 #include <stddef.h>

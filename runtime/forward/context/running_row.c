@@ -1,3 +1,6 @@
+/* Places are given out from left to right: the channels of the convolution (a state space has values first,
+ * others last), then gate, rate, decay and latents. Each of these begins with whole lanes, and the gate
+ * behind all channels. Only the room behind values may reach into keys, which are used up by then. */
 #include "runtime/forward/context/running_row.h"
 
 #include "runtime/kernels/kernels.h"

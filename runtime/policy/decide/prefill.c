@@ -1,3 +1,5 @@
+/* A word is the kind and its numbers, "unpopular:0.25:64"; a number that is left out has its default. Only
+ * the kind 'unpopular' has blocks; for the others the whole prompt is one. */
 #include "runtime/policy/decide/prefill.h"
 
 #include <math.h>
