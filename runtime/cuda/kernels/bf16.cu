@@ -58,7 +58,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
     inputs.stride = (uint32_t)moec_cuda_rounded_stride(product.matrix.columns);
     inputs.n = product.matrix.columns;
     weights.matrices[0] = &product.matrix;
-    weights.layout = {product.first_row + row};
+    weights.layout.first = product.first_row + row;
     multiply<SHAPE, false>(weights, inputs, input_words, weight_words, sums);
 #pragma unroll
     for (uint32_t tile = 0; tile < SHAPE::token_tiles; tile++) {
@@ -131,7 +131,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
     inputs.n = mlp.n_embd;
     weights.matrices[0] = &job.gate;
     weights.matrices[1] = &job.up;
-    weights.layout = {neuron};
+    weights.layout.first = neuron;
     multiply<SHAPE, false>(weights, inputs, input_words, weight_words, sums);
 #pragma unroll
     for (uint32_t tile = 0; tile < SHAPE::token_tiles; tile++) {
@@ -171,7 +171,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE) sum_ke
     inputs.stride = (uint32_t)(mlp.h_stride * 2);
     inputs.n = mlp.n_ff;
     weights.matrices[0] = &job.down;
-    weights.layout = {column / MOEC_CUDA_WEIGHTS};
+    weights.layout.first_block = column / MOEC_CUDA_WEIGHTS;
     multiply<SHAPE, true>(weights, inputs, input_words, weight_words, sums);
 #pragma unroll
     for (uint32_t tile = 0; tile < SHAPE::token_tiles; tile++) {

@@ -120,50 +120,39 @@ __device__ static __forceinline__ void copy_inputs(const struct bf16_inputs<SHAP
 
 /* ---- weights ---- */
 
-/* Weights of a quad, rounded, to their places of a block. */
-template <typename WORDS>
-__device__ static __forceinline__ void put_rounded(const float w[2][MOEC_CUDA_QUAD], uint32_t at,
-                                                   WORDS &words)
-{
-#pragma unroll
-    for (uint32_t half = 0; half < 2; half++) {
-        const uint32_t place = at + half * (MOEC_CUDA_LANES / 2) + lane_of_quad() / 2;
-        const uint32_t low = bf16_word(w[half][0], w[half][1]), high = bf16_word(w[half][2], w[half][3]);
-#if defined(__CUDACC__)
-        *(uint2 *)&words[place] = make_uint2(low, high);
-#else
-        words[place] = low;
-        words[place + 1] = high;
-#endif
-    }
-}
-
-template <typename WORDS>
-__device__ static __forceinline__ void put_two_rounded(const float low[2], const float high[2], uint32_t lane,
-                                                       uint32_t at, WORDS &words)
-{
-    words[at + lane / 2] = bf16_word(low[0], high[0]);
-    words[at + MOEC_CUDA_LANES / 2 + lane / 2] = bf16_word(low[1], high[1]);
-}
-
-/* Rows side by side, for dots: step after step a block further. Of two matrices, each has every other 8 rows
- * of the tile. */
-template <class SHAPE, uint32_t MATRICES> struct bf16_rows {
-    static constexpr uint32_t n_own = SHAPE::n_own, n_matrix = MATRICES;
-    uint32_t first; /* row of a matrix */
-
+/* What layouts put: weights rounded, to their places of a block. */
+struct rounded_weights {
+    /* Those of a quad. */
     template <typename WORDS>
     __device__ static __forceinline__ void put(const float w[2][MOEC_CUDA_QUAD], uint32_t at, WORDS &words)
     {
-        put_rounded(w, at, words);
+#pragma unroll
+        for (uint32_t half = 0; half < 2; half++) {
+            const uint32_t place = at + half * (MOEC_CUDA_LANES / 2) + lane_of_quad() / 2;
+            const uint32_t low = bf16_word(w[half][0], w[half][1]), high = bf16_word(w[half][2], w[half][3]);
+#if defined(__CUDACC__)
+            *(uint2 *)&words[place] = make_uint2(low, high);
+#else
+            words[place] = low;
+            words[place + 1] = high;
+#endif
+        }
     }
 
     template <typename WORDS>
     __device__ static __forceinline__ void put_two(const float low[2], const float high[2], uint32_t lane,
                                                    uint32_t at, WORDS &words)
     {
-        put_two_rounded(low, high, lane, at, words);
+        words[at + lane / 2] = bf16_word(low[0], high[0]);
+        words[at + MOEC_CUDA_LANES / 2 + lane / 2] = bf16_word(low[1], high[1]);
     }
+};
+
+/* Rows side by side, for dots: step after step a block further. Of two matrices, each has every other 8 rows
+ * of the tile. */
+template <class SHAPE, uint32_t MATRICES> struct bf16_rows : rounded_weights {
+    static constexpr uint32_t n_own = SHAPE::n_own, n_matrix = MATRICES;
+    uint32_t first; /* row of a matrix */
 
     __device__ __forceinline__ struct coded_piece piece(uint32_t i, uint32_t step,
                                                         const struct moec_cuda_matrix &matrix) const
@@ -176,22 +165,9 @@ template <class SHAPE, uint32_t MATRICES> struct bf16_rows {
 };
 
 /* Columns side by side, for weighted sums: step after step 32 rows further. */
-template <class SHAPE> struct bf16_columns {
+template <class SHAPE> struct bf16_columns : rounded_weights {
     static constexpr uint32_t n_own = SHAPE::n_own, n_matrix = 1;
     uint32_t first_block;
-
-    template <typename WORDS>
-    __device__ static __forceinline__ void put(const float w[2][MOEC_CUDA_QUAD], uint32_t at, WORDS &words)
-    {
-        put_rounded(w, at, words);
-    }
-
-    template <typename WORDS>
-    __device__ static __forceinline__ void put_two(const float low[2], const float high[2], uint32_t lane,
-                                                   uint32_t at, WORDS &words)
-    {
-        put_two_rounded(low, high, lane, at, words);
-    }
 
     __device__ __forceinline__ struct coded_piece piece(uint32_t i, uint32_t step,
                                                         const struct moec_cuda_matrix &matrix) const
