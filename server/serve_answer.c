@@ -160,11 +160,7 @@ static void put_logprobs(const struct serve_options *options, const struct serve
 
 static void put_finish(const struct serve_sequence *sequence, struct moec_json_out *choice)
 {
-    const char *finish = finish_text(sequence->finish);
-    if (finish != NULL)
-        moec_json_out_string(choice, "finish_reason", finish);
-    else
-        moec_json_out_null(choice, "finish_reason");
+    moec_json_out_string_or_null(choice, "finish_reason", finish_text(sequence->finish));
 }
 
 /* ---- the whole ---- */

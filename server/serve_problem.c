@@ -77,14 +77,8 @@ char *serve_problem_text(const struct serve_problem *problem)
     char *text = NULL;
     moec_json_out_string(error, "message", problem->message);
     moec_json_out_string(error, "type", problem->type);
-    if (problem->param[0] != '\0')
-        moec_json_out_string(error, "param", problem->param);
-    else
-        moec_json_out_null(error, "param");
-    if (problem->code != NULL)
-        moec_json_out_string(error, "code", problem->code);
-    else
-        moec_json_out_null(error, "code");
+    moec_json_out_string_or_null(error, "param", problem->param);
+    moec_json_out_string_or_null(error, "code", problem->code);
     moec_json_out_node(root, "error", error);
     if (moec_json_out_line(root, &text, NULL) != MOEC_OK)
         text = NULL;

@@ -9,19 +9,11 @@
 
 /* ---- for programs ---- */
 
-static void put_word(struct moec_json_out *node, const char *key, const char *word)
-{
-    if (word[0] != '\0')
-        moec_json_out_string(node, key, word);
-    else
-        moec_json_out_null(node, key);
-}
-
 void cli_json_settings(struct moec_json_out *node, const struct moec_decision_settings *settings)
 {
-    put_word(node, "route", settings->route);
-    put_word(node, "precision", settings->precision);
-    put_word(node, "prefill", settings->prefill);
+    moec_json_out_string_or_null(node, "route", settings->route);
+    moec_json_out_string_or_null(node, "precision", settings->precision);
+    moec_json_out_string_or_null(node, "prefill", settings->prefill);
     moec_json_out_u64(node, "slots", settings->n_slots);
     moec_json_out_u64(node, "low_slots", settings->n_low_slots);
     moec_json_out_u64(node, "low_bits", settings->low_bits);

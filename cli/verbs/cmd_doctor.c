@@ -509,10 +509,7 @@ static struct moec_json_out *json_sizes(const struct examination *x)
     for (uint32_t i = 0; i < x->doctor.n_size; i++) {
         const struct moec_doctor_size *size = &x->doctor.sizes[i];
         struct moec_json_out *node = moec_json_out_object(), *plans = moec_json_out_array();
-        if (size->bits > 0)
-            moec_json_out_u64(node, "bits", size->bits);
-        else
-            moec_json_out_null(node, "bits");
+        moec_json_out_u64_or_null(node, "bits", size->bits);
         moec_json_out_bool(node, "is_mxfp4", size->is_exact);
         moec_json_out_u64(node, "expert_bytes", size->expert_bytes);
         moec_json_out_u64(node, "token_expert_bytes", size->token_bytes);

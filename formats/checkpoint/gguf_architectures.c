@@ -41,10 +41,7 @@ static enum moec_status put_latents(const struct moec_gguf_making *m)
     moec_json_out_u64(m->root, "qk_rope_head_dim", n_rotated);
     moec_json_out_u64(m->root, "qk_nope_head_dim", n_head - n_rotated);
     moec_json_out_u64(m->root, "v_head_dim", n_value);
-    if (n_latent > 0)
-        moec_json_out_u64(m->root, "q_lora_rank", n_latent);
-    else
-        moec_json_out_null(m->root, "q_lora_rank");
+    moec_json_out_u64_or_null(m->root, "q_lora_rank", n_latent);
     return MOEC_OK;
 }
 

@@ -54,10 +54,7 @@ static enum moec_status read_latent(const struct moec_json *root, const char *wh
 void moec_family_put_latent(const struct moec_config *config, struct moec_json_out *root)
 {
     const struct moec_layer_kind *kind = moec_config_attention(config);
-    if (kind->q_latent_dim > 0)
-        moec_json_out_u64(root, "q_lora_rank", kind->q_latent_dim);
-    else
-        moec_json_out_null(root, "q_lora_rank");
+    moec_json_out_u64_or_null(root, "q_lora_rank", kind->q_latent_dim);
     moec_json_out_u64(root, "kv_lora_rank", kind->latent_dim);
     moec_json_out_u64(root, "v_head_dim", kind->value_dim);
     moec_json_out_u64(root, "qk_nope_head_dim", moec_layer_plain_dim(kind));

@@ -19,10 +19,7 @@ static void write_mixtral(const struct moec_config *config, struct moec_json_out
     moec_json_out_u64(root, "num_local_experts", config->n_expert);
     moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
     const uint32_t window = moec_config_layer(config, 0)->window;
-    if (window > 0)
-        moec_json_out_u64(root, "sliding_window", window);
-    else
-        moec_json_out_null(root, "sliding_window");
+    moec_json_out_u64_or_null(root, "sliding_window", window);
 }
 
 /* clang-format off */

@@ -42,10 +42,7 @@ static void write_phimoe(const struct moec_config *config, struct moec_json_out 
     moec_json_out_double(root, "router_jitter_noise", (double)config->router.jitter);
     moec_family_put_bias(config, root);
     moec_json_out_bool(root, "lm_head_bias", config->head.bias);
-    if (window > 0)
-        moec_json_out_u64(root, "sliding_window", window);
-    else
-        moec_json_out_null(root, "sliding_window");
+    moec_json_out_u64_or_null(root, "sliding_window", window);
 }
 
 /* clang-format off */

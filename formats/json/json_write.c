@@ -272,6 +272,22 @@ void moec_json_out_null(struct moec_json_out *node, const char *key)
     put_text(node, key, "null");
 }
 
+void moec_json_out_string_or_null(struct moec_json_out *node, const char *key, const char *value)
+{
+    if (value != NULL && value[0] != '\0')
+        moec_json_out_string(node, key, value);
+    else
+        moec_json_out_null(node, key);
+}
+
+void moec_json_out_u64_or_null(struct moec_json_out *node, const char *key, uint64_t value)
+{
+    if (value > 0)
+        moec_json_out_u64(node, key, value);
+    else
+        moec_json_out_null(node, key);
+}
+
 void moec_json_out_node(struct moec_json_out *node, const char *key, struct moec_json_out *child)
 {
     if (child == NULL || child->failed) {

@@ -23,6 +23,9 @@ void moec_json_out_u64(struct moec_json_out *node, const char *key, uint64_t val
 void moec_json_out_double(struct moec_json_out *node, const char *key, double value);
 void moec_json_out_bool(struct moec_json_out *node, const char *key, bool value);
 void moec_json_out_null(struct moec_json_out *node, const char *key);
+/* The value, or null for what is not there: NULL and "", and 0. */
+void moec_json_out_string_or_null(struct moec_json_out *node, const char *key, const char *value);
+void moec_json_out_u64_or_null(struct moec_json_out *node, const char *key, uint64_t value);
 /* Puts `child` (consumed). */
 void moec_json_out_node(struct moec_json_out *node, const char *key, struct moec_json_out *child);
 

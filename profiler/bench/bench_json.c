@@ -14,14 +14,6 @@
 
 #define MAX_RATIOS 256
 
-static void put_string_or_null(struct moec_json_out *node, const char *key, const char *value)
-{
-    if (value != NULL && value[0] != '\0')
-        moec_json_out_string(node, key, value);
-    else
-        moec_json_out_null(node, key);
-}
-
 /* Of a device's pool too, where there is one. */
 static struct moec_json_out *counters_node(struct moec_bench_counters c, bool has_pool)
 {
@@ -113,32 +105,32 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     const bool has_pool = row->opened.device[0] != '\0';
     moec_json_out_string(node, "name", row->name);
     moec_json_out_string(node, "mode", row->label);
-    put_string_or_null(node, "memory",
-                       row->memory < options->n_memory ? options->memories[row->memory].name : NULL);
+    moec_json_out_string_or_null(
+        node, "memory", row->memory < options->n_memory ? options->memories[row->memory].name : NULL);
     moec_json_out_u64(node, "memory_bytes", row->memory_bytes);
     moec_json_out_string(node, "memory_of", is_process ? "process" : "experts");
-    put_string_or_null(node, "storage",
-                       row->storage < options->n_storage ? options->storages[row->storage].name : NULL);
+    moec_json_out_string_or_null(
+        node, "storage", row->storage < options->n_storage ? options->storages[row->storage].name : NULL);
     moec_json_out_double(node, "bandwidth_bytes_per_second", row->figures.bytes_per_second);
     moec_json_out_u64(node, "copy", row->copy);
     if (is_faster(row))
         moec_json_out_string(node, "arithmetic", row->opened.arithmetic);
-    put_string_or_null(node, "evict", row->opened.evict);
-    put_string_or_null(node, "predict", row->opened.predict);
+    moec_json_out_string_or_null(node, "evict", row->opened.evict);
+    moec_json_out_string_or_null(node, "predict", row->opened.predict);
     moec_json_out_u64(node, "preload_count", row->engine.buffer.preload_count);
     moec_json_out_u64(node, "preload_ahead", row->engine.buffer.preload_ahead);
-    put_string_or_null(node, "io", row->opened.reader);
+    moec_json_out_string_or_null(node, "io", row->opened.reader);
     if (has_pool) {
         moec_json_out_string(node, "device", row->opened.device);
         moec_json_out_u64(node, "vram_bytes", row->opened.vram_bytes);
         moec_json_out_u64(node, "vram_pool_bytes", row->opened.vram_pool_bytes);
     }
     const bool is_traced = row->error.status == MOEC_OK && row->trace_error.status == MOEC_OK;
-    put_string_or_null(node, "trace", is_traced ? row->trace : NULL);
+    moec_json_out_string_or_null(node, "trace", is_traced ? row->trace : NULL);
     if (row->trace_error.status != MOEC_OK)
         moec_json_out_string(node, "trace_error", row->trace_error.message);
-    put_string_or_null(node, "bundle_decisions", row->opened.tuned);
-    put_string_or_null(node, "warning", row->opened.warning);
+    moec_json_out_string_or_null(node, "bundle_decisions", row->opened.tuned);
+    moec_json_out_string_or_null(node, "warning", row->opened.warning);
     put_figures(node, bench, row);
     moec_json_out_u64(node, "expert_buffer_bytes", row->opened.expert_buffer_bytes);
     moec_json_out_u64(node, "expert_total_bytes", row->opened.expert_total_bytes);
@@ -149,7 +141,7 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
         moec_json_out_bool(node, "keeps_logical_cache", row->opened.keeps_logical_cache);
     }
     moec_json_out_u64(node, "peak_memory_bytes", row->peak_bytes);
-    put_string_or_null(node, "error", row->error.status != MOEC_OK ? row->error.message : NULL);
+    moec_json_out_string_or_null(node, "error", row->error.status != MOEC_OK ? row->error.message : NULL);
     if (row->error.status == MOEC_OK && row->samples != NULL) {
         moec_json_out_node(node, "prefill", counters_node(moec_bench_count(bench, row, false), has_pool));
         moec_json_out_node(node, "decode", counters_node(moec_bench_count(bench, row, true), has_pool));
@@ -169,7 +161,7 @@ static struct moec_json_out *ratios_node(const struct moec_bench *bench)
         moec_json_out_string(node, "mode", ratios[i].row->label);
         moec_json_out_string(node, "against", ratios[i].against->label);
         moec_json_out_string(node, "memory", options->memories[ratios[i].row->memory].name);
-        put_string_or_null(node, "storage", options->storages[ratios[i].row->storage].name);
+        moec_json_out_string_or_null(node, "storage", options->storages[ratios[i].row->storage].name);
         moec_json_out_double(node, "speedup", ratios[i].speedup);
         moec_json_out_node(list, NULL, node);
     }
@@ -189,13 +181,13 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     moec_json_out_string(device, "machine", system.machine);
     moec_json_out_node(root, "device", device);
     moec_json_out_u64(root, "threads", first->opened.n_threads);
-    put_string_or_null(root, "cpu", first->opened.cpu);
+    moec_json_out_string_or_null(root, "cpu", first->opened.cpu);
     if (bench->options.engine.arithmetic != NULL || is_faster(first))
         moec_json_out_string(root, "arithmetic", first->opened.arithmetic);
     if (bench->options.engine.sessions.kv != NULL)
         moec_json_out_string(root, "kv", first->opened.kv);
-    put_string_or_null(root, "io",
-                       bench->options.engine.storage.io != NULL ? bench->options.engine.storage.io : "auto");
+    moec_json_out_string_or_null(
+        root, "io", bench->options.engine.storage.io != NULL ? bench->options.engine.storage.io : "auto");
     moec_json_out_string(versions, "moec", moert_version());
     moec_json_out_string(versions, "arithmetic", "canonical-f32");
     moec_json_out_node(root, "versions", versions);
@@ -205,8 +197,8 @@ static void put_decisions(struct moec_json_out *root, const struct moert_decisio
 {
     if (decisions->route == NULL && decisions->precision == NULL && decisions->prefill == NULL)
         return;
-    put_string_or_null(root, "route", decisions->route);
-    put_string_or_null(root, "slots", decisions->slots);
+    moec_json_out_string_or_null(root, "route", decisions->route);
+    moec_json_out_string_or_null(root, "slots", decisions->slots);
     moec_json_out_u64(root, "keep_top", decisions->keep_top);
     moec_json_out_string(root, "cache_start", decisions->starts_frequent ? "frequency" : "empty");
     if (decisions->precision != NULL)
@@ -215,7 +207,7 @@ static void put_decisions(struct moec_json_out *root, const struct moert_decisio
         moec_json_out_string(root, "prefill", decisions->prefill);
     if (decisions->precision == NULL && decisions->prefill == NULL)
         return;
-    put_string_or_null(root, "low_slots", decisions->low_slots);
+    moec_json_out_string_or_null(root, "low_slots", decisions->low_slots);
     moec_json_out_u64(root, "low_bits", decisions->low_bits);
 }
 
@@ -242,7 +234,7 @@ struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
         moec_json_out_double(root, "sparsity", bench->options.engine.decisions.sparsity);
     moec_json_out_u64(root, "tokens", bench->tokens.n_tokens);
     moec_json_out_u64(root, "expert_total_bytes", bench->expert_total_bytes);
-    put_string_or_null(root, "left_out", bench->left_out);
+    moec_json_out_string_or_null(root, "left_out", bench->left_out);
     for (uint32_t r = 0; r < bench->n_row; r++)
         moec_json_out_node(bench->rows[r].kind == MOEC_BENCH_REFERENCE ? references : rows, NULL,
                            row_node(bench, &bench->rows[r]));

@@ -31,12 +31,17 @@ static void test_nesting(void **state)
     moec_json_out_bool(list, NULL, true);
     moec_json_out_null(list, NULL);
     moec_json_out_node(list, NULL, moec_json_out_object());
+    moec_json_out_string_or_null(list, NULL, NULL);
+    moec_json_out_string_or_null(list, NULL, "");
+    moec_json_out_string_or_null(list, NULL, "a");
+    moec_json_out_u64_or_null(list, NULL, 0);
+    moec_json_out_u64_or_null(list, NULL, 1);
     moec_json_out_node(root, "list", list);
     moec_json_out_node(root, "none", moec_json_out_array());
     assert_texts(root,
-                 "{\n  \"n\": 18446744073709551615,\n  \"list\": [\n    true,\n    null,\n    {}\n  ],\n"
-                 "  \"none\": []\n}\n",
-                 "{\"n\":18446744073709551615,\"list\":[true,null,{}],\"none\":[]}");
+                 "{\n  \"n\": 18446744073709551615,\n  \"list\": [\n    true,\n    null,\n    {},\n"
+                 "    null,\n    null,\n    \"a\",\n    null,\n    1\n  ],\n  \"none\": []\n}\n",
+                 "{\"n\":18446744073709551615,\"list\":[true,null,{},null,null,\"a\",null,1],\"none\":[]}");
 }
 
 static void test_numbers(void **state)
