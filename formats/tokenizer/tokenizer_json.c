@@ -724,18 +724,17 @@ static void shift_strings(struct moec_tokenizer_step_list *list, uint32_t by)
     }
 }
 
-/* Builds flat arrays and sends them through the binary form,
- * whose reader is the one place that checks a model. */
-static enum moec_status assemble(struct moec_tokenizer_reader *r, struct moec_tokenizer_model *model)
+/* Tokens, merges and texts one after the other, as the binary form has them. */
+struct flat {
+    uint32_t *token_start, *merge_start; /* (n_tokens + 1), owned as all of these */
+    struct moec_tokenizer_merge *merges; /* (n_merges) */
+    uint32_t *scores;                    /* (n_tokens, 2) */
+    char *text;                          /* (text_bytes): tokens, then strings of steps */
+    uint32_t n_merges, text_bytes;
+};
+
+static enum moec_status allocate_flat(const struct moec_tokenizer_reader *r, struct flat *flat)
 {
-    enum moec_status status = MOEC_OK;
-    uint32_t *token_start = NULL;
-    uint32_t *merge_start = NULL;
-    struct moec_tokenizer_merge *merges = NULL;
-    uint32_t *scores = NULL;
-    char *text = NULL;
-    void *bytes = NULL;
-    size_t n_bytes = 0;
     uint64_t text_bytes = 0;
     for (size_t id = 0; id < r->n_tokens; id++)
         text_bytes += r->tokens[id].n_bytes;
@@ -743,40 +742,64 @@ static enum moec_status assemble(struct moec_tokenizer_reader *r, struct moec_to
         return moec_fail(r->err, MOEC_ERR_LIMIT,
                          "the tokens of '%s' have %" PRIu64 " bytes, more than the limit of %u", r->subject,
                          text_bytes, MOEC_TOKENIZER_MAX_TEXT_BYTES);
-    MOEC_TRY_OUT(
-        moec_alloc((void **)&token_start, r->n_tokens + 1, sizeof *token_start, "a vocabulary", r->err));
-    MOEC_TRY_OUT(moec_alloc((void **)&merge_start, r->n_tokens + 1, sizeof *merge_start, "merges", r->err));
-    MOEC_TRY_OUT(moec_alloc((void **)&merges, r->n_merges, sizeof *merges, "merges", r->err));
-    MOEC_TRY_OUT(moec_alloc((void **)&text, text_bytes + r->n_strings, 1, "a vocabulary", r->err));
-    MOEC_TRY_OUT(moec_alloc((void **)&scores, 2 * r->n_tokens, sizeof *scores, "a vocabulary", r->err));
-    for (uint32_t id = 0; id < r->unigram.n; id++)
-        moec_tokenizer_score_words(r->unigram.pieces[id].score, scores + 2 * (size_t)id);
+    MOEC_TRY(moec_alloc((void **)&flat->token_start, r->n_tokens + 1, sizeof *flat->token_start,
+                        "a vocabulary", r->err));
+    MOEC_TRY(moec_alloc((void **)&flat->merge_start, r->n_tokens + 1, sizeof *flat->merge_start, "merges",
+                        r->err));
+    MOEC_TRY(moec_alloc((void **)&flat->merges, r->n_merges, sizeof *flat->merges, "merges", r->err));
+    MOEC_TRY(moec_alloc((void **)&flat->text, text_bytes + r->n_strings, 1, "a vocabulary", r->err));
+    return moec_alloc((void **)&flat->scores, 2 * r->n_tokens, sizeof *flat->scores, "a vocabulary", r->err);
+}
 
-    uint32_t at = 0;
-    uint32_t merge = 0;
+static void fill_flat(struct moec_tokenizer_reader *r, struct flat *flat)
+{
+    uint32_t at = 0, merge = 0;
+    for (uint32_t id = 0; id < r->unigram.n; id++)
+        moec_tokenizer_score_words(r->unigram.pieces[id].score, flat->scores + 2 * (size_t)id);
     for (uint32_t id = 0; id < r->n_tokens; id++) {
-        token_start[id] = at;
-        merge_start[id] = merge;
+        flat->token_start[id] = at;
+        flat->merge_start[id] = merge;
         if (r->tokens[id].n_bytes > 0)
-            memcpy(text + at, r->tokens[id].bytes, r->tokens[id].n_bytes);
+            memcpy(flat->text + at, r->tokens[id].bytes, r->tokens[id].n_bytes);
         at += (uint32_t)r->tokens[id].n_bytes;
         for (; merge < r->n_merges && r->merges[merge].left == id; merge++) {
             const struct moec_tokenizer_merge_item *item = &r->merges[merge];
-            merges[merge] = (struct moec_tokenizer_merge){item->right, item->rank, item->merged};
+            flat->merges[merge] = (struct moec_tokenizer_merge){item->right, item->rank, item->merged};
         }
     }
-    token_start[r->n_tokens] = at;
-    merge_start[r->n_tokens] = merge;
+    flat->token_start[r->n_tokens] = at;
+    flat->merge_start[r->n_tokens] = merge;
     if (r->n_strings > 0)
-        memcpy(text + at, r->strings, r->n_strings);
+        memcpy(flat->text + at, r->strings, r->n_strings);
     shift_strings(&r->normalizer, at);
     shift_strings(&r->pretokenizer, at);
     shift_strings(&r->decoder, at);
+    flat->n_merges = merge;
+    flat->text_bytes = at + (uint32_t)r->n_strings;
+}
 
-    const struct moec_tokenizer_model flat = {
+static void release_flat(struct flat *flat)
+{
+    free(flat->scores);
+    free(flat->text);
+    free(flat->merges);
+    free(flat->merge_start);
+    free(flat->token_start);
+}
+
+/* Sends the flat arrays through the binary form, whose reader is the one place that checks a model. */
+static enum moec_status assemble(struct moec_tokenizer_reader *r, struct moec_tokenizer_model *model)
+{
+    enum moec_status status = MOEC_OK;
+    struct flat flat = {0};
+    void *bytes = NULL;
+    size_t n_bytes = 0;
+    MOEC_TRY_OUT(allocate_flat(r, &flat));
+    fill_flat(r, &flat);
+    const struct moec_tokenizer_model made = {
         .flags = r->flags,
         .n_tokens = (uint32_t)r->n_tokens,
-        .n_merges = merge,
+        .n_merges = flat.n_merges,
         .n_added = (uint32_t)r->n_added,
         .n_normalizer = r->normalizer.count,
         .n_pretokenizer = r->pretokenizer.count,
@@ -784,30 +807,26 @@ static enum moec_status assemble(struct moec_tokenizer_reader *r, struct moec_to
         .n_prefix = r->n_affix[0],
         .n_suffix = r->n_affix[1],
         .unk_id = r->unk_id,
-        .text_bytes = at + (uint32_t)r->n_strings,
-        .token_start = token_start,
-        .merge_start = merge_start,
-        .merges = merges,
+        .text_bytes = flat.text_bytes,
+        .token_start = flat.token_start,
+        .merge_start = flat.merge_start,
+        .merges = flat.merges,
         .added = r->added,
         .normalizer = r->normalizer.items,
         .pretokenizer = r->pretokenizer.items,
         .decoder = r->decoder.items,
         .prefix = r->affix[0],
         .suffix = r->affix[1],
-        .scores = scores,
-        .text = text,
+        .scores = flat.scores,
+        .text = flat.text,
         .charsmap = r->charsmap,
         .charsmap_bytes = (uint32_t)r->n_charsmap,
     };
-    MOEC_TRY_OUT(moec_tokenizer_model_encode(&flat, &bytes, &n_bytes, r->err));
+    MOEC_TRY_OUT(moec_tokenizer_model_encode(&made, &bytes, &n_bytes, r->err));
     MOEC_TRY_OUT(moec_tokenizer_model_decode(bytes, n_bytes, r->subject, model, r->err));
 out:
     free(bytes);
-    free(scores);
-    free(text);
-    free(merges);
-    free(merge_start);
-    free(token_start);
+    release_flat(&flat);
     return status;
 }
 
