@@ -1,6 +1,5 @@
 /* moec: finds the verb and runs it. */
 #include "cli/options/completion.h"
-#include "cli/options/device_options.h"
 #include "cli/options/inputs.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
@@ -9,6 +8,7 @@
 #include "cli/output/terminal.h"
 #include "cli/output/versions.h"
 #include "cli/print/print.h"
+#include "cli/settings/device_options.h"
 #include "cli/verbs/commands.h"
 #include "profiler/common/openmp.h"
 

@@ -1,16 +1,16 @@
 /* A conversation on the terminal. Lines come from libedit where standard input is a terminal, and from
  * standard input as it is elsewhere, so that scripts can talk too. */
-#include "cli/options/chat_json.h"
-#include "cli/options/conversation.h"
-#include "cli/options/device_options.h"
-#include "cli/options/engine_options.h"
-#include "cli/options/generation_options.h"
-#include "cli/options/prompt.h"
-#include "cli/options/route_options.h"
 #include "cli/output/floor_advice.h"
 #include "cli/output/mapped_guard.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/settings/chat_json.h"
+#include "cli/settings/conversation.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/engine_options.h"
+#include "cli/settings/generation_options.h"
+#include "cli/settings/prompt.h"
+#include "cli/settings/route_options.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
 

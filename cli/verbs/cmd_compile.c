@@ -3,12 +3,7 @@
  * chosen for the text that is going to be measured, then for what the profile measured. The first rank alone
  * claims names and writes. The profile's journal goes once the bundle is written; whoever fails is told of
  * the journals. */
-#include "cli/options/compile_rules.h"
-#include "cli/options/device_options.h"
-#include "cli/options/lua_policy.h"
-#include "cli/options/measure_options.h"
 #include "cli/options/outputs.h"
-#include "cli/options/route_options.h"
 #include "cli/output/checkpoint_note.h"
 #include "cli/output/compile_forecast.h"
 #include "cli/output/compile_output.h"
@@ -17,6 +12,11 @@
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/settings/compile_rules.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/lua_policy.h"
+#include "cli/settings/measure_options.h"
+#include "cli/settings/route_options.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/run_profile.h"
 #include "compiler/compile/compile.h"

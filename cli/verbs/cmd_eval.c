@@ -1,11 +1,6 @@
 /* Without --reference its NLLs are 0, and losses are the model's own. A rank counts its own windows. Counts
  * are structs of 64-bit numbers that are summed as arrays, so that a field of another type would break the
  * sum. */
-#include "cli/options/device_options.h"
-#include "cli/options/engine_options.h"
-#include "cli/options/generation_options.h"
-#include "cli/options/measure_options.h"
-#include "cli/options/route_options.h"
 #include "cli/output/checkpoint_note.h"
 #include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
@@ -13,6 +8,11 @@
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/engine_options.h"
+#include "cli/settings/generation_options.h"
+#include "cli/settings/measure_options.h"
+#include "cli/settings/route_options.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/eval_decisions.h"
 #include "cli/verbs/eval_rows.h"

@@ -1,10 +1,7 @@
 /* A journal is neither continued nor replaced unless --resume says so. It goes once the profile is written,
  * and before anything is drawn or printed. The first rank alone claims the name, writes and prints. */
-#include "cli/options/device_options.h"
-#include "cli/options/measure_options.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
-#include "cli/options/route_options.h"
 #include "cli/output/checkpoint_note.h"
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
@@ -18,6 +15,9 @@
 #include "cli/output/terminal.h"
 #include "cli/output/verdict_output.h"
 #include "cli/print/print.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/measure_options.h"
+#include "cli/settings/route_options.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/profile_weights.h"
 #include "cli/verbs/run_profile.h"

@@ -2,15 +2,15 @@
  * Decisions replace the recording by one of what tokens decide, which counts from the same step. Preloads
  * without a count are bounded by times where there are some, else by top-k. A bundle is written before
  * anything is printed of it. */
-#include "cli/options/policy_options.h"
-#include "cli/options/route_options.h"
-#include "cli/options/simulate_options.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/simulate_output.h"
 #include "cli/output/tiers_output.h"
 #include "cli/print/print.h"
+#include "cli/settings/policy_options.h"
+#include "cli/settings/route_options.h"
+#include "cli/settings/simulate_options.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/simulate_decided.h"
 #include "formats/bundle/bundle_evict.h"

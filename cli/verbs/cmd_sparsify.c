@@ -1,10 +1,6 @@
 /* Both tables of thresholds are filled where a plan by model may stand at the gate. The bundle is closed
  * before the output is written, which may be the bundle itself. */
-#include "cli/options/device_options.h"
-#include "cli/options/original.h"
 #include "cli/options/outputs.h"
-#include "cli/options/route_options.h"
-#include "cli/options/trial_options.h"
 #include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
@@ -12,6 +8,10 @@
 #include "cli/output/sparsity_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/original.h"
+#include "cli/settings/route_options.h"
+#include "cli/settings/trial_options.h"
 #include "cli/verbs/commands.h"
 #include "compiler/sparsify/sparsify.h"
 #include "compiler/sparsify/sparsify_table.h"

@@ -2,13 +2,8 @@
  * default asked for, and refuses what was named. A plan and decisions are written through a file beside the
  * output, so that nothing has its name before both are there. The bundle is closed before that, as it may be
  * the output. A checkpoint's words go to moec fit. */
-#include "cli/options/device_options.h"
 #include "cli/options/inputs.h"
-#include "cli/options/lua_policy.h"
-#include "cli/options/original.h"
 #include "cli/options/outputs.h"
-#include "cli/options/route_options.h"
-#include "cli/options/trial_options.h"
 #include "cli/output/data_note.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/interrupt.h"
@@ -18,6 +13,11 @@
 #include "cli/output/sparsity_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/lua_policy.h"
+#include "cli/settings/original.h"
+#include "cli/settings/route_options.h"
+#include "cli/settings/trial_options.h"
 #include "cli/verbs/commands.h"
 #include "compiler/policy/decision_policy.h"
 #include "compiler/sparsify/sparsify_table.h"

@@ -3,8 +3,8 @@
  * A check of the whole route comes last, as each step changes it. */
 #include "cli/verbs/eval_decisions.h"
 
-#include "cli/options/route_options.h"
 #include "cli/print/print.h"
+#include "cli/settings/route_options.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "runtime/policy/decide/route_settings.h"
 

@@ -1,6 +1,6 @@
 #include "cli/verbs/simulate_decided.h"
 
-#include "cli/options/route_options.h"
+#include "cli/settings/route_options.h"
 #include "runtime/experts/low_copy.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "tests/unit/sample_bundle.h"
 
-#include "cli/options/bench_options.h"
+#include "cli/settings/bench_options.h"
 #include "profiler/bench/bench_figures.h"
 #include "profiler/bench/bench_plan.h"
 #include "profiler/bench/bench_row.h"

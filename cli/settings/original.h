@@ -3,7 +3,7 @@
 #ifndef MOEC_CLI_ORIGINAL_H
 #define MOEC_CLI_ORIGINAL_H
 
-#include "cli/options/measure_options.h"
+#include "cli/settings/measure_options.h"
 #include "profiler/evaluate/source.h"
 
 /* Opens the checkpoint that a bundle was compiled from: losses against another model would promise nothing.

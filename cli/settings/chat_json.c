@@ -1,4 +1,4 @@
-#include "cli/options/chat_json.h"
+#include "cli/settings/chat_json.h"
 
 #include "server/serve_chat_values.h"
 

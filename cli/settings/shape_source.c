@@ -1,4 +1,4 @@
-#include "cli/options/device_options.h"
+#include "cli/settings/device_options.h"
 #include "formats/checkpoint/checkpoint.h"
 
 #include <stdlib.h>

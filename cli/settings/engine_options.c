@@ -1,9 +1,9 @@
 /* A verb that lacks an option leaves it out of its table, and what reads it here asks the table first: so one
  * function serves run, chat and serve, and its first half the rows of a bench, and eval. */
-#include "cli/options/engine_options.h"
+#include "cli/settings/engine_options.h"
 
-#include "cli/options/device_options.h"
-#include "cli/options/route_options.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/route_options.h"
 #include "runtime/storage/reader.h"
 
 #include <string.h>

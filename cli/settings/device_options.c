@@ -1,4 +1,4 @@
-#include "cli/options/device_options.h"
+#include "cli/settings/device_options.h"
 
 #include "runtime/forward/attention/kv_state.h"
 

@@ -1,4 +1,4 @@
-#include "cli/options/device_options.h"
+#include "cli/settings/device_options.h"
 #include "formats/trace/device_description.h"
 
 enum moec_status cli_read_device_file(const char *path, struct moert_transfer *transfer,

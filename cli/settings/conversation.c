@@ -1,4 +1,4 @@
-#include "cli/options/conversation.h"
+#include "cli/settings/conversation.h"
 
 #include "formats/base/memory.h"
 

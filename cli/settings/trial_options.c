@@ -1,5 +1,5 @@
 /* Three verbs certify on windows, with the same defaults: 95 %, and probabilities within --work-memory. */
-#include "cli/options/trial_options.h"
+#include "cli/settings/trial_options.h"
 
 struct moec_trial_options cli_trial_options(const struct cli_measure_options *measure)
 {

@@ -1,4 +1,4 @@
-#include "cli/options/original.h"
+#include "cli/settings/original.h"
 
 #include <string.h>
 

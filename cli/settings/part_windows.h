@@ -4,7 +4,7 @@
 #ifndef MOEC_CLI_PART_WINDOWS_H
 #define MOEC_CLI_PART_WINDOWS_H
 
-#include "cli/options/measure_options.h"
+#include "cli/settings/measure_options.h"
 #include "profiler/evaluate/source.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/text/tokenizer.h"

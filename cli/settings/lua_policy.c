@@ -1,4 +1,4 @@
-#include "cli/options/lua_policy.h"
+#include "cli/settings/lua_policy.h"
 
 #include "cli/options/nearest.h"
 #include "compiler/lua/lua_host.h"

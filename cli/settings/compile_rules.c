@@ -1,7 +1,7 @@
 /* Tables say which options mean nothing to which policy or without which data. They are checked against what
  * was typed, not against what a preset stands for, which would contradict itself. Only the policy is the
  * preset's. */
-#include "cli/options/compile_rules.h"
+#include "cli/settings/compile_rules.h"
 
 #include <string.h>
 

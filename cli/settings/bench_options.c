@@ -1,10 +1,10 @@
 /* Lists of modes and policies are cut at commas in a copy that stays with the options: names in the bench
  * point into it. A memory in percent is a share of the experts, another one a budget for the process. */
-#include "cli/options/bench_options.h"
+#include "cli/settings/bench_options.h"
 
-#include "cli/options/device_options.h"
-#include "cli/options/engine_options.h"
-#include "cli/options/route_options.h"
+#include "cli/settings/device_options.h"
+#include "cli/settings/engine_options.h"
+#include "cli/settings/route_options.h"
 #include "formats/base/memory.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/policy/evict/evict.h"

@@ -1,10 +1,10 @@
 /* Lists stay as they were asked for until the model is known, whose bytes shares are of. Without names the
  * usual ones are taken then. Shares become bytes in one place, as a byte less could lose a record. Sizes are
  * raised to the largest record and cut to all experts; each stands once, and they rise. */
-#include "cli/options/simulate_options.h"
+#include "cli/settings/simulate_options.h"
 
-#include "cli/options/policy_options.h"
-#include "cli/options/route_options.h"
+#include "cli/settings/policy_options.h"
+#include "cli/settings/route_options.h"
 
 #include <math.h>
 #include <stdio.h>

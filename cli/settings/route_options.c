@@ -1,7 +1,7 @@
 /* Options stay words until the model is open, as slots and checks need its sizes. One that does nothing
  * without another is refused instead of ignored. One reading serves all verbs; only the simulator takes a
  * number for --prefill, which is no decision then. */
-#include "cli/options/route_options.h"
+#include "cli/settings/route_options.h"
 
 #include <string.h>
 

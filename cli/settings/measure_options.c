@@ -1,7 +1,7 @@
 /* Words are compared with names and not checked, since the option tables allow no others. What a verb does
  * not offer keeps its default. A quantiser brings its scheme where none is given: HQQ and trellis an
  * asymmetric one, outlier and log codes their own. */
-#include "cli/options/measure_options.h"
+#include "cli/settings/measure_options.h"
 #include "compiler/lua/task_file.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "cli/options/part_windows.h"
+#include "cli/settings/part_windows.h"
 
 #include <inttypes.h>
 

@@ -3,8 +3,8 @@
 #ifndef MOEC_CLI_TRIAL_OPTIONS_H
 #define MOEC_CLI_TRIAL_OPTIONS_H
 
-#include "cli/options/measure_options.h"
-#include "cli/options/part_windows.h"
+#include "cli/settings/measure_options.h"
+#include "cli/settings/part_windows.h"
 #include "compiler/certify/trial.h"
 
 /* How the measurements of these options are made, with a confidence of 95 % and no target yet. Borrows the

@@ -4,7 +4,7 @@
 #define MOEC_CLI_ENGINE_OPTIONS_H
 
 #include "cli/options/options.h"
-#include "cli/options/policy_options.h"
+#include "cli/settings/policy_options.h"
 #include "runtime/moert.h"
 
 /* Rows of an option table. */

@@ -1,4 +1,4 @@
-#include "cli/options/generation_options.h"
+#include "cli/settings/generation_options.h"
 
 #include "formats/model/generation.h"
 

@@ -1,4 +1,4 @@
-#include "cli/options/prompt.h"
+#include "cli/settings/prompt.h"
 
 #include <errno.h>
 #include <stdio.h>
