@@ -74,7 +74,7 @@ c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)
 # libmoert: the runtime and the formats that it may include (tests/rooms.tab): no JSON, no HDF5.
 RUNTIME_ROOMS := runtime $(addprefix runtime/,kernels policy forward)
 MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model tables bundle decisions) $(RUNTIME_ROOMS)) $(wildcard runtime/cuda/kernels/*.c)
-CLI_SRC   := $(call c_files,cli/options cli/settings cli/output cli/print cli/verbs)
+CLI_SRC   := $(call c_files,cli/options cli/settings cli/terminal cli/output cli/print cli/verbs)
 TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler server))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))

@@ -5,10 +5,10 @@
 #include "cli/options/outputs.h"
 #include "cli/options/process.h"
 #include "cli/options/started_ranks.h"
-#include "cli/output/terminal.h"
-#include "cli/output/versions.h"
 #include "cli/print/print.h"
 #include "cli/settings/device_options.h"
+#include "cli/terminal/terminal.h"
+#include "cli/terminal/versions.h"
 #include "cli/verbs/commands.h"
 #include "profiler/common/openmp.h"
 

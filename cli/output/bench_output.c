@@ -3,8 +3,8 @@
  * kernels: a table for one thread and one for all, then several tokens and sparse experts. */
 #include "cli/output/bench_output.h"
 
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 #include "profiler/bench/bench_row.h"
 
 #include <inttypes.h>

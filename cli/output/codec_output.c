@@ -2,8 +2,8 @@
  * Roles of a line that is full go on in the next. */
 #include "cli/output/codec_output.h"
 
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

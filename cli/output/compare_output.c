@@ -1,7 +1,7 @@
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
-#include "cli/output/json_output.h"
 #include "cli/output/verdict_output.h"
+#include "cli/terminal/json_output.h"
 #include "formats/profile/profile_h5.h"
 #include "profiler/report/compare.h"
 

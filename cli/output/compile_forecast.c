@@ -3,8 +3,8 @@
  * first that fits is taken. */
 #include "cli/output/compile_forecast.h"
 
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/parts.h"
 #include "runtime/threads/parallel.h"

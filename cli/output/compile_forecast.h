@@ -4,7 +4,7 @@
 #ifndef MOEC_CLI_COMPILE_FORECAST_H
 #define MOEC_CLI_COMPILE_FORECAST_H
 
-#include "cli/output/progress_line.h"
+#include "cli/terminal/progress_line.h"
 #include "compiler/compile/compile.h"
 #include "formats/json/json_write.h"
 #include "profiler/doctor/forecast.h"

@@ -2,9 +2,9 @@
  * they are printed. JSON has the plan itself too. */
 #include "cli/output/compile_output.h"
 #include "cli/options/options.h"
-#include "cli/output/json_output.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/terminal.h"
 #include "compiler/fit/coactivation.h"
 #include "profiler/common/available_memory.h"
 #include "profiler/evaluate/chance.h"

@@ -3,7 +3,7 @@
 #define MOEC_CLI_COMPILE_OUTPUT_H
 
 #include "cli/output/compile_forecast.h"
-#include "cli/output/phase_output.h"
+#include "cli/terminal/phase_output.h"
 #include "compiler/compile/compile.h"
 
 /* A compile that has ended; all of it is borrowed. */

@@ -1,8 +1,8 @@
 #include "cli/output/fit_output.h"
 
-#include "cli/output/json_output.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/terminal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,10 +3,10 @@
 #include "cli/output/forecast_output.h"
 
 #include "cli/output/compile_forecast.h"
-#include "cli/output/json_output.h"
-#include "cli/output/progress_line.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/progress_line.h"
+#include "cli/terminal/terminal.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/parts.h"
 #include "runtime/threads/parallel.h"

@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_FORECAST_OUTPUT_H
 #define MOEC_CLI_FORECAST_OUTPUT_H
 
-#include "cli/output/progress_line.h"
+#include "cli/terminal/progress_line.h"
 #include "profiler/doctor/forecast.h"
 #include "profiler/profile/profile_run.h"
 

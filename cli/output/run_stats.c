@@ -4,8 +4,8 @@
  * less than half of its bytes alone; few reads say nothing. */
 #include "cli/output/run_stats.h"
 
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

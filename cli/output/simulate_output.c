@@ -2,10 +2,10 @@
  * further table, and bounds behind the last. For programs: every row of the sweep with all its numbers. */
 #include "cli/output/simulate_output.h"
 
-#include "cli/output/json_output.h"
-#include "cli/output/terminal.h"
 #include "cli/output/verdict_output.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/terminal.h"
 #include "profiler/simulate/simulate_text.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 #include "cli/output/sparsity_output.h"
 
-#include "cli/output/json_output.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
 #include "profiler/evaluate/chance.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/kernels/arithmetic.h"

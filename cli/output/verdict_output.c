@@ -1,6 +1,6 @@
 #include "cli/output/verdict_output.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 #include "profiler/profile/codes_words.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/routing/coverage.h"

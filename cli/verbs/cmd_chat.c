@@ -1,8 +1,5 @@
 /* A conversation on the terminal. Lines come from libedit where standard input is a terminal, and from
  * standard input as it is elsewhere, so that scripts can talk too. */
-#include "cli/output/floor_advice.h"
-#include "cli/output/mapped_guard.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/settings/chat_json.h"
 #include "cli/settings/conversation.h"
@@ -11,6 +8,9 @@
 #include "cli/settings/generation_options.h"
 #include "cli/settings/prompt.h"
 #include "cli/settings/route_options.h"
+#include "cli/terminal/floor_advice.h"
+#include "cli/terminal/mapped_guard.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
 

@@ -2,11 +2,11 @@
  * profile and of a prompt, and follow them. What moec itself takes is measured of this process; what moec-run
  * takes is a constant and the tokenizer. */
 #include "cli/options/inputs.h"
-#include "cli/output/checkpoint_note.h"
 #include "cli/output/compile_forecast.h"
-#include "cli/output/json_output.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/checkpoint_note.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle_chat.h"
 #include "formats/checkpoint/checkpoint_chat.h"

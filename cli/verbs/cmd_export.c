@@ -1,7 +1,7 @@
-#include "cli/output/json_output.h"
-#include "cli/output/progress_line.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/progress_line.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/checkpoint/checkpoint_write.h"
 

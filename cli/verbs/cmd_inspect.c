@@ -2,10 +2,10 @@
  * part of an opened bundle are loaded first (struct additions), so that an error comes before any output. */
 #include "cli/output/codec_output.h"
 #include "cli/output/decisions_output.h"
-#include "cli/output/json_output.h"
 #include "cli/output/sparsity_output.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 #include "formats/bundle/bundle_evict.h"

@@ -1,12 +1,12 @@
 /* A predictor learns on the search part and is judged on the certificate part, or on --test. It is written
  * only where the lower end of its gain is above 0. The figures are printed in either case. */
 #include "cli/options/outputs.h"
-#include "cli/output/data_note.h"
-#include "cli/output/json_output.h"
 #include "cli/output/predictor_output.h"
-#include "cli/output/progress_line.h"
 #include "cli/print/print.h"
 #include "cli/settings/part_windows.h"
+#include "cli/terminal/data_note.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/progress_line.h"
 #include "cli/verbs/commands.h"
 #include "compiler/predictor/predictor_train.h"
 #include "formats/bundle/bundle_predictor.h"

@@ -1,8 +1,5 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header. */
-#include "cli/output/floor_advice.h"
-#include "cli/output/mapped_guard.h"
 #include "cli/output/run_stats.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/settings/conversation.h"
 #include "cli/settings/device_options.h"
@@ -10,6 +7,9 @@
 #include "cli/settings/generation_options.h"
 #include "cli/settings/prompt.h"
 #include "cli/settings/route_options.h"
+#include "cli/terminal/floor_advice.h"
+#include "cli/terminal/mapped_guard.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/stop_texts.h"
 #include "runtime/moert.h"

@@ -1,13 +1,13 @@
 /* `moec serve`: a bundle for programs that speak OpenAI's protocol (server/serve.h). */
-#include "cli/output/floor_advice.h"
-#include "cli/output/interrupt.h"
-#include "cli/output/mapped_guard.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/settings/conversation.h"
 #include "cli/settings/device_options.h"
 #include "cli/settings/engine_options.h"
 #include "cli/settings/route_options.h"
+#include "cli/terminal/floor_advice.h"
+#include "cli/terminal/interrupt.h"
+#include "cli/terminal/mapped_guard.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "server/serve.h"
 

@@ -3,14 +3,14 @@
  * without a count are bounded by times where there are some, else by top-k. A bundle is written before
  * anything is printed of it. */
 #include "cli/output/figure_output.h"
-#include "cli/output/interrupt.h"
-#include "cli/output/progress_line.h"
 #include "cli/output/simulate_output.h"
 #include "cli/output/tiers_output.h"
 #include "cli/print/print.h"
 #include "cli/settings/policy_options.h"
 #include "cli/settings/route_options.h"
 #include "cli/settings/simulate_options.h"
+#include "cli/terminal/interrupt.h"
+#include "cli/terminal/progress_line.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/simulate_decided.h"
 #include "formats/bundle/bundle_evict.h"

@@ -1,6 +1,6 @@
-#include "cli/output/json_output.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/json_output.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle_strip.h"
 

@@ -1,5 +1,5 @@
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 #include "runtime/text/tokenizer.h"

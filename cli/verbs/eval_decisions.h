@@ -4,7 +4,7 @@
 #define MOEC_CLI_EVAL_DECISIONS_H
 
 #include "cli/options/options.h"
-#include "cli/output/json_output.h"
+#include "cli/terminal/json_output.h"
 #include "formats/model/decision_settings.h"
 #include "profiler/evaluate/cache_replay.h"
 #include "profiler/evaluate/source.h"

@@ -3,11 +3,11 @@
  * reference decides nothing and stays canonical. */
 #include "cli/verbs/eval_rows.h"
 
-#include "cli/output/data_note.h"
-#include "cli/output/json_output.h"
 #include "cli/print/print.h"
 #include "cli/settings/generation_options.h"
 #include "cli/settings/route_options.h"
+#include "cli/terminal/data_note.h"
+#include "cli/terminal/json_output.h"
 #include "formats/base/file.h"
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/row_scores.h"

@@ -2,8 +2,8 @@
 #ifndef MOEC_CLI_EVAL_ROWS_H
 #define MOEC_CLI_EVAL_ROWS_H
 
-#include "cli/output/progress_line.h"
 #include "cli/settings/measure_options.h"
+#include "cli/terminal/progress_line.h"
 #include "cli/verbs/eval_decisions.h"
 #include "profiler/evaluate/source.h"
 

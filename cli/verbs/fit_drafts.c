@@ -3,8 +3,8 @@
  * work is finished. */
 #include "cli/verbs/fit_drafts.h"
 
-#include "cli/output/interrupt.h"
 #include "cli/print/print.h"
+#include "cli/terminal/interrupt.h"
 #include "cli/verbs/run_profile.h"
 #include "formats/base/file.h"
 #include "formats/profile/profile_h5.h"

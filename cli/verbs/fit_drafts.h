@@ -3,8 +3,8 @@
 #ifndef MOEC_CLI_FIT_DRAFTS_H
 #define MOEC_CLI_FIT_DRAFTS_H
 
-#include "cli/output/progress_line.h"
 #include "cli/settings/measure_options.h"
+#include "cli/terminal/progress_line.h"
 #include "compiler/compile/compile.h"
 #include "formats/base/claim.h"
 #include "profiler/evaluate/windows.h"

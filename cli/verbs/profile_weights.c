@@ -3,9 +3,9 @@
  * in MoE layer s. */
 #include "cli/verbs/profile_weights.h"
 
-#include "cli/output/interrupt.h"
-#include "cli/output/json_output.h"
 #include "cli/print/print.h"
+#include "cli/terminal/interrupt.h"
+#include "cli/terminal/json_output.h"
 #include "cli/verbs/run_profile.h"
 #include "formats/base/memory.h"
 #include "profiler/plot/plot.h"

@@ -2,8 +2,8 @@
 #ifndef MOEC_CLI_PROFILE_WEIGHTS_H
 #define MOEC_CLI_PROFILE_WEIGHTS_H
 
-#include "cli/output/progress_line.h"
 #include "cli/settings/measure_options.h"
+#include "cli/terminal/progress_line.h"
 
 /* Whether it is asked for. */
 bool cli_profile_wants_weights(const struct cli_args *args);

@@ -1,7 +1,7 @@
 /* A run, its forecast and the counting of parts take their options from one place, so that the three agree. A
  * signal ends the program as usual until measuring begins, for there is nothing to lose before. */
 #include "cli/verbs/run_profile.h"
-#include "cli/output/interrupt.h"
+#include "cli/terminal/interrupt.h"
 #include "formats/base/printable.h"
 #include "profiler/profile/model_check.h"
 #include "profiler/profile/profile_run.h"

@@ -2,8 +2,8 @@
 #ifndef MOEC_CLI_RUN_PROFILE_H
 #define MOEC_CLI_RUN_PROFILE_H
 
-#include "cli/output/progress_line.h"
 #include "cli/settings/measure_options.h"
+#include "cli/terminal/progress_line.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"
 #include "profiler/profile/profile_run.h"

@@ -11,7 +11,7 @@
  * budget or logits differ. Runs under the sanitizers like any test (make SANITIZE=thread
  * build/sanitize-thread/tools/soak). */
 #include "cli/options/options.h"
-#include "cli/output/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "runtime/engine/engine_test_hook.h"
 #include "tests/unit/faulty_reader.h"
 

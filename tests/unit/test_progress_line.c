@@ -1,5 +1,5 @@
 /* The line that long work shows: one percentage and one time left for the whole job, cut to the terminal. */
-#include "cli/output/progress_line.h"
+#include "cli/terminal/progress_line.h"
 
 #include <math.h>
 #include <setjmp.h>

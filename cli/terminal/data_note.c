@@ -1,4 +1,4 @@
-#include "cli/output/data_note.h"
+#include "cli/terminal/data_note.h"
 
 void cli_note_data(struct cli_progress *progress, const struct moec_rows *rows)
 {

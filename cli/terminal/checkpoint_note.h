@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_CHECKPOINT_NOTE_H
 #define MOEC_CLI_CHECKPOINT_NOTE_H
 
-#include "cli/output/progress_line.h"
+#include "cli/terminal/progress_line.h"
 
 #include "formats/checkpoint/checkpoint.h"
 

@@ -1,4 +1,4 @@
-#include "cli/output/json_output.h"
+#include "cli/terminal/json_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

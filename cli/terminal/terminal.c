@@ -1,7 +1,7 @@
 /* What stdout can show: colours, columns, UTF-8. Options come before the environment (NO_COLOR, TERM,
  * COLORTERM), which comes before what the terminal says. Sizes are written in steps of 1000 for files and
  * of 1024 for memory. */
-#include "cli/output/terminal.h"
+#include "cli/terminal/terminal.h"
 
 #include "formats/base/clock.h"
 #include "runtime/engine/memory_plan.h"

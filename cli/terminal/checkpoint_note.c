@@ -1,4 +1,4 @@
-#include "cli/output/checkpoint_note.h"
+#include "cli/terminal/checkpoint_note.h"
 
 #include <stdio.h>
 

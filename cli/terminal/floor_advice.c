@@ -1,7 +1,7 @@
-#include "cli/output/floor_advice.h"
+#include "cli/terminal/floor_advice.h"
 
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The first signal's time is kept in an atomic, and one that follows within SAME_REQUEST_NS is taken as the
  * same request. Any later one restores the default action and raises the signal again. Calls that a signal
  * interrupts are restarted. */
-#include "cli/output/interrupt.h"
+#include "cli/terminal/interrupt.h"
 
 #include "formats/base/clock.h"
 

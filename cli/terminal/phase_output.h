@@ -3,7 +3,7 @@
 #ifndef MOEC_CLI_PHASE_OUTPUT_H
 #define MOEC_CLI_PHASE_OUTPUT_H
 
-#include "cli/output/progress_line.h"
+#include "cli/terminal/progress_line.h"
 #include "formats/json/json_write.h"
 #include "profiler/common/phases.h"
 #include "profiler/ranks/ranks.h"

@@ -1,6 +1,6 @@
 /* The sentence and the terminal's settings are kept beforehand, since a handler may call little. The program
  * ends by _exit, and so without buffered output. */
-#include "cli/output/mapped_guard.h"
+#include "cli/terminal/mapped_guard.h"
 
 #include "formats/base/printable.h"
 

@@ -64,7 +64,7 @@ void cli_progress_tell(struct cli_progress *progress, const char *line);
 /* Clears the progress line. Nothing is shown any more while ranks wait. */
 void cli_progress_end(struct cli_progress *progress);
 /* What long work reports to: shows phases and what is expected, and notes where verbose or has_notes. After a
- * signal (cli/output/interrupt.h) it asks the work to stop. Borrows `progress`. */
+ * signal (cli/terminal/interrupt.h) it asks the work to stop. Borrows `progress`. */
 struct moec_progress cli_progress_observer(struct cli_progress *progress);
 
 /* "42 s", "2 min 05 s", "3 h 10 min" */

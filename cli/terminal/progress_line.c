@@ -2,9 +2,9 @@
  * anew. What the phase has left goes at its own pace once that is known, the rest of the job at the mean.
  * The part that is done never falls. The time left is held against an estimate that is longer by less than
  * WRONG_LEFT. */
-#include "cli/output/progress_line.h"
-#include "cli/output/interrupt.h"
+#include "cli/terminal/progress_line.h"
 #include "cli/print/print.h"
+#include "cli/terminal/interrupt.h"
 
 #include "formats/base/clock.h"
 

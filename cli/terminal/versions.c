@@ -1,4 +1,4 @@
-#include "cli/output/versions.h"
+#include "cli/terminal/versions.h"
 #include "compiler/lua/lua_host.h"
 #include "formats/base/compress.h"
 #include "formats/json/json.h"

@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_DATA_NOTE_H
 #define MOEC_CLI_DATA_NOTE_H
 
-#include "cli/output/progress_line.h"
+#include "cli/terminal/progress_line.h"
 #include "profiler/tasks/rows.h"
 
 /* Line ends that were changed and places that are broken, as a note of the work; else nothing. */

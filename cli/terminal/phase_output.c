@@ -1,9 +1,9 @@
 /* The peak of products is measured after the last phase has ended, so that it counts in none. Ranks exchange
  * their phases as structs, before that. Of more ranks than MAX_SHOWN_RANKS only sums are shown. */
-#include "cli/output/phase_output.h"
+#include "cli/terminal/phase_output.h"
 
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "cli/terminal/terminal.h"
 #include "formats/base/memory.h"
 #include "profiler/common/product_peak.h"
 #include "runtime/threads/parallel.h"
