@@ -14,12 +14,12 @@
 
 static double share(const struct moec_simulation *simulation, uint64_t bytes)
 {
-    return 100 * (double)bytes / (double)simulation->sweep.model->all_bytes;
+    return 100 * (double)bytes / (double)simulation->sweep.model->slots.all_bytes;
 }
 
 static double per_token(const struct moec_simulation *simulation, double amount)
 {
-    return amount / (double)simulation->sweep.recording->n_decoded;
+    return amount / (double)simulation->sweep.recording->counted.n_decoded;
 }
 
 /* ---- for people ---- */
@@ -32,10 +32,10 @@ static void print_head(const struct moec_simulation *simulation, const char *sou
     cli_print_wrapped(stdout, 2,
                       "%s: %" PRIu64 " tokens, %" PRIu64 " of them decoded one by one; %" PRIu32
                       " MoE layers, %" PRIu32 " experts, top-%" PRIu32 "\n",
-                      source, recording->n_token, recording->n_decoded, model->n_layer, model->n_expert,
-                      model->top_k);
+                      source, recording->counted.n_token, recording->counted.n_decoded, model->shape.n_layer,
+                      model->shape.n_expert, model->shape.top_k);
     cli_print_wrapped(stdout, 2, "Records: %s; all experts %s\n", model->sizes,
-                      cli_memory_text(size, model->all_bytes));
+                      cli_memory_text(size, model->slots.all_bytes));
     if (note[0] != '\0')
         cli_print_wrapped(stdout, 2, "%s\n", note);
 }
@@ -43,8 +43,8 @@ static void print_head(const struct moec_simulation *simulation, const char *sou
 static void print_buffer(const struct moec_simulation *simulation, uint32_t budget)
 {
     char size[24];
-    cli_print(stdout, "  %5.1f %% %10s", share(simulation, simulation->sweep.budgets[budget]),
-              cli_memory_text(size, simulation->sweep.budgets[budget]));
+    cli_print(stdout, "  %5.1f %% %10s", share(simulation, simulation->sweep.budgets.bytes[budget]),
+              cli_memory_text(size, simulation->sweep.budgets.bytes[budget]));
 }
 
 /* A name and width that fit it, so that columns stand under their heads. */
@@ -60,7 +60,7 @@ static void print_bounds(const struct moec_simulation *simulation, uint32_t budg
 {
     const struct moec_belady *belady = &simulation->belady[budget];
     cli_print(stdout, "%9.1f", 100 * (double)belady->hits / (double)belady->asked);
-    if (!simulation->sweep.model->is_equal)
+    if (!simulation->sweep.model->slots.is_equal)
         cli_print(stdout, "%9.1f", 100 * belady->most_hits / (double)belady->asked);
 }
 
@@ -72,8 +72,8 @@ static uint32_t end_of_table(const struct moec_simulate_sweep *sweep, uint32_t f
 {
     uint32_t p = first;
     int n = BUFFER_COLUMNS + BOUND_COLUMNS;
-    while (p < sweep->n_policy && (p == first || n + column(sweep->policies[p].word) <= CLI_COLUMNS))
-        n += column(sweep->policies[p++].word);
+    while (p < sweep->evict.n && (p == first || n + column(sweep->evict.all[p].word) <= CLI_COLUMNS))
+        n += column(sweep->evict.all[p++].word);
     return p;
 }
 
@@ -81,21 +81,21 @@ static void print_table(const struct moec_simulation *simulation, uint32_t predi
                         uint32_t first, uint32_t end)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    const bool has_bounds = !of_times && end == sweep->n_policy;
+    const bool has_bounds = !of_times && end == sweep->evict.n;
     cli_print(stdout, "  %-18s", "buffer");
     for (uint32_t p = first; p < end; p++)
-        cli_print(stdout, "%*s", column(sweep->policies[p].word), sweep->policies[p].word);
+        cli_print(stdout, "%*s", column(sweep->evict.all[p].word), sweep->evict.all[p].word);
     if (has_bounds)
-        cli_print(stdout, "%9s%s", sweep->model->is_equal ? "Belady" : "farthest",
-                  sweep->model->is_equal ? "" : "    bound");
+        cli_print(stdout, "%9s%s", sweep->model->slots.is_equal ? "Belady" : "farthest",
+                  sweep->model->slots.is_equal ? "" : "    bound");
     putchar('\n');
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+    for (uint32_t b = 0; b < sweep->budgets.n; b++) {
         print_buffer(simulation, b);
         for (uint32_t p = first; p < end; p++) {
             const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, p, b);
             const double value = of_times ? result->tpot_ns_median / 1e6
                                           : 100 * moec_simulated_hit_rate(&result->decode, false);
-            cli_print(stdout, "%*.*f", column(sweep->policies[p].word), of_times ? 3 : 1, value);
+            cli_print(stdout, "%*.*f", column(sweep->evict.all[p].word), of_times ? 3 : 1, value);
         }
         if (has_bounds)
             print_bounds(simulation, b);
@@ -108,8 +108,8 @@ static void print_matrix(const struct moec_simulation *simulation, uint32_t pred
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     cli_print(stdout, "\n%s, predictor '%s'\n",
               of_times ? "Median ms a decoded token" : "Hits of 100 experts",
-              sweep->predictors[predictor]->name);
-    for (uint32_t first = 0, end = 0; first < sweep->n_policy; first = end) {
+              sweep->preload.predictors[predictor]->name);
+    for (uint32_t first = 0, end = 0; first < sweep->evict.n; first = end) {
         end = end_of_table(sweep, first);
         print_table(simulation, predictor, of_times, first, end);
     }
@@ -121,9 +121,9 @@ static void print_pair_hits(const struct moec_simulation *simulation)
     cli_print(stdout,
               "\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n"
               "  %-18s%8s%8s%8s%8s%9s%9s\n",
-              sweep->policies[0].word, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
-              sweep->model->is_equal ? "Belady" : "bound", "useful", "wasted");
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+              sweep->evict.all[0].word, sweep->preload.predictors[0]->name, "buffer", "hits", "late",
+              "misses", sweep->model->slots.is_equal ? "Belady" : "bound", "useful", "wasted");
+    for (uint32_t b = 0; b < sweep->budgets.n; b++) {
         const struct moec_simulated_counts *counts = &moec_simulation_at(simulation, 0, 0, b)->decode;
         const double asked = (double)counts->asked / 100;
         print_buffer(simulation, b);
@@ -139,7 +139,7 @@ static void print_pair_costs(const struct moec_simulation *simulation)
     const bool has_times = simulation->sweep.has_times;
     cli_print(stdout, "  %-18s%17s%14s%s\n", "buffer", "an expert stays", "read a token",
               has_times ? "   median ms   95 % ms" : "");
-    for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
+    for (uint32_t b = 0; b < simulation->sweep.budgets.n; b++) {
         const struct moec_simulated_result *result = moec_simulation_at(simulation, 0, 0, b);
         char size[24];
         print_buffer(simulation, b);
@@ -177,7 +177,7 @@ static void print_tuned(const struct moec_simulation *simulation)
     if (has_times)
         cli_print(stdout, "%14s%14s", "lost ms", "by lru ms");
     cli_print(stdout, "   %s\n", "--evict");
-    for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
+    for (uint32_t b = 0; b < simulation->sweep.budgets.n; b++) {
         const struct moec_tuned_evict *tuned = &simulation->tuned[b];
         tuned_word(tuned->weights, word);
         print_buffer(simulation, b);
@@ -236,17 +236,17 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
         print_decided(decided);
     print_head(simulation, source, note);
     cli_print_paragraphs(text);
-    const bool is_pair = sweep->n_policy == 1 && sweep->n_predictor == 1;
+    const bool is_pair = sweep->evict.n == 1 && sweep->preload.n_predictor == 1;
     if (is_pair)
         print_pair(simulation);
     if (simulation->tuned != NULL)
         print_tuned(simulation);
-    for (uint32_t p = 0; p < sweep->n_predictor && !is_pair; p++) {
+    for (uint32_t p = 0; p < sweep->preload.n_predictor && !is_pair; p++) {
         print_matrix(simulation, p, false);
         if (sweep->has_times)
             print_matrix(simulation, p, true);
     }
-    if (!sweep->model->is_equal && !is_pair)
+    if (!sweep->model->slots.is_equal && !is_pair)
         cli_print_wrapped(
             stdout, 2,
             "\n"
@@ -279,11 +279,11 @@ static struct moec_json_out *json_row(const struct moec_simulation *simulation, 
     const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, policy, budget);
     const struct moec_simulated_counts *decode = &result->decode;
     struct moec_json_out *row = moec_json_out_object();
-    moec_json_out_string(row, "evict", sweep->policies[policy].word);
-    moec_json_out_string(row, "predict", sweep->predictors[predictor]->name);
-    moec_json_out_u64(row, "buffer_bytes", sweep->budgets[budget]);
+    moec_json_out_string(row, "evict", sweep->evict.all[policy].word);
+    moec_json_out_string(row, "predict", sweep->preload.predictors[predictor]->name);
+    moec_json_out_u64(row, "buffer_bytes", sweep->budgets.bytes[budget]);
     moec_json_out_double(row, "buffer_share",
-                         (double)sweep->budgets[budget] / (double)sweep->model->all_bytes);
+                         (double)sweep->budgets.bytes[budget] / (double)sweep->model->slots.all_bytes);
     moec_json_out_double(row, "hit_rate", moec_simulated_hit_rate(decode, false));
     moec_json_out_double(row, "hit_or_late_rate", moec_simulated_hit_rate(decode, true));
     moec_json_out_double(row, "bytes_per_token", per_token(simulation, (double)decode->read_bytes));
@@ -304,10 +304,10 @@ static struct moec_json_out *json_bounds(const struct moec_simulation *simulatio
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     struct moec_json_out *list = moec_json_out_array();
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+    for (uint32_t b = 0; b < sweep->budgets.n; b++) {
         const struct moec_belady *belady = &simulation->belady[b];
         struct moec_json_out *node = moec_json_out_object();
-        moec_json_out_u64(node, "buffer_bytes", sweep->budgets[b]);
+        moec_json_out_u64(node, "buffer_bytes", sweep->budgets.bytes[b]);
         moec_json_out_double(node, "hit_rate_bound", belady->most_hits / (double)belady->asked);
         moec_json_out_double(node, "farthest_hit_rate", (double)belady->hits / (double)belady->asked);
         moec_json_out_double(node, "farthest_bytes_per_token",
@@ -320,12 +320,12 @@ static struct moec_json_out *json_bounds(const struct moec_simulation *simulatio
 static struct moec_json_out *json_tuned(const struct moec_simulation *simulation)
 {
     struct moec_json_out *list = moec_json_out_array();
-    for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
+    for (uint32_t b = 0; b < simulation->sweep.budgets.n; b++) {
         const struct moec_tuned_evict *tuned = &simulation->tuned[b];
         struct moec_json_out *node = moec_json_out_object();
         char word[MOEC_EVICT_WORD_BYTES];
         tuned_word(tuned->weights, word);
-        moec_json_out_u64(node, "buffer_bytes", simulation->sweep.budgets[b]);
+        moec_json_out_u64(node, "buffer_bytes", simulation->sweep.budgets.bytes[b]);
         moec_json_out_string(node, "evict", word);
         moec_json_out_string(node, "evict_weights", strchr(word, ':') + 1);
         moec_json_out_double(node, "hit_rate", tuned->hit_rate);
@@ -363,15 +363,15 @@ static struct moec_json_out *json_recording(const struct moec_simulation *simula
     const struct moec_simulated_model *model = simulation->sweep.model;
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_string(node, "source", source);
-    moec_json_out_u64(node, "tokens", recording->n_token);
-    moec_json_out_u64(node, "decoded_tokens", recording->n_decoded);
-    moec_json_out_u64(node, "moe_layers", model->n_layer);
-    moec_json_out_u64(node, "experts", model->n_expert);
-    moec_json_out_u64(node, "top_k", model->top_k);
+    moec_json_out_u64(node, "tokens", recording->counted.n_token);
+    moec_json_out_u64(node, "decoded_tokens", recording->counted.n_decoded);
+    moec_json_out_u64(node, "moe_layers", model->shape.n_layer);
+    moec_json_out_u64(node, "experts", model->shape.n_expert);
+    moec_json_out_u64(node, "top_k", model->shape.top_k);
     moec_json_out_string(node, "records", model->sizes);
-    moec_json_out_bool(node, "records_of_one_size", model->is_equal);
-    moec_json_out_u64(node, "all_experts_bytes", model->all_bytes);
-    moec_json_out_u64(node, "working_set_bytes", model->token_bytes);
+    moec_json_out_bool(node, "records_of_one_size", model->slots.is_equal);
+    moec_json_out_u64(node, "all_experts_bytes", model->slots.all_bytes);
+    moec_json_out_u64(node, "working_set_bytes", model->slots.token_bytes);
     moec_json_out_double(node, "next_token_share", simulation->reuse.next_token_share);
     moec_json_out_u64(node, "median_reuse_tokens", simulation->reuse.median_tokens);
     return node;
@@ -409,17 +409,17 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
     moec_json_out_node(root, "recording", json_recording(simulation, source));
     if (decided != NULL)
         moec_json_out_node(root, "decided", json_decided(decided));
-    moec_json_out_u64(root, "preload_count", sweep->preload_count);
-    moec_json_out_u64(root, "preload_ahead", sweep->preload_ahead);
+    moec_json_out_u64(root, "preload_count", sweep->preload.count);
+    moec_json_out_u64(root, "preload_ahead", sweep->preload.ahead);
     moec_json_out_node(root, "lru", json_lru(&simulation->lru));
     moec_json_out_node(root, "text", cli_json_paragraphs(text));
     moec_json_out_string(root, "note", note);
     moec_json_out_node(root, "bounds", json_bounds(simulation));
     if (simulation->tuned != NULL)
         moec_json_out_node(root, "tuned_evict", json_tuned(simulation));
-    for (uint32_t p = 0; p < sweep->n_predictor; p++)
-        for (uint32_t e = 0; e < sweep->n_policy; e++)
-            for (uint32_t b = 0; b < sweep->n_budget; b++)
+    for (uint32_t p = 0; p < sweep->preload.n_predictor; p++)
+        for (uint32_t e = 0; e < sweep->evict.n; e++)
+            for (uint32_t b = 0; b < sweep->budgets.n; b++)
                 moec_json_out_node(rows, NULL, json_row(simulation, p, e, b));
     moec_json_out_node(root, "rows", rows);
     return cli_print_json(root, err);

@@ -8,7 +8,7 @@
 
 static double per_token(const struct moec_tiers *tiers, uint64_t amount)
 {
-    const uint64_t n = tiers->sweep.recording->n_decoded;
+    const uint64_t n = tiers->sweep.recording->counted.n_decoded;
     return n > 0 ? (double)amount / (double)n : 0;
 }
 
@@ -47,10 +47,10 @@ void cli_print_tiers(const struct moec_tiers *tiers, const char *source, const c
     cli_print(stdout,
               "%s: %" PRIu64 " tokens, %" PRIu64 " of them decoded one by one; %" PRIu32
               " MoE layers, %" PRIu32 " experts, top-%" PRIu32 "\n",
-              source, sweep->recording->n_token, sweep->recording->n_decoded, sweep->model->n_layer,
-              sweep->model->n_expert, sweep->model->top_k);
+              source, sweep->recording->counted.n_token, sweep->recording->counted.n_decoded,
+              sweep->model->shape.n_layer, sweep->model->shape.n_expert, sweep->model->shape.top_k);
     cli_print(stdout, "Records: %s; all experts %s; GPU: %s\n", sweep->model->sizes,
-              cli_memory_text(size, sweep->model->all_bytes), gpu);
+              cli_memory_text(size, sweep->model->slots.all_bytes), gpu);
     if (note[0] != '\0')
         cli_print(stdout, "%s\n", note);
     for (uint32_t i = 0; i < tiers->n; i++) {
@@ -66,9 +66,9 @@ void cli_print_tiers(const struct moec_tiers *tiers, const char *source, const c
         print_row(tiers, row);
     }
     cli_print(stdout, "\nModes, and what compares with them\n");
-    for (uint32_t m = 0; m < sweep->n_mode; m++)
-        cli_print(stdout, "  %-12s%s\n", moec_tiers_mode_name(sweep->modes[m]),
-                  moec_tiers_mode_words(sweep->modes[m]));
+    for (uint32_t m = 0; m < sweep->modes.n; m++)
+        cli_print(stdout, "  %-12s%s\n", moec_tiers_mode_name(sweep->modes.all[m]),
+                  moec_tiers_mode_words(sweep->modes.all[m]));
 }
 
 /* ---- for programs ---- */
@@ -104,13 +104,13 @@ enum moec_status cli_print_tiers_json(const struct moec_tiers *tiers, const char
     struct moec_json_out *root = moec_json_out_object(), *rows = moec_json_out_array(),
                          *modes = moec_json_out_object();
     moec_json_out_string(root, "recording", source);
-    moec_json_out_u64(root, "tokens", tiers->sweep.recording->n_token);
-    moec_json_out_u64(root, "decoded", tiers->sweep.recording->n_decoded);
+    moec_json_out_u64(root, "tokens", tiers->sweep.recording->counted.n_token);
+    moec_json_out_u64(root, "decoded", tiers->sweep.recording->counted.n_decoded);
     moec_json_out_string(root, "gpu", gpu);
     moec_json_out_string(root, "note", note);
-    for (uint32_t m = 0; m < tiers->sweep.n_mode; m++)
-        moec_json_out_string(modes, moec_tiers_mode_name(tiers->sweep.modes[m]),
-                             moec_tiers_mode_words(tiers->sweep.modes[m]));
+    for (uint32_t m = 0; m < tiers->sweep.modes.n; m++)
+        moec_json_out_string(modes, moec_tiers_mode_name(tiers->sweep.modes.all[m]),
+                             moec_tiers_mode_words(tiers->sweep.modes.all[m]));
     moec_json_out_node(root, "modes", modes);
     for (uint32_t i = 0; i < tiers->n; i++)
         moec_json_out_node(rows, NULL, json_row(tiers, &tiers->rows[i]));

@@ -172,7 +172,7 @@ static int compare_bytes(const void *a, const void *b)
 /* With no parameters. */
 static void add_policy(struct moec_simulate_sweep *sweep, const struct moec_evict_ops *policy)
 {
-    struct moec_evict_choice *choice = &sweep->policies[sweep->n_policy++];
+    struct moec_evict_choice *choice = &sweep->evict.all[sweep->evict.n++];
     *choice = (struct moec_evict_choice){.ops = policy};
     (void)snprintf(choice->word, sizeof choice->word, "%s", policy->name);
 }
@@ -180,10 +180,10 @@ static void add_policy(struct moec_simulate_sweep *sweep, const struct moec_evic
 void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_shallow,
                       struct moec_simulate_sweep *sweep)
 {
-    sweep->evict_weights = options->own_weights;
-    sweep->tunes_evict = options->tunes_evict;
+    sweep->evict.weights = options->own_weights;
+    sweep->evict.is_tuned = options->tunes_evict;
     for (uint32_t i = 0; i < options->n_policy; i++)
-        sweep->policies[sweep->n_policy++] = options->policies[i];
+        sweep->evict.all[sweep->evict.n++] = options->policies[i];
     if (options->n_policy > 0)
         return;
     if (!options->is_every_policy)
@@ -214,7 +214,7 @@ static uint32_t usual_budgets(uint64_t all, uint64_t *budgets)
 /* Increasing, without repeats, and no less than a record or more than all. */
 static uint32_t tidy(const struct moec_simulated_model *model, uint64_t *sizes, uint32_t n)
 {
-    const uint64_t all = model->all_bytes, least = model->largest_bytes;
+    const uint64_t all = model->slots.all_bytes, least = model->slots.largest_bytes;
     uint32_t n_kept = 0;
     for (uint32_t i = 0; i < n; i++)
         sizes[i] = sizes[i] < least ? least : sizes[i] > all ? all : sizes[i];
@@ -233,23 +233,23 @@ static void fill_sizes(const struct cli_simulate_budget *budgets, uint32_t n, ui
 
 void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep)
 {
-    const uint64_t all = sweep->model->all_bytes;
+    const uint64_t all = sweep->model->slots.all_bytes;
     uint32_t n = options->n_budget;
-    fill_sizes(options->budgets, n, all, sweep->budgets);
+    fill_sizes(options->budgets, n, all, sweep->budgets.bytes);
     if (n == 0 && !options->is_every_budget)
-        n = usual_budgets(all, sweep->budgets);
+        n = usual_budgets(all, sweep->budgets.bytes);
     for (; options->is_every_budget && n < 20; n++)
-        sweep->budgets[n] = part_of(all, (n + 1) / 20.0);
-    sweep->n_budget = tidy(sweep->model, sweep->budgets, n);
+        sweep->budgets.bytes[n] = part_of(all, (n + 1) / 20.0);
+    sweep->budgets.n = tidy(sweep->model, sweep->budgets.bytes, n);
 }
 
 void cli_set_tiers(const struct cli_simulate_options *options, struct moec_tiers_sweep *sweep)
 {
-    const uint64_t all = sweep->model->all_bytes;
-    fill_sizes(options->pools, options->n_pool, all, sweep->pools);
-    sweep->n_pool = tidy(sweep->model, sweep->pools, options->n_pool);
-    fill_sizes(options->budgets, options->n_budget, all, sweep->buffers);
-    sweep->n_buffer = tidy(sweep->model, sweep->buffers, options->n_budget);
-    if (sweep->n_buffer == 0)
-        sweep->buffers[sweep->n_buffer++] = all;
+    const uint64_t all = sweep->model->slots.all_bytes;
+    fill_sizes(options->pools, options->n_pool, all, sweep->sizes.pool.bytes);
+    sweep->sizes.pool.n = tidy(sweep->model, sweep->sizes.pool.bytes, options->n_pool);
+    fill_sizes(options->budgets, options->n_budget, all, sweep->sizes.buffer.bytes);
+    sweep->sizes.buffer.n = tidy(sweep->model, sweep->sizes.buffer.bytes, options->n_budget);
+    if (sweep->sizes.buffer.n == 0)
+        sweep->sizes.buffer.bytes[sweep->sizes.buffer.n++] = all;
 }

@@ -215,7 +215,7 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
 /* By which copies of a trace of two were asked for. */
 static enum moec_status read_precision(struct job *job, struct moec_error *err)
 {
-    struct moec_precision *precision = &job->sweep.precision;
+    struct moec_precision *precision = &job->sweep.preload.precision;
     if (job->replay.precision[0] == '\0')
         return MOEC_OK;
     MOEC_TRY(moec_precision_read(job->replay.precision, precision, err));
@@ -244,13 +244,13 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
     job->decided.low = job->copy;
     MOEC_TRY(cli_decide_recorded(job->args, job->bundle, path, &job->recording, &job->decided, err));
     job->low = job->decided.low;
-    job->sweep.precision = job->decided.route.precision;
-    const uint64_t first_counted = job->recording.first_counted;
+    job->sweep.preload.precision = job->decided.route.precision;
+    const uint64_t first_counted = job->recording.counted.first;
     moec_recording_release(&job->recording);
     MOEC_TRY(moec_recording_make(&job->decided.decided.replay, NULL, 0, &job->recording, err));
     moec_recording_count_from(&job->recording, first_counted);
-    job->recording.logical = job->decided.route.n_slots > 0 ? &job->decided.decided.logical : NULL;
-    job->recording.forms = job->decided.decided.forms.rows != NULL ? &job->decided.decided.forms : NULL;
+    job->recording.known.logical = job->decided.route.n_slots > 0 ? &job->decided.decided.logical : NULL;
+    job->recording.known.forms = job->decided.decided.forms.rows != NULL ? &job->decided.decided.forms : NULL;
     return MOEC_OK;
 }
 
@@ -273,7 +273,7 @@ static enum moec_status make_model(struct job *job, struct moec_error *err)
 static enum moec_status open_model(struct job *job, struct moec_error *err)
 {
     MOEC_TRY(make_model(job, err));
-    moec_simulated_model_pool(&job->model, &job->sweep.precision);
+    moec_simulated_model_pool(&job->model, &job->sweep.preload.precision);
     return MOEC_OK;
 }
 
@@ -281,18 +281,18 @@ static enum moec_status open_model(struct job *job, struct moec_error *err)
 static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
 {
     struct moec_simulated_model *model = &job->model;
-    const uint32_t n_layer = model->n_layer - model->n_encoder;
-    if (model->n_shallow == 0 && !job->is_trace)
-        model->n_shallow = moec_path_study_shallow_layers(&job->profile);
+    const uint32_t n_layer = model->shape.n_layer - model->shape.n_encoder;
+    if (model->shape.n_shallow == 0 && !job->is_trace)
+        model->shape.n_shallow = moec_path_study_shallow_layers(&job->profile);
     if (job->bundle != NULL) /* of which --against makes models of its own */
-        job->bundle->paths.n_shallow = model->n_shallow;
+        job->bundle->paths.n_shallow = model->shape.n_shallow;
     for (uint32_t i = 0; i < job->options.n_policy; i++) {
         const struct moec_evict_choice *policy = &job->options.policies[i];
         if (policy->n_shallow > n_layer)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--evict has '%s', expected 1 to %u shallow layers (the number of MoE layers)",
                              policy->word, (unsigned)n_layer);
-        if (policy->ops == &moec_evict_fate && policy->n_shallow == 0 && model->n_shallow == 0)
+        if (policy->ops == &moec_evict_fate && policy->n_shallow == 0 && model->shape.n_shallow == 0)
             return moec_fail(
                 err, MOEC_ERR_USAGE,
                 "eviction policy 'fate' needs the number of shallow layers, but it is in neither "
@@ -349,14 +349,14 @@ static enum moec_status choose_usual(struct job *job, struct moec_error *err)
     const struct moec_predict_ops *own = NULL;
     char text[224];
     MOEC_TRY(find_default(job, &own, err));
-    sweep->predictors[sweep->n_predictor++] = &moec_predict_none;
+    sweep->preload.predictors[sweep->preload.n_predictor++] = &moec_predict_none;
     if (moec_simulated_can_predict(&job->recording, &job->model, own)) {
-        sweep->predictors[sweep->n_predictor++] = own;
+        sweep->preload.predictors[sweep->preload.n_predictor++] = own;
         return MOEC_OK;
     }
     const bool has_paths = moec_simulated_can_predict(&job->recording, &job->model, &moec_predict_path);
     if (has_paths)
-        sweep->predictors[sweep->n_predictor++] = &moec_predict_path;
+        sweep->preload.predictors[sweep->preload.n_predictor++] = &moec_predict_path;
     (void)snprintf(text, sizeof text, "moec run predicts by '%s', which %s%s", own->name,
                    own->knows_tokens ? "no recording has" : "only a trace of moec run --trace has",
                    has_paths ? ": 'path' is shown in its place" : "");
@@ -369,7 +369,7 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
     struct moec_simulate_sweep *sweep = &job->sweep;
     char text[128];
     for (uint32_t i = 0; i < job->options.n_predictor; i++) {
-        sweep->predictors[sweep->n_predictor++] = job->options.predictors[i];
+        sweep->preload.predictors[sweep->preload.n_predictor++] = job->options.predictors[i];
         if (!moec_simulated_can_predict(&job->recording, &job->model, job->options.predictors[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "'%s' does not have what the predictor '%s' needs. 'gate' and "
@@ -383,7 +383,7 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
         return choose_usual(job, err);
     for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
         if (moec_simulated_can_predict(&job->recording, &job->model, moec_predictors[i])) {
-            sweep->predictors[sweep->n_predictor++] = moec_predictors[i];
+            sweep->preload.predictors[sweep->preload.n_predictor++] = moec_predictors[i];
             continue;
         }
         (void)snprintf(text, sizeof text, "predictor '%s' is left out: the routing was recorded without %s",
@@ -403,15 +403,15 @@ static enum moec_status check_ahead(const struct job *job, struct moec_error *er
     const struct moec_simulate_sweep *sweep = &job->sweep;
     const uint32_t told = job->recording.replay->gates_ahead;
     uint32_t n_gated = 0;
-    for (uint32_t i = 0; i < sweep->n_predictor; i++)
-        n_gated += sweep->predictors[i]->needs_next_gate;
-    if (sweep->preload_ahead > 0 && n_gated == 0)
+    for (uint32_t i = 0; i < sweep->preload.n_predictor; i++)
+        n_gated += sweep->preload.predictors[i]->needs_next_gate;
+    if (sweep->preload.ahead > 0 && n_gated == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "--preload-ahead applies only to --predict gate and path+gate");
-    if (sweep->preload_ahead > told)
+    if (sweep->preload.ahead > told)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-ahead %u needs router gates for that many layers ahead, "
                          "but the recording has %u: record again with moec run --trace",
-                         (unsigned)sweep->preload_ahead, (unsigned)told);
+                         (unsigned)sweep->preload.ahead, (unsigned)told);
     return MOEC_OK;
 }
 
@@ -422,29 +422,30 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     sweep->recording = &job->recording;
     sweep->model = &job->model;
     sweep->device = &job->device;
-    cli_set_policies(&job->options, job->model.n_shallow, sweep);
-    if (job->options.is_every_policy && job->model.n_shallow == 0)
+    cli_set_policies(&job->options, job->model.shape.n_shallow, sweep);
+    if (job->options.is_every_policy && job->model.shape.n_shallow == 0)
         say(job,
             "policy 'fate' is left out: the number of shallow layers is unknown; name it with one, such as fate:2");
-    for (uint32_t i = 0; i < sweep->n_policy; i++)
-        if (sweep->policies[i].ops == &moec_evict_fate) {
-            const uint32_t n_own = sweep->policies[i].n_shallow;
+    for (uint32_t i = 0; i < sweep->evict.n; i++)
+        if (sweep->evict.all[i].ops == &moec_evict_fate) {
+            const uint32_t n_own = sweep->evict.all[i].n_shallow;
             (void)snprintf(text, sizeof text, "%.24s keeps the experts of the first %u of %u MoE layers",
-                           sweep->policies[i].word, (unsigned)(n_own > 0 ? n_own : job->model.n_shallow),
-                           (unsigned)(job->model.n_layer - job->model.n_encoder));
+                           sweep->evict.all[i].word,
+                           (unsigned)(n_own > 0 ? n_own : job->model.shape.n_shallow),
+                           (unsigned)(job->model.shape.n_layer - job->model.shape.n_encoder));
             say(job, text);
         }
     cli_set_budgets(&job->options, sweep);
     MOEC_TRY(choose_predictors(job, err));
-    sweep->preload_ahead = job->options.preload_ahead;
+    sweep->preload.ahead = job->options.preload_ahead;
     MOEC_TRY(check_ahead(job, err));
-    sweep->preload_count = job->options.preload_count;
-    if (sweep->preload_count == 0 && !sweep->has_times) {
-        sweep->preload_count = job->model.top_k;
-        if (sweep->n_predictor == 1 && sweep->predictors[0] == &moec_predict_none)
+    sweep->preload.count = job->options.preload_count;
+    if (sweep->preload.count == 0 && !sweep->has_times) {
+        sweep->preload.count = job->model.shape.top_k;
+        if (sweep->preload.n_predictor == 1 && sweep->preload.predictors[0] == &moec_predict_none)
             return MOEC_OK;
         (void)snprintf(text, sizeof text, "predictors prefetch %u experts a layer (without --device-file)",
-                       (unsigned)sweep->preload_count);
+                       (unsigned)sweep->preload.count);
         say(job, text);
     }
     return MOEC_OK;
@@ -476,8 +477,8 @@ static enum moec_status write_weights(const struct job *job, const struct moec_s
     if (!cli_has(job->args, "output"))
         return MOEC_OK;
     const struct moec_tuned_evict *tuned = &simulation->tuned[0];
-    const double n_token = (double)job->recording.n_decoded;
-    struct moec_bundle_evict evict = {.buffer_bytes = simulation->sweep.budgets[0],
+    const double n_token = (double)job->recording.counted.n_decoded;
+    struct moec_bundle_evict evict = {.buffer_bytes = simulation->sweep.budgets.bytes[0],
                                       .lost_ns = tuned->lost_ns / n_token,
                                       .lost_by_lru_ns = tuned->lost_by_lru_ns / n_token};
     memcpy(evict.weights, tuned->weights, sizeof evict.weights);
@@ -541,24 +542,24 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--plots, --tune-evict, --preload-ahead and '--memory all' do not work "
                          "with the three tiers of --vram: leave out either these options or --vram");
-    cli_set_policies(&job->options, job->model.n_shallow, &policies);
+    cli_set_policies(&job->options, job->model.shape.n_shallow, &policies);
     sweep->recording = &job->recording;
     sweep->model = &job->model;
     sweep->device = &job->device;
-    sweep->evict_weights = policies.evict_weights;
-    sweep->n_policy = policies.n_policy;
-    memcpy(sweep->policies, policies.policies, sizeof policies.policies);
-    sweep->predictor = find_predictor(job);
-    sweep->preload_count = job->options.preload_count;
+    sweep->evict.weights = policies.evict.weights;
+    sweep->evict.n = policies.evict.n;
+    memcpy(sweep->evict.all, policies.evict.all, sizeof policies.evict.all);
+    sweep->preload.predictor = find_predictor(job);
+    sweep->preload.count = job->options.preload_count;
     cli_set_tiers(&job->options, sweep);
     for (uint32_t i = 0; i < job->options.n_mode; i++)
-        sweep->modes[sweep->n_mode++] = job->options.modes[i];
+        sweep->modes.all[sweep->modes.n++] = job->options.modes[i];
     for (int mode = 0; mode < MOEC_TIERS_MODES && job->options.n_mode == 0; mode++)
-        if (mode != MOEC_TIERS_PRELOAD || sweep->predictor != NULL)
-            sweep->modes[sweep->n_mode++] = (enum moec_tiers_mode)mode;
+        if (mode != MOEC_TIERS_PRELOAD || sweep->preload.predictor != NULL)
+            sweep->modes.all[sweep->modes.n++] = (enum moec_tiers_mode)mode;
     (void)snprintf(text, sizeof text, "the mode preload predicts by '%s', %u for each layer",
-                   sweep->predictor != NULL ? sweep->predictor->name : "none",
-                   (unsigned)(sweep->preload_count > 0 ? sweep->preload_count : job->model.top_k));
+                   sweep->preload.predictor != NULL ? sweep->preload.predictor->name : "none",
+                   (unsigned)(sweep->preload.count > 0 ? sweep->preload.count : job->model.shape.top_k));
     say(job, text);
     return MOEC_OK;
 }
@@ -590,7 +591,7 @@ static enum moec_status simulate_tiers(struct job *job, struct moec_error *err)
 /* That of the run to compare with: as asked for, or of a trace that has what a run by its buffer took. */
 static const char *measured_precision(const struct job *job)
 {
-    const bool is_shared = job->sweep.precision.kind == MOEC_PRECISION_SHARED;
+    const bool is_shared = job->sweep.preload.precision.kind == MOEC_PRECISION_SHARED;
     return is_shared ? job->replay.precision : cli_text(job->args, "precision");
 }
 
@@ -603,16 +604,17 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--against needs a bundle and the computing times of the "
                          "bench's machine: give --model, and --device-file or a trace");
-    const struct moec_agreement_setup setup = {.path = cli_text(job->args, "against"),
-                                               .recording = &job->recording,
-                                               .bundle = job->bundle,
-                                               .low = job->low,
-                                               .device = has_device ? &job->described : NULL,
-                                               .emulation = job->is_emulated ? &job->emulation : NULL,
-                                               .decided = job->decides ? &job->decided.decided : NULL,
-                                               .route = cli_text(job->args, "route"),
-                                               .precision = measured_precision(job),
-                                               .prefetches = job->sweep.precision};
+    const struct moec_agreement_setup setup = {
+        .path = cli_text(job->args, "against"),
+        .recording = &job->recording,
+        .bundle = job->bundle,
+        .low = job->low,
+        .device = has_device ? &job->described : NULL,
+        .emulation = job->is_emulated ? &job->emulation : NULL,
+        .decided = {.counts = job->decides ? &job->decided.decided : NULL,
+                    .route = cli_text(job->args, "route"),
+                    .precision = measured_precision(job)},
+        .prefetches = job->sweep.preload.precision};
     MOEC_TRY(moec_agreement_make(&setup, &agreement, err));
     if (cli_has(job->args, "json"))
         status = cli_print_agreement_json(&agreement, job->decides, err);

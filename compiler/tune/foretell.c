@@ -160,7 +160,7 @@ static enum moec_status decide(struct moec_foretell *foretell, const struct moec
                                                          .route = &foretell->route};
     MOEC_TRY_OUT(moec_simulated_decisions_make(&setup, &foretell->decided, err));
     MOEC_TRY_OUT(moec_recording_make(&foretell->decided.replay, NULL, 0, &foretell->recording, err));
-    foretell->recording.logical = &foretell->decided.logical;
+    foretell->recording.known.logical = &foretell->decided.logical;
 out:
     moec_model_free(model);
     return status;
@@ -274,16 +274,16 @@ enum moec_status moec_foretell_slots_bytes(const struct moec_foretell *foretell,
     struct moec_logical_cache *logical = NULL;
     MOEC_TRY(moec_logical_cache_create(
         &(struct moec_logical_shape){
-            model->n_layer, model->n_form, model->n_expert, {n_slots[0], n_slots[1]}},
+            model->shape.n_layer, model->shape.n_form, model->shape.n_expert, {n_slots[0], n_slots[1]}},
         1, &logical, err));
-    *out = moec_logical_cache_room(logical, model->slot_bytes).held_bytes;
+    *out = moec_logical_cache_room(logical, model->records.slot_bytes).held_bytes;
     moec_logical_cache_free(logical);
     return MOEC_OK;
 }
 
 uint64_t moec_foretell_all_bytes(const struct moec_foretell *foretell)
 {
-    return foretell->model.all_bytes;
+    return foretell->model.slots.all_bytes;
 }
 
 /* What one way takes, if it is less than what `out` has. */
@@ -292,17 +292,15 @@ static enum moec_status try_way(const struct moec_foretell *foretell, uint64_t b
                                 struct moec_foretold *out, struct moec_error *err)
 {
     const struct moec_recording *recording = &foretell->recording;
-    const uint64_t most_bytes = foretell->model.every_bytes;
-    const struct moec_simulated_setup setup = {.recording = recording,
-                                               .model = &foretell->model,
-                                               .device = &foretell->clock,
-                                               .capacity_bytes =
-                                                   buffer_bytes < most_bytes ? buffer_bytes : most_bytes,
-                                               .policy = policy,
-                                               .predictor = predictor,
-                                               .precision = foretell->route.precision,
-                                               .reads_on = true};
-    const double n_token = (double)recording->n_decoded;
+    const uint64_t most_bytes = foretell->model.slots.every_bytes;
+    const struct moec_simulated_setup setup = {
+        .recording = recording,
+        .model = &foretell->model,
+        .device = &foretell->clock,
+        .buffer.capacity_bytes = buffer_bytes < most_bytes ? buffer_bytes : most_bytes,
+        .evict.policy = policy,
+        .preload = {.predictor = predictor, .precision = foretell->route.precision, .reads_on = true}};
+    const double n_token = (double)recording->counted.n_decoded;
     struct moec_simulated_result result;
     if (!moec_simulated_can_predict(recording, &foretell->model, predictor))
         return MOEC_OK;

@@ -137,40 +137,40 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                                 struct moec_simulated_result *result, struct moec_error *err)
 {
     struct moec_evict_choice evict = {.ops = &moec_evict_lru};
-    struct moec_simulated_setup setup = {.recording = scene->setup->recording,
-                                         .model = &scene->model,
-                                         .device = &scene->clock,
-                                         .capacity_bytes = row->buffer_bytes,
-                                         .low_pool_bytes = row->low_pool_bytes,
-                                         .evict_weights = scene->evict_weights,
-                                         .predictor = &moec_predict_none,
-                                         .preload_count = (uint32_t)row->preload_count,
-                                         .preload_ahead = (uint32_t)row->preload_ahead,
-                                         .precision = scene->setup->prefetches};
+    struct moec_simulated_setup setup = {
+        .recording = scene->setup->recording,
+        .model = &scene->model,
+        .device = &scene->clock,
+        .buffer = {.capacity_bytes = row->buffer_bytes, .low_pool_bytes = row->low_pool_bytes},
+        .evict.weights = scene->evict_weights,
+        .preload = {.predictor = &moec_predict_none,
+                    .count = (uint32_t)row->preload_count,
+                    .ahead = (uint32_t)row->preload_ahead,
+                    .precision = scene->setup->prefetches}};
     const struct moec_mode *mode = moec_modes;
     while (mode->name != NULL && strcmp(mode->name, row->mode) != 0)
         mode++;
     if (mode->name == NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "unknown mode '%.40s'", row->mode);
-    if (mode->streams_all && scene->model.n_form > 1)
+    if (mode->streams_all && scene->model.shape.n_form > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' streams every expert in one precision, but the recording also uses "
                          "low-precision copies: choose another mode",
                          mode->name);
     if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);
-    setup.reads_on = mode->takes_any;
-    setup.keeps_nothing = !mode->keeps;
-    setup.is_cold = !mode->is_warm;
+    setup.preload.reads_on = mode->takes_any;
+    setup.buffer.keeps_nothing = !mode->keeps;
+    setup.buffer.is_cold = !mode->is_warm;
     if (mode->is_resident)
-        setup.capacity_bytes = scene->model.all_bytes;
+        setup.buffer.capacity_bytes = scene->model.slots.all_bytes;
     if (strcmp(row->evict, "none") != 0)
         MOEC_TRY(moec_evict_read(row->evict, &evict, err));
-    setup.policy = evict.ops;
-    setup.n_shallow = evict.n_shallow > 0 ? evict.n_shallow : (uint32_t)scene->n_shallow;
+    setup.evict.policy = evict.ops;
+    setup.evict.n_shallow = evict.n_shallow > 0 ? evict.n_shallow : (uint32_t)scene->n_shallow;
     if (evict.has_weights)
-        setup.evict_weights = evict.weights;
-    MOEC_TRY(moec_predict_find(row->predict, &setup.predictor, err));
+        setup.evict.weights = evict.weights;
+    MOEC_TRY(moec_predict_find(row->predict, &setup.preload.predictor, err));
     return moec_simulated_run(&setup, result, NULL, err);
 }
 
@@ -185,13 +185,13 @@ static void fill_predicted(const struct scene *scene, bool is_run, const struct 
         counts.read_bytes += result->prefill.read_bytes;
         counts.stall_ns += result->prefill.stall_ns;
     }
-    const double n_token = (double)(is_run ? recording->n_token : recording->n_decoded);
+    const double n_token = (double)(is_run ? recording->counted.n_token : recording->counted.n_decoded);
     out->predicted_ms = (struct moec_agreement_times){.median = is_run ? NAN : result->tpot_ns_median / 1e6,
                                                       .mean = result->tpot_ns_mean / 1e6,
                                                       .stall = counts.stall_ns / 1e6 / n_token};
     out->predicted_hits = moec_simulated_hit_rate(&counts, false);
     out->predicted_bytes = (double)counts.read_bytes / n_token;
-    out->predicted = decided_of(scene->setup->decided, is_run);
+    out->predicted = decided_of(scene->setup->decided.counts, is_run);
 }
 
 static enum moec_status simulate_row(struct scene *scene, const struct bench_row *row,
@@ -280,7 +280,7 @@ static enum moec_status check_decisions(const struct moec_json *root, const char
                                         const struct moec_agreement_setup *setup, struct moec_error *err)
 {
     static const char *const keys[] = {"route", "precision"};
-    const char *const ours[] = {setup->route, setup->precision};
+    const char *const ours[] = {setup->decided.route, setup->decided.precision};
     for (size_t i = 0; i < 2; i++) {
         const char *theirs = NULL;
         MOEC_TRY(moec_json_get_string_or(root, subject, keys[i], NULL, &theirs, err));
@@ -321,8 +321,9 @@ enum moec_status moec_agreement_count(const char *path, struct moec_recording *r
     MOEC_TRY_OUT(moec_json_get_u64_or(root, subject, "prompt_tokens", 0, UINT32_MAX, 0, &n_prompt, err));
     MOEC_TRY_OUT(moec_json_get_u64_or(root, subject, "tokens", 0, UINT32_MAX, 0, &n_decode, err));
     const uint64_t n_all = n_prompt + n_decode;
-    if (n_sample > 0 && n_all > 0 && recording->n_token / n_all == n_sample + 1 &&
-        recording->n_token % n_all == 0 && find_sequence(recording, n_sample + 1) < recording->n_step &&
+    if (n_sample > 0 && n_all > 0 && recording->counted.n_token / n_all == n_sample + 1 &&
+        recording->counted.n_token % n_all == 0 &&
+        find_sequence(recording, n_sample + 1) < recording->n_step &&
         find_sequence(recording, n_sample + 2) == recording->n_step)
         moec_recording_count_from(recording, find_sequence(recording, 2));
 out:

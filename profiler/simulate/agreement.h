@@ -51,6 +51,12 @@ struct moec_agreement {
     uint32_t n_failed;               /* rows that failed in the bench: left out */
 };
 
+/* What a recording decided, and by which words. */
+struct moec_agreement_words {
+    const struct moec_simulated_decisions *counts; /* NULL: nothing */
+    const char *route, *precision;
+};
+
 struct moec_agreement_setup {
     const char *path; /* JSON of moec bench, or of moec run --stats json */
     const struct moec_recording *recording;
@@ -59,10 +65,8 @@ struct moec_agreement_setup {
     const struct moec_device *device; /* NULL: computing takes what it took when a trace was recorded */
     /* Storage of a run, which does not tell it; NULL: the device's. */
     const struct moec_emulation *emulation;
-    /* What the recording decided, by which words; NULL where it did not. */
-    const struct moec_simulated_decisions *decided;
-    const char *route, *precision;
-    struct moec_precision prefetches; /* of struct moec_simulated_setup */
+    struct moec_agreement_words decided;
+    struct moec_precision prefetches; /* of struct moec_simulated_preload */
 };
 
 /* Where the recording is a trace of a bench like that of `path`, of as many samples and tokens, what it did

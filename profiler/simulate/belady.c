@@ -24,24 +24,25 @@ void moec_belady_release(struct moec_belady_future *future)
 /* A use that counts, or NEVER: a prompt reads again what it needs at no cost. */
 static uint64_t if_decoded(const struct moec_recording *recording, uint64_t use)
 {
-    const bool counts = use != MOEC_BELADY_NEVER && !recording->steps[use / recording->n_layer].is_prefill;
+    const bool counts =
+        use != MOEC_BELADY_NEVER && !recording->steps[use / recording->shape.n_layer].is_prefill;
     return counts ? use : MOEC_BELADY_NEVER;
 }
 
 /* What it takes to keep a key's slot from one answer to another. */
 static double price(const struct moec_simulated_model *model, uint32_t key, uint64_t from, uint64_t to)
 {
-    return (double)model->slot_bytes[key] * (double)(to - from);
+    return (double)model->records.slot_bytes[key] * (double)(to - from);
 }
 
 static enum moec_status add_prices(struct moec_belady_future *future, struct moec_error *err)
 {
     const struct moec_recording *recording = future->recording;
-    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    const uint64_t n_answer = recording->n_step * recording->shape.n_layer;
     MOEC_TRY(
         moec_alloc((void **)&future->prices, recording->n_active, sizeof(double), "prices of hits", err));
     for (uint64_t a = 0; a < n_answer; a++) {
-        const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_layer_key;
+        const uint32_t base = (uint32_t)(a % recording->shape.n_layer) * recording->shape.n_layer_key;
         const uint64_t *nexts = moec_belady_nexts(future, a);
         uint32_t n = 0;
         const uint32_t *active = moec_recording_active(recording, a, &n);
@@ -60,15 +61,15 @@ enum moec_status moec_belady_look_ahead(const struct moec_recording *recording,
                                         struct moec_belady_future *future, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const uint64_t n_answer = recording->n_step * recording->n_layer;
-    const size_t n_key = (size_t)recording->n_layer * recording->n_layer_key;
+    const uint64_t n_answer = recording->n_step * recording->shape.n_layer;
+    const size_t n_key = (size_t)recording->shape.n_layer * recording->shape.n_layer_key;
     *future = (struct moec_belady_future){.recording = recording, .model = model};
     MOEC_TRY_OUT(moec_alloc((void **)&future->first, n_key, sizeof(uint64_t), "next uses", err));
     MOEC_TRY_OUT(moec_alloc((void **)&future->next, recording->n_active, sizeof(uint64_t), "next uses", err));
     for (size_t key = 0; key < n_key; key++)
         future->first[key] = MOEC_BELADY_NEVER;
     for (uint64_t a = n_answer; a-- > 0;) {
-        uint64_t *soonest = future->first + (a % recording->n_layer) * recording->n_layer_key;
+        uint64_t *soonest = future->first + (a % recording->shape.n_layer) * recording->shape.n_layer_key;
         uint64_t *nexts = future->next + recording->replay->answers[a].active;
         uint32_t n = 0;
         const uint32_t *active = moec_recording_active(recording, a, &n);
@@ -77,7 +78,7 @@ enum moec_status moec_belady_look_ahead(const struct moec_recording *recording,
             soonest[active[i]] = a;
         }
     }
-    if (!model->is_equal)
+    if (!model->slots.is_equal)
         MOEC_TRY_OUT(add_prices(future, err));
 out:
     if (status != MOEC_OK)
@@ -129,7 +130,7 @@ static void sift(struct buffer *buffer, uint32_t at)
 static void insert(struct buffer *buffer, uint32_t key, uint64_t next)
 {
     buffer->next[key] = next;
-    buffer->used_bytes += buffer->model->slot_bytes[key];
+    buffer->used_bytes += buffer->model->records.slot_bytes[key];
     put(buffer, buffer->n, key);
     sift(buffer, buffer->n++);
 }
@@ -138,7 +139,7 @@ static void take(struct buffer *buffer, uint32_t key)
 {
     const uint32_t at = buffer->place[key], last = buffer->heap[--buffer->n];
     buffer->place[key] = ABSENT;
-    buffer->used_bytes -= buffer->model->slot_bytes[key];
+    buffer->used_bytes -= buffer->model->records.slot_bytes[key];
     if (last == key)
         return;
     put(buffer, at, last);
@@ -151,7 +152,7 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
                   struct moec_belady *belady)
 {
     const struct moec_recording *recording = future->recording;
-    const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_layer_key;
+    const uint32_t base = (uint32_t)(a % recording->shape.n_layer) * recording->shape.n_layer_key;
     const uint64_t *nexts = moec_belady_nexts(future, a);
     uint64_t needed = 0;
     uint32_t n = 0;
@@ -159,13 +160,13 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t key = base + active[i];
         const bool is_hit = buffer->place[key] != ABSENT;
-        needed += buffer->model->slot_bytes[key];
+        needed += buffer->model->records.slot_bytes[key];
         if (is_hit)
             take(buffer, key);
         if (is_counted) {
             belady->asked++;
             belady->hits += is_hit;
-            belady->read_bytes += is_hit ? 0 : buffer->model->record_bytes[key];
+            belady->read_bytes += is_hit ? 0 : buffer->model->records.record_bytes[key];
         }
     }
     while (is_counted && buffer->n > 0 && buffer->used_bytes + needed > buffer->capacity_bytes)
@@ -184,7 +185,7 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
 static double most_hits(const struct moec_belady_future *future, uint64_t capacity_bytes, double *start,
                         uint64_t n_start)
 {
-    const double n_answer = (double)(future->recording->n_step * future->recording->n_layer);
+    const double n_answer = (double)(future->recording->n_step * future->recording->shape.n_layer);
     double left = (double)capacity_bytes * n_answer, hits = 0;
     uint64_t i = 0, s = 0;
     moec_sort_doubles(start, n_start);
@@ -207,7 +208,7 @@ static enum moec_status add_bound(const struct moec_belady_future *future, uint6
     double *prices = NULL;
     uint64_t n = 0;
     belady->most_hits = (double)belady->hits;
-    if (future->model->is_equal)
+    if (future->model->slots.is_equal)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&prices, n_start, sizeof *prices, "prices of hits", err));
     for (uint32_t i = 0; i < n_start; i++) {
@@ -226,7 +227,7 @@ enum moec_status moec_belady_run(const struct moec_belady_future *future, uint64
 {
     enum moec_status status = MOEC_OK;
     const struct moec_recording *recording = future->recording;
-    const size_t n_key = (size_t)recording->n_layer * recording->n_layer_key;
+    const size_t n_key = (size_t)recording->shape.n_layer * recording->shape.n_layer_key;
     struct buffer buffer = {.model = future->model, .capacity_bytes = capacity_bytes};
     *belady = (struct moec_belady){0};
     MOEC_TRY_OUT(moec_alloc((void **)&buffer.heap, n_key, sizeof(uint32_t), "buffer", err));
@@ -235,8 +236,8 @@ enum moec_status moec_belady_run(const struct moec_belady_future *future, uint64
     memset(buffer.place, 0xff, n_key * sizeof(uint32_t));
     for (uint32_t i = 0; i < n_start; i++)
         insert(&buffer, start[i], if_decoded(recording, future->first[start[i]]));
-    for (uint64_t a = 0; a < recording->n_step * recording->n_layer; a++)
-        serve(&buffer, future, a, !recording->steps[a / recording->n_layer].is_prefill, belady);
+    for (uint64_t a = 0; a < recording->n_step * recording->shape.n_layer; a++)
+        serve(&buffer, future, a, !recording->steps[a / recording->shape.n_layer].is_prefill, belady);
     MOEC_TRY_OUT(add_bound(future, capacity_bytes, start, n_start, belady, err));
 out:
     free(buffer.heap);

@@ -49,7 +49,8 @@ static enum moec_status count_takers(struct moec_recording *recording, struct mo
     uint32_t *counts = NULL;
     MOEC_TRY(moec_alloc((void **)&recording->n_takers, recording->n_active, sizeof *recording->n_takers,
                         "recorded answers", err));
-    MOEC_TRY(moec_alloc((void **)&counts, recording->n_layer_key, sizeof *counts, "recorded answers", err));
+    MOEC_TRY(
+        moec_alloc((void **)&counts, recording->shape.n_layer_key, sizeof *counts, "recorded answers", err));
     for (uint64_t a = 0; a < replay->n_step * replay->n_layer; a++) {
         const struct moec_replay_answer *answer = &replay->answers[a];
         const uint64_t n_choice = (uint64_t)replay->n_tok[a / replay->n_layer] * replay->top_k;
@@ -61,7 +62,7 @@ static enum moec_status count_takers(struct moec_recording *recording, struct mo
         }
         for (uint32_t i = 0; i < answer->n_active; i++)
             recording->n_takers[answer->active + i] = counts[replay->active[answer->active + i]];
-        memset(counts, 0, recording->n_layer_key * sizeof *counts);
+        memset(counts, 0, recording->shape.n_layer_key * sizeof *counts);
     }
     free(counts);
     return MOEC_OK;
@@ -76,17 +77,17 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
                                       replay->spans != NULL && (profile != NULL || replay->n_encoder > 0)};
     uint32_t position = 0;
     *recording = (struct moec_recording){.replay = replay,
-                                         .n_layer = replay->n_layer,
-                                         .n_encoder = replay->n_encoder,
-                                         .n_expert = replay->n_expert,
-                                         .n_layer_key = replay->n_form * replay->n_expert,
-                                         .top_k = replay->top_k,
+                                         .shape = {.n_layer = replay->n_layer,
+                                                   .n_encoder = replay->n_encoder,
+                                                   .n_expert = replay->n_expert,
+                                                   .n_layer_key = replay->n_form * replay->n_expert,
+                                                   .top_k = replay->top_k},
                                          .n_step = replay->n_step};
     MOEC_TRY(moec_alloc((void **)&recording->steps, replay->n_step, sizeof *recording->steps,
                         "recorded steps", err));
     for (uint64_t step = 0; step < replay->n_step; step++) {
         const uint32_t n_tok = replay->n_tok[step];
-        const bool is_first = begins(&sequences, replay, step, recording->n_token);
+        const bool is_first = begins(&sequences, replay, step, recording->counted.n_token);
         const bool is_source = moec_replay_is_source(replay, step);
         const bool is_prompt = sequences.have_sources
                                    ? is_source || (step > 0 && moec_replay_is_source(replay, step - 1))
@@ -94,15 +95,15 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
                                          (profile != NULL && is_first && prompt_tokens > 0);
         position = is_first ? 0 : position;
         const struct moec_replay_span layers = moec_replay_passed(replay, step);
-        recording->steps[step] = (struct moec_recorded_step){.first_token = recording->n_token,
+        recording->steps[step] = (struct moec_recorded_step){.first_token = recording->counted.n_token,
                                                              .n_tok = n_tok,
                                                              .position = position,
                                                              .begins = is_first,
                                                              .is_prefill = is_prompt,
                                                              .layers = layers};
         /* A chunk of a source comes once for each layer. */
-        recording->n_token += is_source && layers.first > 0 ? 0 : n_tok;
-        recording->n_decoded += is_prompt ? 0 : n_tok;
+        recording->counted.n_token += is_source && layers.first > 0 ? 0 : n_tok;
+        recording->counted.n_decoded += is_prompt ? 0 : n_tok;
         position += is_source ? 0 : n_tok;
     }
     for (uint64_t a = 0; a < replay->n_step * replay->n_layer; a++) {
@@ -114,9 +115,9 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
 
 void moec_recording_count_from(struct moec_recording *recording, uint64_t step)
 {
-    for (uint64_t i = recording->first_counted; i < step; i++) {
-        recording->n_token -= recording->steps[i].n_tok;
-        recording->n_decoded -= recording->steps[i].is_prefill ? 0 : recording->steps[i].n_tok;
+    for (uint64_t i = recording->counted.first; i < step; i++) {
+        recording->counted.n_token -= recording->steps[i].n_tok;
+        recording->counted.n_decoded -= recording->steps[i].is_prefill ? 0 : recording->steps[i].n_tok;
     }
-    recording->first_counted = step;
+    recording->counted.first = step;
 }

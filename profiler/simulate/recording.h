@@ -33,19 +33,26 @@ struct moec_recorded_forms {
 };
 
 struct moec_recording {
-    const struct moec_replay *replay;            /* borrowed */
-    const struct moec_recorded_logical *logical; /* borrowed; NULL: nothing is known of such caches */
-    const struct moec_recorded_forms *forms;     /* borrowed; NULL: prompts have no precision of their own */
-    uint32_t n_layer;                            /* S: MoE layers */
-    uint32_t n_encoder;                          /* of those */
-    uint32_t n_expert;
-    uint32_t n_layer_key; /* experts of a layer, in each of the replay's forms */
-    uint32_t top_k;
-    uint64_t n_step, n_token, n_decoded; /* the last two of the steps that count */
-    uint64_t first_counted;              /* the steps before it run and do not count */
-    uint64_t n_active;                   /* experts of all answers: length of replay->active */
-    struct moec_recorded_step *steps;    /* (n_step), owned */
-    uint32_t *n_takers;                  /* (n_active), owned: tokens that take each expert of an answer */
+    const struct moec_replay *replay; /* borrowed */
+    struct {
+        const struct moec_recorded_logical *logical; /* NULL: nothing of such caches */
+        const struct moec_recorded_forms *forms;     /* NULL: prompts have no precision of their own */
+    } known;                                         /* beside it, borrowed */
+    struct {
+        uint32_t n_layer;   /* S: MoE layers */
+        uint32_t n_encoder; /* of those */
+        uint32_t n_expert;
+        uint32_t n_layer_key; /* experts of a layer, in each of the replay's forms */
+        uint32_t top_k;
+    } shape;
+    struct {
+        uint64_t first; /* the steps before it run and do not count */
+        uint64_t n_token, n_decoded;
+    } counted; /* of the steps that count */
+    uint64_t n_step;
+    struct moec_recorded_step *steps; /* (n_step), owned */
+    uint64_t n_active;                /* experts of all answers: length of replay->active */
+    uint32_t *n_takers;               /* (n_active), owned: tokens that take each expert of an answer */
 };
 
 /* Of a profile's windows with these prompts (as moec_replay_from_profile), or with profile NULL of a trace,
@@ -70,10 +77,10 @@ static inline const uint32_t *moec_recording_active(const struct moec_recording 
 /* Of answer a, (n_expert) before it comes; NULL where it is not known. */
 static inline const bool *moec_recording_low(const struct moec_recording *recording, uint64_t a)
 {
-    const struct moec_recorded_forms *forms = recording->forms;
+    const struct moec_recorded_forms *forms = recording->known.forms;
     return forms == NULL || forms->rows[a] == UINT32_MAX
                ? NULL
-               : forms->is_low + (size_t)forms->rows[a] * recording->n_expert;
+               : forms->is_low + (size_t)forms->rows[a] * recording->shape.n_expert;
 }
 
 /* The answer of one layer; its arrays are the replay's and the recording's. */
@@ -81,7 +88,7 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
                                                               uint64_t step, uint32_t ordinal)
 {
     const struct moec_replay *replay = recording->replay;
-    const struct moec_replay_answer *from = &replay->answers[step * recording->n_layer + ordinal];
+    const struct moec_replay_answer *from = &replay->answers[step * recording->shape.n_layer + ordinal];
     struct moec_router_answer answer = {
         .layer = replay->moe_layers[ordinal],
         .n_tok = replay->n_tok[step],
@@ -95,8 +102,8 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
         answer.last_experts = replay->experts + from[-1].choices;
         answer.last_weights = replay->weights + from[-1].choices;
     }
-    if (ordinal + 1 < recording->n_layer)
-        answer.next_low = moec_recording_low(recording, step * recording->n_layer + ordinal + 1);
+    if (ordinal + 1 < recording->shape.n_layer)
+        answer.next_low = moec_recording_low(recording, step * recording->shape.n_layer + ordinal + 1);
     if (from->n_next_gate > 0) {
         answer.next_gate = replay->scored + from->next_gate;
         answer.n_next_gate = from->n_next_gate;

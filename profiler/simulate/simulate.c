@@ -39,10 +39,11 @@ static enum moec_status run_bound(const struct work *work, uint32_t budget, stru
     enum moec_status status = MOEC_OK;
     const struct moec_simulate_sweep *sweep = &work->simulation->sweep;
     uint32_t *keys = NULL, n = 0;
-    MOEC_TRY(moec_alloc((void **)&keys, (uint64_t)sweep->model->n_layer * sweep->model->n_layer_key,
-                        sizeof *keys, "warm start", err));
-    MOEC_TRY_OUT(moec_simulated_warm_keys(sweep->model, sweep->budgets[budget], keys, &n, err));
-    MOEC_TRY_OUT(moec_belady_run(work->future, sweep->budgets[budget], keys, n,
+    MOEC_TRY(moec_alloc((void **)&keys,
+                        (uint64_t)sweep->model->shape.n_layer * sweep->model->shape.n_layer_key, sizeof *keys,
+                        "warm start", err));
+    MOEC_TRY_OUT(moec_simulated_warm_keys(sweep->model, sweep->budgets.bytes[budget], keys, &n, err));
+    MOEC_TRY_OUT(moec_belady_run(work->future, sweep->budgets.bytes[budget], keys, n,
                                  &work->simulation->belady[budget], err));
 out:
     free(keys);
@@ -53,13 +54,13 @@ out:
 static const struct moec_simulated_result *result_at(const struct moec_simulation *simulation, uint64_t bytes)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    if (sweep->precision.kind != MOEC_PRECISION_ONE) /* the curve's is */
+    if (sweep->preload.precision.kind != MOEC_PRECISION_ONE) /* the curve's is */
         return NULL;
-    for (uint32_t p = 0; p < sweep->n_predictor; p++)
-        for (uint32_t e = 0; sweep->predictors[p] == &moec_predict_none && e < sweep->n_policy; e++)
-            for (uint32_t b = 0; sweep->policies[e].ops == &moec_evict_lru && b < sweep->n_budget; b++)
-                if (sweep->budgets[b] == bytes)
-                    return &simulation->results[(p * sweep->n_policy + e) * sweep->n_budget + b];
+    for (uint32_t p = 0; p < sweep->preload.n_predictor; p++)
+        for (uint32_t e = 0; sweep->preload.predictors[p] == &moec_predict_none && e < sweep->evict.n; e++)
+            for (uint32_t b = 0; sweep->evict.all[e].ops == &moec_evict_lru && b < sweep->budgets.n; b++)
+                if (sweep->budgets.bytes[b] == bytes)
+                    return &simulation->results[(p * sweep->evict.n + e) * sweep->budgets.n + b];
     return NULL;
 }
 
@@ -68,13 +69,13 @@ static enum moec_status run_lru(const struct work *work, uint32_t point, struct 
     struct moec_simulate_lru *lru = &work->simulation->lru;
     const struct moec_simulate_sweep *sweep = &work->simulation->sweep;
     struct moec_simulated_result result;
-    const struct moec_simulated_setup setup = {.recording = sweep->recording,
-                                               .model = sweep->model,
-                                               .device = sweep->device,
-                                               .capacity_bytes = lru->budgets[point],
-                                               .policy = &moec_evict_lru,
-                                               .predictor = &moec_predict_none,
-                                               .reads_on = true};
+    const struct moec_simulated_setup setup = {
+        .recording = sweep->recording,
+        .model = sweep->model,
+        .device = sweep->device,
+        .buffer.capacity_bytes = lru->budgets[point],
+        .evict.policy = &moec_evict_lru,
+        .preload = {.predictor = &moec_predict_none, .reads_on = true}};
     if (result_at(work->simulation, lru->budgets[point]) != NULL)
         return MOEC_OK; /* take_points has it */
     MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
@@ -85,7 +86,7 @@ static enum moec_status run_lru(const struct work *work, uint32_t point, struct 
 static size_t count_items(const struct moec_simulation *simulation)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    return sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1) + simulation->lru.n;
+    return sweep->budgets.n * ((size_t)sweep->evict.n * sweep->preload.n_predictor + 1) + simulation->lru.n;
 }
 
 /* Points of the curve that were not run by themselves. */
@@ -108,31 +109,32 @@ static void run_item(void *context, size_t item, int thread)
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     const size_t i = count_items(simulation) - 1 - (work->first + item);
     (void)thread;
-    if (i < sweep->n_budget) {
+    if (i < sweep->budgets.n) {
         work->status[item] = run_bound(work, (uint32_t)i, &work->errors[item]);
         return;
     }
-    if (i < sweep->n_budget + simulation->lru.n) {
-        work->status[item] = run_lru(work, (uint32_t)i - sweep->n_budget, &work->errors[item]);
+    if (i < sweep->budgets.n + simulation->lru.n) {
+        work->status[item] = run_lru(work, (uint32_t)i - sweep->budgets.n, &work->errors[item]);
         return;
     }
-    const size_t at = i - sweep->n_budget - simulation->lru.n;
-    const struct moec_evict_choice *evict = &sweep->policies[at / sweep->n_budget % sweep->n_policy];
+    const size_t at = i - sweep->budgets.n - simulation->lru.n;
+    const struct moec_evict_choice *evict = &sweep->evict.all[at / sweep->budgets.n % sweep->evict.n];
     const struct moec_simulated_setup setup = {
         .recording = sweep->recording,
         .model = sweep->model,
         .device = sweep->device,
-        .capacity_bytes = sweep->budgets[at % sweep->n_budget],
-        .policy = evict->ops,
-        .evict_weights = evict->has_weights ? evict->weights : sweep->evict_weights,
-        .n_shallow = evict->n_shallow,
-        .predictor = sweep->predictors[at / sweep->n_budget / sweep->n_policy],
-        .preload_count = sweep->preload_count,
-        .preload_ahead = sweep->predictors[at / sweep->n_budget / sweep->n_policy]->needs_next_gate
-                             ? sweep->preload_ahead
-                             : 0,
-        .precision = sweep->precision,
-        .reads_on = true};
+        .buffer.capacity_bytes = sweep->budgets.bytes[at % sweep->budgets.n],
+        .evict = {.policy = evict->ops,
+                  .weights = evict->has_weights ? evict->weights : sweep->evict.weights,
+                  .n_shallow = evict->n_shallow},
+        .preload = {.predictor = sweep->preload.predictors[at / sweep->budgets.n / sweep->evict.n],
+                    .count = sweep->preload.count,
+                    .ahead =
+                        sweep->preload.predictors[at / sweep->budgets.n / sweep->evict.n]->needs_next_gate
+                            ? sweep->preload.ahead
+                            : 0,
+                    .precision = sweep->preload.precision,
+                    .reads_on = true}};
     work->status[item] = moec_simulated_run(&setup, &simulation->results[at], NULL, &work->errors[item]);
 }
 
@@ -175,8 +177,8 @@ static void plan_lru(const struct moec_simulated_model *model, struct moec_simul
 {
     static const double parts[MOEC_SIMULATE_CURVE] = {0.5, 0.9, 1, 1.1, 1.25, 1.5, 2, 3};
     for (size_t i = 0; i < MOEC_SIMULATE_CURVE; i++) {
-        const double bytes = parts[i] * (double)model->token_bytes;
-        if (bytes >= (double)model->largest_bytes && bytes <= (double)model->all_bytes)
+        const double bytes = parts[i] * (double)model->slots.token_bytes;
+        if (bytes >= (double)model->slots.largest_bytes && bytes <= (double)model->slots.all_bytes)
             lru->budgets[lru->n++] = (uint64_t)bytes;
     }
 }
@@ -201,19 +203,19 @@ static enum moec_status measure_reuse(const struct moec_belady_future *future,
                                       struct moec_simulate_reuse *reuse, struct moec_error *err)
 {
     const struct moec_recording *recording = future->recording;
-    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    const uint64_t n_answer = recording->n_step * recording->shape.n_layer;
     uint64_t *counts = NULL, n_asked = 0, n_again = 0, n = 0;
     MOEC_TRY(moec_alloc((void **)&counts, MOST_DISTANCE + 1, sizeof *counts, "reuse distances", err));
     for (uint64_t a = 0; a < n_answer; a++) {
         const uint64_t *nexts = moec_belady_nexts(future, a);
         uint32_t n_active = 0;
         (void)moec_recording_active(recording, a, &n_active);
-        n_asked += recording->steps[a / recording->n_layer].is_prefill ? 0 : n_active;
+        n_asked += recording->steps[a / recording->shape.n_layer].is_prefill ? 0 : n_active;
         for (uint32_t i = 0; i < n_active; i++) {
             const uint64_t next = nexts[i];
-            if (next == MOEC_BELADY_NEVER || recording->steps[next / recording->n_layer].is_prefill)
+            if (next == MOEC_BELADY_NEVER || recording->steps[next / recording->shape.n_layer].is_prefill)
                 continue;
-            const uint64_t steps = (next - a) / recording->n_layer;
+            const uint64_t steps = (next - a) / recording->shape.n_layer;
             counts[steps < MOST_DISTANCE ? steps : MOST_DISTANCE]++;
             n_again++;
         }
@@ -229,15 +231,15 @@ static enum moec_status measure_reuse(const struct moec_belady_future *future,
 static enum moec_status tune(struct moec_simulation *simulation, int n_threads, struct moec_error *err)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    if (!sweep->tunes_evict)
+    if (!sweep->evict.is_tuned)
         return MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&simulation->tuned, sweep->n_budget, sizeof *simulation->tuned,
+    MOEC_TRY(moec_alloc((void **)&simulation->tuned, sweep->budgets.n, sizeof *simulation->tuned,
                         "tuned weights", err));
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+    for (uint32_t b = 0; b < sweep->budgets.n; b++) {
         const struct moec_simulated_setup setup = {.recording = sweep->recording,
                                                    .model = sweep->model,
                                                    .device = sweep->device,
-                                                   .capacity_bytes = sweep->budgets[b]};
+                                                   .buffer.capacity_bytes = sweep->budgets.bytes[b]};
         MOEC_TRY(moec_tune_evict(&setup, sweep->has_times, n_threads, &simulation->tuned[b], err));
     }
     return MOEC_OK;
@@ -250,16 +252,17 @@ enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_th
     enum moec_status status = MOEC_OK;
     struct moec_belady_future future = {0};
     *simulation = (struct moec_simulation){.sweep = *sweep};
-    for (uint32_t p = 0; p < sweep->n_predictor; p++)
-        if (sweep->predictors[p] != &moec_predict_none && !sweep->has_times && sweep->preload_count == 0)
+    for (uint32_t p = 0; p < sweep->preload.n_predictor; p++)
+        if (sweep->preload.predictors[p] != &moec_predict_none && !sweep->has_times &&
+            sweep->preload.count == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the predictor '%s' prefetches as long as time allows, so the simulation needs "
                              "a device description (--device-file) or a preload count (--preload-count)",
-                             sweep->predictors[p]->name);
-    const uint64_t n_run = (uint64_t)sweep->n_predictor * sweep->n_policy * sweep->n_budget;
+                             sweep->preload.predictors[p]->name);
+    const uint64_t n_run = (uint64_t)sweep->preload.n_predictor * sweep->evict.n * sweep->budgets.n;
     MOEC_TRY_OUT(
         moec_alloc((void **)&simulation->results, n_run, sizeof *simulation->results, "simulation", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&simulation->belady, sweep->n_budget, sizeof *simulation->belady,
+    MOEC_TRY_OUT(moec_alloc((void **)&simulation->belady, sweep->budgets.n, sizeof *simulation->belady,
                             "simulation", err));
     plan_lru(sweep->model, &simulation->lru);
     MOEC_TRY_OUT(moec_belady_look_ahead(sweep->recording, sweep->model, &future, err));

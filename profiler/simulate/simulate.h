@@ -14,20 +14,31 @@
 #define MOEC_SIMULATE_MAX_PREDICTORS 8
 #define MOEC_SIMULATE_MAX_BUDGETS    64
 
+/* Eviction policies to compare. */
+struct moec_simulate_policies {
+    uint32_t n;
+    struct moec_evict_choice all[MOEC_SIMULATE_MAX_POLICIES];
+    const float *weights; /* of moec_evict_hobbit where its word has none; NULL: equal; borrowed */
+    bool is_tuned;        /* these weights are looked for too, at each budget */
+};
+
 struct moec_simulate_sweep {
     const struct moec_recording *recording;
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
     bool has_times; /* the device takes any */
-    uint32_t n_policy, n_predictor, n_budget;
-    struct moec_evict_choice policies[MOEC_SIMULATE_MAX_POLICIES];
-    const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
-    const float *evict_weights; /* of moec_evict_hobbit where its word has none; NULL: equal; borrowed */
-    bool tunes_evict;           /* its weights are looked for too, at each budget */
-    uint64_t budgets[MOEC_SIMULATE_MAX_BUDGETS]; /* bytes of the expert buffer, increasing */
-    uint32_t preload_count;                      /* 0: bounded by time, which needs a device */
-    uint32_t preload_ahead;                      /* of predictors by gates; 0 = 1 */
-    struct moec_precision precision;             /* of struct moec_simulated_setup */
+    struct moec_simulate_policies evict;
+    struct {
+        uint32_t n_predictor;
+        const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
+        uint32_t count;                  /* 0: bounded by time, which needs a device */
+        uint32_t ahead;                  /* of predictors by gates; 0 = 1 */
+        struct moec_precision precision; /* of struct moec_simulated_preload */
+    } preload;
+    struct {
+        uint32_t n;
+        uint64_t bytes[MOEC_SIMULATE_MAX_BUDGETS]; /* of the expert buffer, increasing */
+    } budgets;
 };
 
 #define MOEC_SIMULATE_CURVE 8
@@ -51,7 +62,7 @@ struct moec_simulation {
     struct moec_simulate_sweep sweep;
     struct moec_simulated_result *results; /* (n_predictor, n_policy, n_budget), owned */
     struct moec_belady *belady;            /* (n_budget), owned */
-    struct moec_tuned_evict *tuned;        /* (n_budget), owned; NULL unless sweep.tunes_evict */
+    struct moec_tuned_evict *tuned;        /* (n_budget), owned; NULL unless sweep.evict.is_tuned */
     struct moec_simulate_lru lru;
     struct moec_simulate_reuse reuse;
 };
@@ -70,8 +81,8 @@ static inline const struct moec_simulated_result *moec_simulation_at(const struc
                                                                      uint32_t predictor, uint32_t policy,
                                                                      uint32_t budget)
 {
-    return &simulation->results[((size_t)predictor * simulation->sweep.n_policy + policy) *
-                                    simulation->sweep.n_budget +
+    return &simulation->results[((size_t)predictor * simulation->sweep.evict.n + policy) *
+                                    simulation->sweep.budgets.n +
                                 budget];
 }
 

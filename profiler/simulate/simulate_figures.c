@@ -24,7 +24,7 @@ struct wanted {
 
 static double percent_of(const struct moec_simulation *simulation, uint64_t bytes)
 {
-    return 100 * (double)bytes / (double)simulation->sweep.model->all_bytes;
+    return 100 * (double)bytes / (double)simulation->sweep.model->slots.all_bytes;
 }
 
 static const struct moec_simulated_result *result_at(const struct wanted *wanted, uint32_t line,
@@ -39,10 +39,10 @@ static enum moec_status add_line(const struct wanted *wanted, uint32_t line, con
 {
     const struct moec_simulate_sweep *sweep = &wanted->simulation->sweep;
     struct moec_chart_series *series = NULL;
-    MOEC_TRY(moec_chart_add_series(chart, name, sweep->n_budget, &series, err));
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+    MOEC_TRY(moec_chart_add_series(chart, name, sweep->budgets.n, &series, err));
+    for (uint32_t b = 0; b < sweep->budgets.n; b++) {
         const struct moec_simulated_result *result = result_at(wanted, line, b);
-        series->x[b] = percent_of(wanted->simulation, sweep->budgets[b]);
+        series->x[b] = percent_of(wanted->simulation, sweep->budgets.bytes[b]);
         series->y[b] = wanted->of_times ? result->tpot_ns_median / 1e6
                                         : 100 * moec_simulated_hit_rate(&result->decode, true);
     }
@@ -54,14 +54,14 @@ static enum moec_status add_bounds(const struct moec_simulation *simulation, str
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     struct moec_chart_series *farthest = NULL, *bound = NULL;
-    MOEC_TRY(moec_chart_add_series(chart,
-                                   sweep->model->is_equal ? "Belady's bound" : "farthest next use first",
-                                   sweep->n_budget, &farthest, err));
-    if (!sweep->model->is_equal)
-        MOEC_TRY(moec_chart_add_series(chart, "bound by space times time", sweep->n_budget, &bound, err));
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+    MOEC_TRY(moec_chart_add_series(
+        chart, sweep->model->slots.is_equal ? "Belady's bound" : "farthest next use first", sweep->budgets.n,
+        &farthest, err));
+    if (!sweep->model->slots.is_equal)
+        MOEC_TRY(moec_chart_add_series(chart, "bound by space times time", sweep->budgets.n, &bound, err));
+    for (uint32_t b = 0; b < sweep->budgets.n; b++) {
         const struct moec_belady *belady = &simulation->belady[b];
-        farthest->x[b] = percent_of(simulation, sweep->budgets[b]);
+        farthest->x[b] = percent_of(simulation, sweep->budgets.bytes[b]);
         farthest->y[b] = 100 * (double)belady->hits / (double)belady->asked;
         if (bound == NULL)
             continue;
@@ -88,7 +88,7 @@ static void set_axes(const struct wanted *wanted, struct moec_chart *chart)
         (void)snprintf(chart->y.label, sizeof chart->y.label, "hits and late, %% of experts asked for");
         chart->y.high = 100;
     }
-    const double set = percent_of(simulation, simulation->sweep.model->token_bytes);
+    const double set = percent_of(simulation, simulation->sweep.model->slots.token_bytes);
     (void)snprintf(label, sizeof label, "working set of a token: %.3g %%", set);
     moec_chart_add_upright(chart, set, label);
 }
@@ -109,7 +109,7 @@ static enum moec_status make_chart(const struct wanted *wanted, const char *sour
     const struct moec_simulate_sweep *sweep = &wanted->simulation->sweep;
     const bool by_policy = wanted->lines == OF_POLICIES;
     const char *fixed =
-        by_policy ? sweep->predictors[wanted->fixed]->name : sweep->policies[wanted->fixed].word;
+        by_policy ? sweep->preload.predictors[wanted->fixed]->name : sweep->evict.all[wanted->fixed].word;
     moec_figure_name(chart, "simulate_%s_by_%s_%s", wanted->of_times ? "tpot" : "hits",
                      by_policy ? "policy" : "predictor", fixed);
     for (char *at = chart->name; *at != '\0'; at++)
@@ -120,13 +120,13 @@ static enum moec_status make_chart(const struct wanted *wanted, const char *sour
                       by_policy ? "eviction policy" : "predictor", by_policy ? "predictor" : "evict", fixed);
     (void)snprintf(chart->provenance, sizeof chart->provenance,
                    "Routing: %s, %" PRIu64 " tokens decoded one by one. Records: %s.", source,
-                   sweep->recording->n_decoded, sweep->model->sizes);
+                   sweep->recording->counted.n_decoded, sweep->model->sizes);
     set_axes(wanted, chart);
-    const uint32_t n = by_policy ? sweep->n_policy : sweep->n_predictor;
+    const uint32_t n = by_policy ? sweep->evict.n : sweep->preload.n_predictor;
     for (uint32_t line = 0; line < n; line++)
         MOEC_TRY(add_line(wanted, line,
-                          by_policy ? sweep->policies[line].word : sweep->predictors[line]->name, chart,
-                          err));
+                          by_policy ? sweep->evict.all[line].word : sweep->preload.predictors[line]->name,
+                          chart, err));
     if (!wanted->of_times)
         MOEC_TRY(add_bounds(wanted->simulation, chart, err));
     add_caption(wanted, chart);
@@ -151,16 +151,16 @@ enum moec_status moec_simulate_figures(const struct moec_simulation *simulation,
     double rate = 0;
     moec_plot_clean_text(name, sizeof name, source);
     *figures = (struct moec_figures){0};
-    MOEC_TRY(moec_alloc((void **)&figures->items, 2 * ((uint64_t)sweep->n_predictor + 1),
+    MOEC_TRY(moec_alloc((void **)&figures->items, 2 * ((uint64_t)sweep->preload.n_predictor + 1),
                         sizeof *figures->items, "figures", err));
     for (int of_times = 0; of_times <= (int)sweep->has_times; of_times++) {
-        for (uint32_t p = 0; p < sweep->n_predictor; p++)
+        for (uint32_t p = 0; p < sweep->preload.n_predictor; p++)
             MOEC_TRY_OUT(add_figure(
                 figures,
                 &(struct wanted){
                     .simulation = simulation, .lines = OF_POLICIES, .fixed = p, .of_times = of_times != 0},
                 name, err));
-        if (sweep->n_predictor > 1)
+        if (sweep->preload.n_predictor > 1)
             MOEC_TRY_OUT(
                 add_figure(figures,
                            &(struct wanted){.simulation = simulation,

@@ -23,14 +23,15 @@ static const char *size_text(char text[static SIZE], uint64_t bytes)
 
 static double share(const struct moec_simulation *simulation, uint64_t bytes)
 {
-    return 100 * (double)bytes / (double)simulation->sweep.model->all_bytes;
+    return 100 * (double)bytes / (double)simulation->sweep.model->slots.all_bytes;
 }
 
 /* Index of the predictor "none", n_predictor when it was not simulated. */
 static uint32_t none_of(const struct moec_simulation *simulation)
 {
     uint32_t p = 0;
-    while (p < simulation->sweep.n_predictor && simulation->sweep.predictors[p] != &moec_predict_none)
+    while (p < simulation->sweep.preload.n_predictor &&
+           simulation->sweep.preload.predictors[p] != &moec_predict_none)
         p++;
     return p;
 }
@@ -41,12 +42,12 @@ uint32_t moec_simulation_best_policy(const struct moec_simulation *simulation, u
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     uint32_t best = 0;
     *mean_rate = -1;
-    for (uint32_t p = 0; p < sweep->n_policy; p++) {
+    for (uint32_t p = 0; p < sweep->evict.n; p++) {
         double sum = 0;
-        for (uint32_t b = 0; b < sweep->n_budget; b++)
+        for (uint32_t b = 0; b < sweep->budgets.n; b++)
             sum += moec_simulated_hit_rate(&moec_simulation_at(simulation, predictor, p, b)->decode, true);
-        if (sum / sweep->n_budget > *mean_rate) {
-            *mean_rate = sum / sweep->n_budget;
+        if (sum / sweep->budgets.n > *mean_rate) {
+            *mean_rate = sum / sweep->budgets.n;
             best = p;
         }
     }
@@ -63,22 +64,22 @@ static void describe_cliff(const struct moec_simulation *simulation, struct moec
         "One token's working set is %s: %" PRIu32 " MoE layers x %" PRIu32
         " experts x %s, %.1f %% of all experts. In a smaller buffer, lru (least recently used) "
         "evicts every expert before its layer runs again.",
-        size_text(set, model->token_bytes), model->n_layer, model->top_k,
-        size_text(mean, model->token_bytes / ((uint64_t)model->n_layer * model->top_k)),
-        share(simulation, model->token_bytes));
+        size_text(set, model->slots.token_bytes), model->shape.n_layer, model->shape.top_k,
+        size_text(mean, model->slots.token_bytes / ((uint64_t)model->shape.n_layer * model->shape.top_k)),
+        share(simulation, model->slots.token_bytes));
     if (lru->n < 2 || isnan(lru->rates[0]))
         return;
     const double low = lru->rates[lru->cliff], high = lru->rates[lru->cliff + 1];
     moec_paragraph_add(out,
                        " The hit rate of lru rises fastest between buffers of %.2f and %.2f working sets, "
                        "from %.1f %% to %.1f %%: ",
-                       (double)lru->budgets[lru->cliff] / (double)model->token_bytes,
-                       (double)lru->budgets[lru->cliff + 1] / (double)model->token_bytes, 100 * low,
+                       (double)lru->budgets[lru->cliff] / (double)model->slots.token_bytes,
+                       (double)lru->budgets[lru->cliff + 1] / (double)model->slots.token_bytes, 100 * low,
                        100 * high);
     if (high - low < 0.05)
         moec_paragraph_add(out, "there is no cliff.");
-    else if (2 * lru->budgets[lru->cliff] < 3 * model->token_bytes &&
-             lru->budgets[lru->cliff + 1] >= model->token_bytes)
+    else if (2 * lru->budgets[lru->cliff] < 3 * model->slots.token_bytes &&
+             lru->budgets[lru->cliff + 1] >= model->slots.token_bytes)
         moec_paragraph_add(out, "that is the cliff.");
     else
         moec_paragraph_add(out, "a cliff, but not at the working set.");
@@ -98,9 +99,9 @@ static double mean_bound(const struct moec_simulation *simulation)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     double sum = 0;
-    for (uint32_t b = 0; b < sweep->n_budget; b++)
+    for (uint32_t b = 0; b < sweep->budgets.n; b++)
         sum += simulation->belady[b].most_hits / (double)simulation->belady[b].asked;
-    return sum / sweep->n_budget;
+    return sum / sweep->budgets.n;
 }
 
 static void describe_policies(const struct moec_simulation *simulation, struct moec_paragraphs *out)
@@ -108,16 +109,17 @@ static void describe_policies(const struct moec_simulation *simulation, struct m
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     const uint32_t none = none_of(simulation);
     double rate = 0;
-    if (none == sweep->n_predictor || simulation->belady[0].asked == 0)
+    if (none == sweep->preload.n_predictor || simulation->belady[0].asked == 0)
         return;
     const uint32_t best = moec_simulation_best_policy(simulation, none, &rate);
     moec_paragraph_begin(out, "Without predictions '%s' hits %.1f %% on average over these budgets",
-                         sweep->policies[best].word, 100 * rate);
-    if (sweep->n_policy > 1)
+                         sweep->evict.all[best].word, 100 * rate);
+    if (sweep->evict.n > 1)
         moec_paragraph_add(out, ", more than the other policies");
     moec_paragraph_add(out, "; %s allows %.1f %%.",
-                       sweep->model->is_equal ? "Belady's bound, which knows the future,"
-                                              : "the bound for records of different sizes (space times time)",
+                       sweep->model->slots.is_equal
+                           ? "Belady's bound, which knows the future,"
+                           : "the bound for records of different sizes (space times time)",
                        100 * mean_bound(simulation));
 }
 
@@ -125,21 +127,21 @@ static void describe_predictors(const struct moec_simulation *simulation, struct
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     bool is_first = true;
-    for (uint32_t p = 0; p < sweep->n_predictor; p++) {
+    for (uint32_t p = 0; p < sweep->preload.n_predictor; p++) {
         double rate = 0;
-        if (sweep->predictors[p] == &moec_predict_none || simulation->belady[0].asked == 0)
+        if (sweep->preload.predictors[p] == &moec_predict_none || simulation->belady[0].asked == 0)
             continue;
         const uint32_t best = moec_simulation_best_policy(simulation, p, &rate);
         uint64_t useful = 0, preloads = 0;
-        for (uint32_t b = 0; b < sweep->n_budget; b++) {
+        for (uint32_t b = 0; b < sweep->budgets.n; b++) {
             useful += moec_simulation_at(simulation, p, best, b)->decode.useful;
             preloads += moec_simulation_at(simulation, p, best, b)->decode.preloads;
         }
         if (is_first)
             moec_paragraph_begin(out, "With predictions, counting late ones as hits:");
         moec_paragraph_add(out, "%s '%s' %.1f %% (with '%s'; of its preloads %.1f %% were used)",
-                           is_first ? "" : ";", sweep->predictors[p]->name, 100 * rate,
-                           sweep->policies[best].word,
+                           is_first ? "" : ";", sweep->preload.predictors[p]->name, 100 * rate,
+                           sweep->evict.all[best].word,
                            preloads > 0 ? 100 * (double)useful / (double)preloads : 0.0);
         is_first = false;
     }
@@ -153,25 +155,25 @@ static void describe_times(const struct moec_simulation *simulation, struct moec
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     if (!sweep->has_times)
         return;
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
-        const bool is_shown = sweep->n_budget <= 4 || b == sweep->n_budget / 4 || b == sweep->n_budget / 2;
+    for (uint32_t b = 0; b < sweep->budgets.n; b++) {
+        const bool is_shown = sweep->budgets.n <= 4 || b == sweep->budgets.n / 4 || b == sweep->budgets.n / 2;
         uint32_t predictor = 0, policy = 0;
         double least = INFINITY;
-        for (uint32_t i = 0; is_shown && i < sweep->n_predictor * sweep->n_policy; i++) {
+        for (uint32_t i = 0; is_shown && i < sweep->preload.n_predictor * sweep->evict.n; i++) {
             const double median =
-                moec_simulation_at(simulation, i / sweep->n_policy, i % sweep->n_policy, b)->tpot_ns_median;
+                moec_simulation_at(simulation, i / sweep->evict.n, i % sweep->evict.n, b)->tpot_ns_median;
             if (!(median < least))
                 continue;
             least = median;
-            predictor = i / sweep->n_policy;
-            policy = i % sweep->n_policy;
+            predictor = i / sweep->evict.n;
+            policy = i % sweep->evict.n;
         }
         if (isfinite(least))
             moec_paragraph_begin(out,
                                  "At %.3g %% of the experts '%s' with predictor '%s' is fastest: %.3g ms a "
                                  "token (median).",
-                                 share(simulation, sweep->budgets[b]), sweep->policies[policy].word,
-                                 sweep->predictors[predictor]->name, least / 1e6);
+                                 share(simulation, sweep->budgets.bytes[b]), sweep->evict.all[policy].word,
+                                 sweep->preload.predictors[predictor]->name, least / 1e6);
     }
 }
 
@@ -180,7 +182,8 @@ static uint32_t answered_budget(const struct moec_simulation *simulation)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     uint32_t b = 0;
-    while (b + 1 < sweep->n_budget && (double)sweep->budgets[b] < 0.24 * (double)sweep->model->all_bytes)
+    while (b + 1 < sweep->budgets.n &&
+           (double)sweep->budgets.bytes[b] < 0.24 * (double)sweep->model->slots.all_bytes)
         b++;
     return b;
 }
@@ -195,9 +198,9 @@ void moec_simulation_answer(const struct moec_simulation *simulation, struct moe
     double most = -1;
     if (belady->asked == 0)
         return;
-    for (uint32_t i = 0; i < sweep->n_predictor * sweep->n_policy; i++) {
+    for (uint32_t i = 0; i < sweep->preload.n_predictor * sweep->evict.n; i++) {
         const double rate = moec_simulated_hit_rate(
-            &moec_simulation_at(simulation, i / sweep->n_policy, i % sweep->n_policy, b)->decode, true);
+            &moec_simulation_at(simulation, i / sweep->evict.n, i % sweep->evict.n, b)->decode, true);
         if (rate > most) {
             most = rate;
             best = i;
@@ -207,13 +210,13 @@ void moec_simulation_answer(const struct moec_simulation *simulation, struct moe
         paragraphs,
         "An expert buffer of %s (%.3g %% of all experts) has a hit rate of %.0f %% with --evict %s "
         "--predict %s. Without predictions, no eviction policy could exceed %.0f %%.",
-        size_text(size, sweep->budgets[b]), share(simulation, sweep->budgets[b]), 100 * most,
-        sweep->policies[best % sweep->n_policy].word, sweep->predictors[best / sweep->n_policy]->name,
+        size_text(size, sweep->budgets.bytes[b]), share(simulation, sweep->budgets.bytes[b]), 100 * most,
+        sweep->evict.all[best % sweep->evict.n].word, sweep->preload.predictors[best / sweep->evict.n]->name,
         100 * belady->most_hits / (double)belady->asked);
     moec_paragraph_begin(
         paragraphs,
         "Make the buffer at least %s, which holds one token's experts: with less, lru never hits.",
-        size_text(set, sweep->model->token_bytes));
+        size_text(set, sweep->model->slots.token_bytes));
 }
 
 void moec_simulation_describe(const struct moec_simulation *simulation, struct moec_paragraphs *paragraphs)

@@ -141,16 +141,16 @@ static enum moec_status allocate_forms(struct work *work, struct moec_error *err
 {
     const struct moec_recording *recording = work->setup->recording;
     struct moec_recorded_forms *forms = &work->decided->forms;
-    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    const uint64_t n_answer = recording->n_step * recording->shape.n_layer;
     uint64_t n_row = 0;
     if (work->setup->route->prefill.kind == MOEC_PREFILL_SAME)
         return MOEC_OK;
     for (uint64_t step = 0; step < recording->n_step; step++)
-        n_row += recording->steps[step].is_prefill ? recording->n_layer : 0;
+        n_row += recording->steps[step].is_prefill ? recording->shape.n_layer : 0;
     MOEC_TRY(moec_alloc((void **)&forms->rows, n_answer, sizeof *forms->rows, "decided answers", err));
     memset(forms->rows, 0xff, n_answer * sizeof *forms->rows);
-    return moec_alloc((void **)&forms->is_low, n_row * recording->n_expert, sizeof(bool), "decided answers",
-                      err);
+    return moec_alloc((void **)&forms->is_low, n_row * recording->shape.n_expert, sizeof(bool),
+                      "decided answers", err);
 }
 
 static enum moec_status allocate_logical(struct work *work, struct moec_error *err)
@@ -418,7 +418,7 @@ static enum moec_status decide_steps(struct work *work, struct moec_error *err)
     for (uint64_t step = 0; step < recorded->n_step; step++) {
         const struct moec_recorded_step *info = &work->setup->recording->steps[step];
         const struct moec_route_counts before = work->state.counts;
-        if (step == work->setup->recording->first_counted) {
+        if (step == work->setup->recording->counted.first) {
             work->decided->prompt = work->decided->decode = (struct moec_route_counts){0};
             work->decided->n_choice = work->decided->n_changed = 0;
         }

@@ -75,7 +75,7 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
                                     const struct moec_simulated_model *model,
                                     struct moec_simulated_device *out, struct moec_error *err)
 {
-    const size_t n_key = (size_t)model->n_layer * model->n_layer_key;
+    const size_t n_key = (size_t)model->shape.n_layer * model->shape.n_layer_key;
     uint64_t last_bytes = 0;
     double bandwidth = 0, latency_ns = 0, request_ns = 0, sum_ns = 0;
     if (emulation == NULL && (storage == NULL || (!storage->is_emulated && storage->n_reads == 0)))
@@ -83,7 +83,7 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
                          "the device description has no measurement of storage; give --emulate-storage");
     out->begins_in_turn = emulation != NULL || storage->is_emulated;
     for (size_t key = 0; key < n_key; key++) {
-        const uint64_t n_bytes = model->record_bytes[key];
+        const uint64_t n_bytes = model->records.record_bytes[key];
         if (emulation != NULL) {
             bandwidth = (double)emulation->bytes_per_second;
             latency_ns = (double)emulation->latency_ns;
@@ -120,18 +120,19 @@ static double layer_experts_ns(const struct moec_device *device, const struct mo
                                uint32_t ordinal)
 {
     double sum_ns = 0;
-    for (uint32_t e = 0; e < model->n_expert; e++)
-        sum_ns += expert_ns(device, model->record_bytes[(size_t)ordinal * model->n_layer_key + e]);
-    return sum_ns / model->n_expert * model->top_k;
+    for (uint32_t e = 0; e < model->shape.n_expert; e++)
+        sum_ns +=
+            expert_ns(device, model->records.record_bytes[(size_t)ordinal * model->shape.n_layer_key + e]);
+    return sum_ns / model->shape.n_expert * model->shape.top_k;
 }
 
 /* Times of the products of each way in which the model stores records; false where one was not measured. */
 static bool list_layouts(const struct moec_device *device, const struct moec_simulated_model *model,
                          double *layout_ns)
 {
-    bool is_known = model->n_layout > 0;
-    for (uint32_t i = 0; i < model->n_layout; i++) {
-        layout_ns[i] = moec_device_expert_ns(device, &model->layouts[i]);
+    bool is_known = model->layouts.n > 0;
+    for (uint32_t i = 0; i < model->layouts.n; i++) {
+        layout_ns[i] = moec_device_expert_ns(device, &model->layouts.all[i]);
         is_known = is_known && layout_ns[i] > 0;
     }
     for (uint32_t l = 0; l < device->n_layer; l++)
@@ -145,13 +146,13 @@ static void set_layer_of_codecs(const struct moec_device *device, const struct m
                                 const struct moec_simulated_model *model, const double *layout_ns,
                                 uint32_t ordinal, struct moec_simulated_device *out)
 {
-    const size_t first = (size_t)ordinal * model->n_layer_key;
+    const size_t first = (size_t)ordinal * model->shape.n_layer_key;
     const double all_ns = (double)layer->experts_ns;
     const double room_ns = fmax(0, (double)layer->mlp_ns - (double)layer->shared_ns);
     const double factor = all_ns > room_ns ? room_ns / all_ns : 1;
-    for (size_t key = first; key < first + model->n_layer_key; key++) {
-        out->compute_ns[key] = factor * layout_ns[model->layout_of[key]];
-        out->check_ns[key] = device->check_ns_per_byte * (double)model->record_bytes[key];
+    for (size_t key = first; key < first + model->shape.n_layer_key; key++) {
+        out->compute_ns[key] = factor * layout_ns[model->layouts.of[key]];
+        out->check_ns[key] = device->check_ns_per_byte * (double)model->records.record_bytes[key];
     }
     out->shared_ns[ordinal] = (double)layer->mlp_ns - all_ns * factor;
 }
@@ -163,13 +164,13 @@ static void set_layer(const struct moec_device *device, const struct moec_device
                       const struct moec_simulated_model *model, const struct moec_simulated_model *described,
                       uint32_t ordinal, struct moec_simulated_device *out)
 {
-    const size_t first = (size_t)ordinal * model->n_layer_key;
+    const size_t first = (size_t)ordinal * model->shape.n_layer_key;
     const double all_ns = layer_experts_ns(device, described, ordinal);
     const double room_ns = fmax(0, (double)layer->mlp_ns - (double)layer->shared_ns);
     const double factor = all_ns > room_ns && all_ns > 0 ? room_ns / all_ns : 1;
-    for (size_t key = first; key < first + model->n_layer_key; key++) {
-        out->compute_ns[key] = factor * expert_ns(device, model->record_bytes[key]);
-        out->check_ns[key] = device->check_ns_per_byte * (double)model->record_bytes[key];
+    for (size_t key = first; key < first + model->shape.n_layer_key; key++) {
+        out->compute_ns[key] = factor * expert_ns(device, model->records.record_bytes[key]);
+        out->check_ns[key] = device->check_ns_per_byte * (double)model->records.record_bytes[key];
     }
     out->shared_ns[ordinal] = (double)layer->mlp_ns - all_ns * factor;
 }
@@ -195,11 +196,11 @@ static enum moec_status set_compute(const struct moec_device *device,
                                     struct moec_simulated_device *out, struct moec_error *err)
 {
     double *layout_ns = NULL;
-    MOEC_TRY(moec_alloc((void **)&layout_ns, (uint64_t)model->n_layout + 1, sizeof *layout_ns,
+    MOEC_TRY(moec_alloc((void **)&layout_ns, (uint64_t)model->layouts.n + 1, sizeof *layout_ns,
                         "simulated device", err));
     const bool by_codecs = list_layouts(device, model, layout_ns);
     uint32_t ordinal = 0;
-    double gap_ns = model->n_encoder > 0 ? 0 : (double)device->embed_ns, per_position = 0;
+    double gap_ns = model->shape.n_encoder > 0 ? 0 : (double)device->embed_ns, per_position = 0;
     for (uint32_t l = 0; l < device->n_layer; l++) {
         const struct moec_device_layer *layer = &device->layers[l];
         gap_ns += (double)layer->attention_ns + (double)(layer->is_moe ? layer->router_ns : layer->mlp_ns);
@@ -213,7 +214,7 @@ static enum moec_status set_compute(const struct moec_device *device,
             set_layer_of_codecs(device, layer, model, layout_ns, ordinal++, out);
         else
             set_layer(device, layer, model, described, ordinal++, out);
-        if (ordinal == model->n_encoder)
+        if (ordinal == model->shape.n_encoder)
             gap_ns = (double)device->embed_ns;
     }
     out->last_ns = gap_ns + (double)device->head_ns;
@@ -237,22 +238,22 @@ enum moec_status moec_simulated_device_make(const struct moec_simulated_hardware
     uint32_t n_moe = 0;
     *out = (struct moec_simulated_device){0};
     for (uint32_t l = 0; device != NULL && l < device->n_layer; l++) {
-        if (device->layers[l].is_moe && n_moe < recording->n_layer &&
+        if (device->layers[l].is_moe && n_moe < recording->shape.n_layer &&
             recording->replay->moe_layers[n_moe] == l)
             n_moe++;
         else if (device->layers[l].is_moe)
-            n_moe = recording->n_layer + 1;
+            n_moe = recording->shape.n_layer + 1;
     }
-    if (device != NULL && n_moe != recording->n_layer)
+    if (device != NULL && n_moe != recording->shape.n_layer)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the device description and the routing are from models with different MoE layers; "
                          "make a description for this model with moec device");
-    MOEC_TRY_OUT(allocate(model->n_layer, model->n_layer_key, out, err));
+    MOEC_TRY_OUT(allocate(model->shape.n_layer, model->shape.n_layer_key, out, err));
     if (device != NULL || emulation != NULL)
         MOEC_TRY_OUT(set_storage(device != NULL ? &device->storage : NULL, emulation, model, out, err));
     if (device != NULL)
         MOEC_TRY_OUT(set_compute(device, model, hardware->described != NULL ? hardware->described : model,
-                                 recording->logical != NULL, out, err));
+                                 recording->known.logical != NULL, out, err));
     else
         out->is_recorded = emulation != NULL && recording->replay->has_times;
 out:

@@ -31,11 +31,11 @@ static double token_experts_ns(const struct moec_gpu_description *gpu,
                                const struct moec_simulated_model *described)
 {
     double sum_ns = 0;
-    const uint32_t first = described->n_encoder * described->n_expert,
-                   n_key = described->n_layer * described->n_expert;
+    const uint32_t first = described->shape.n_encoder * described->shape.n_expert,
+                   n_key = described->shape.n_layer * described->shape.n_expert;
     for (uint32_t key = first; key < n_key; key++)
-        sum_ns += expert_ns(gpu, described->record_bytes[key]);
-    return sum_ns / described->n_expert * described->top_k;
+        sum_ns += expert_ns(gpu, described->records.record_bytes[key]);
+    return sum_ns / described->shape.n_expert * described->shape.top_k;
 }
 
 /* Experts of a layer are launched together and take less time than one after the other: their times are
@@ -47,7 +47,8 @@ enum moec_status moec_simulated_gpu_make(const struct moec_gpu_description *gpu,
                                          struct moec_simulated_gpu *out, struct moec_error *err)
 {
     const struct moec_simulated_model *sizes = described != NULL ? described : model;
-    const uint32_t n_key = model->n_layer * model->n_expert, n_passed = model->n_layer - model->n_encoder;
+    const uint32_t n_key = model->shape.n_layer * model->shape.n_expert,
+                   n_passed = model->shape.n_layer - model->shape.n_encoder;
     enum moec_status status = MOEC_OK;
     *out = (struct moec_simulated_gpu){0};
     if (gpu->name[0] == '\0')
@@ -63,8 +64,8 @@ enum moec_status moec_simulated_gpu_make(const struct moec_gpu_description *gpu,
     const double token_ns = (double)gpu->token_ns, all_ns = token_experts_ns(gpu, sizes);
     const double factor = all_ns > token_ns && all_ns > 0 ? token_ns / all_ns : 1;
     for (uint32_t key = 0; key < n_key; key++) {
-        out->copy_ns[key] = moec_gpu_copy_ns(gpu, true, model->record_bytes[key]);
-        out->compute_ns[key] = factor * expert_ns(gpu, model->record_bytes[key]);
+        out->copy_ns[key] = moec_gpu_copy_ns(gpu, true, model->records.record_bytes[key]);
+        out->compute_ns[key] = factor * expert_ns(gpu, model->records.record_bytes[key]);
     }
     out->gap_ns = (token_ns - factor * all_ns) / (n_passed + 1);
     out->ns_per_position = gpu->ns_per_position;

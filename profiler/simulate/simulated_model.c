@@ -14,64 +14,68 @@
 
 void moec_simulated_model_release(struct moec_simulated_model *model)
 {
-    free(model->record_bytes);
-    free(model->slot_bytes);
-    free(model->frequency);
-    free(model->layouts);
-    free(model->layout_of);
+    free(model->records.record_bytes);
+    free(model->records.slot_bytes);
+    free(model->records.frequency);
+    free(model->layouts.all);
+    free(model->layouts.of);
     *model = (struct moec_simulated_model){0};
 }
 
 static enum moec_status allocate(struct moec_simulated_model *model, const struct moec_path_table *paths,
                                  struct moec_error *err)
 {
-    model->n_layer_key = model->n_form * model->n_expert;
-    const uint64_t n_key = (uint64_t)model->n_layer * model->n_layer_key;
+    model->shape.n_layer_key = model->shape.n_form * model->shape.n_expert;
+    const uint64_t n_key = (uint64_t)model->shape.n_layer * model->shape.n_layer_key;
     model->paths = paths;
-    model->n_shallow = paths->n_shallow;
-    MOEC_TRY(moec_alloc((void **)&model->record_bytes, n_key, sizeof(uint64_t), "record sizes", err));
-    MOEC_TRY(moec_alloc((void **)&model->slot_bytes, n_key, sizeof(uint64_t), "record sizes", err));
-    if (paths->n_layer != model->n_layer || paths->n_expert != model->n_expert)
+    model->shape.n_shallow = paths->n_shallow;
+    MOEC_TRY(moec_alloc((void **)&model->records.record_bytes, n_key, sizeof(uint64_t), "record sizes", err));
+    MOEC_TRY(moec_alloc((void **)&model->records.slot_bytes, n_key, sizeof(uint64_t), "record sizes", err));
+    if (paths->n_layer != model->shape.n_layer || paths->n_expert != model->shape.n_expert)
         return MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&model->frequency, n_key, sizeof(float), "expert frequencies", err));
-    moec_residency_frequencies(paths, model->n_form, model->frequency);
+    MOEC_TRY(moec_alloc((void **)&model->records.frequency, n_key, sizeof(float), "expert frequencies", err));
+    moec_residency_frequencies(paths, model->shape.n_form, model->records.frequency);
     return MOEC_OK;
 }
 
 static enum moec_status allocate_layouts(struct moec_simulated_model *model, uint32_t n_layout,
                                          struct moec_error *err)
 {
-    const uint64_t n_key = (uint64_t)model->n_layer * model->n_layer_key;
-    MOEC_TRY(moec_alloc((void **)&model->layouts, n_layout, sizeof *model->layouts, "record layouts", err));
-    MOEC_TRY(moec_alloc((void **)&model->layout_of, n_key, sizeof(uint32_t), "record layouts", err));
-    model->n_layout = n_layout;
+    const uint64_t n_key = (uint64_t)model->shape.n_layer * model->shape.n_layer_key;
+    MOEC_TRY(moec_alloc((void **)&model->layouts.all, n_layout, sizeof *model->layouts.all, "record layouts",
+                        err));
+    MOEC_TRY(moec_alloc((void **)&model->layouts.of, n_key, sizeof(uint32_t), "record layouts", err));
+    model->layouts.n = n_layout;
     return MOEC_OK;
 }
 
 static void sum_slots(struct moec_simulated_model *model)
 {
-    for (uint32_t s = 0; s < model->n_layer; s++) {
+    for (uint32_t s = 0; s < model->shape.n_layer; s++) {
         uint64_t layer_bytes = 0;
-        for (uint32_t i = 0; i < model->n_layer_key; i++) {
-            const uint64_t slot = model->slot_bytes[(size_t)s * model->n_layer_key + i];
-            model->largest_bytes = slot > model->largest_bytes ? slot : model->largest_bytes;
-            model->every_bytes += slot;
-            layer_bytes += i < model->n_expert ? slot : 0;
+        for (uint32_t i = 0; i < model->shape.n_layer_key; i++) {
+            const uint64_t slot = model->records.slot_bytes[(size_t)s * model->shape.n_layer_key + i];
+            model->slots.largest_bytes =
+                slot > model->slots.largest_bytes ? slot : model->slots.largest_bytes;
+            model->slots.every_bytes += slot;
+            layer_bytes += i < model->shape.n_expert ? slot : 0;
         }
-        model->all_bytes += layer_bytes;
-        if (s >= model->n_encoder && model->n_expert > 0)
-            model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
+        model->slots.all_bytes += layer_bytes;
+        if (s >= model->shape.n_encoder && model->shape.n_expert > 0)
+            model->slots.token_bytes +=
+                (model->shape.top_k * layer_bytes + model->shape.n_expert - 1) / model->shape.n_expert;
     }
-    model->is_equal = model->every_bytes == model->largest_bytes * model->n_layer * model->n_layer_key;
+    model->slots.is_equal = model->slots.every_bytes ==
+                            model->slots.largest_bytes * model->shape.n_layer * model->shape.n_layer_key;
 }
 
 static struct moec_record_sizes sizes_of_form(const struct moec_simulated_model *model, uint32_t form)
 {
     struct moec_record_sizes sizes = {0};
-    for (uint32_t s = 0; s < model->n_layer; s++)
-        for (uint32_t e = 0; e < model->n_expert; e++) {
-            const uint64_t slot =
-                model->slot_bytes[(size_t)s * model->n_layer_key + (size_t)form * model->n_expert + e];
+    for (uint32_t s = 0; s < model->shape.n_layer; s++)
+        for (uint32_t e = 0; e < model->shape.n_expert; e++) {
+            const uint64_t slot = model->records.slot_bytes[(size_t)s * model->shape.n_layer_key +
+                                                            (size_t)form * model->shape.n_expert + e];
             sizes.largest_bytes = slot > sizes.largest_bytes ? slot : sizes.largest_bytes;
             sizes.all_bytes += slot;
         }
@@ -80,17 +84,18 @@ static struct moec_record_sizes sizes_of_form(const struct moec_simulated_model 
 
 void moec_simulated_model_pool(struct moec_simulated_model *model, const struct moec_precision *precision)
 {
-    model->has_pools = model->n_form == 2 && precision->kind == MOEC_PRECISION_SHARED;
-    if (model->has_pools)
-        model->largest_bytes = sizes_of_form(model, 0).largest_bytes + sizes_of_form(model, 1).largest_bytes;
+    model->slots.has_pools = model->shape.n_form == 2 && precision->kind == MOEC_PRECISION_SHARED;
+    if (model->slots.has_pools)
+        model->slots.largest_bytes =
+            sizes_of_form(model, 0).largest_bytes + sizes_of_form(model, 1).largest_bytes;
 }
 
 uint64_t moec_simulated_low_pool(const struct moec_simulated_model *model, uint64_t buffer_bytes)
 {
-    if (!model->has_pools)
+    if (!model->slots.has_pools)
         return 0;
     const struct moec_record_sizes high = sizes_of_form(model, 0), low = sizes_of_form(model, 1);
-    return moec_low_pool_of_sizes(&high, &low, model->n_expert, 0, buffer_bytes);
+    return moec_low_pool_of_sizes(&high, &low, model->shape.n_expert, 0, buffer_bytes);
 }
 
 bool moec_simulated_pools_fit(const struct moec_simulated_model *model, uint64_t buffer_bytes,
@@ -103,13 +108,15 @@ bool moec_simulated_pools_fit(const struct moec_simulated_model *model, uint64_t
 static void set_sizes(const struct moec_bundle *bundle, uint32_t copy, uint32_t form,
                       struct moec_simulated_model *model)
 {
-    for (uint32_t s = 0; s < model->n_layer; s++)
-        for (uint32_t e = 0; e < model->n_expert; e++) {
-            const size_t key = (size_t)s * model->n_layer_key + (size_t)form * model->n_expert + e;
+    for (uint32_t s = 0; s < model->shape.n_layer; s++)
+        for (uint32_t e = 0; e < model->shape.n_expert; e++) {
+            const size_t key =
+                (size_t)s * model->shape.n_layer_key + (size_t)form * model->shape.n_expert + e;
             const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
-            model->record_bytes[key] = moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes;
-            model->slot_bytes[key] = moec_record_slot_bytes(bundle, copy, s, e);
-            model->layout_of[key] = entry->layout;
+            model->records.record_bytes[key] =
+                moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes;
+            model->records.slot_bytes[key] = moec_record_slot_bytes(bundle, copy, s, e);
+            model->layouts.of[key] = entry->layout;
         }
 }
 
@@ -119,24 +126,26 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &bundle->config;
-    *model = (struct moec_simulated_model){.n_layer = moec_config_moe_count(config),
-                                           .n_encoder = moec_config_moe_encoder_count(config),
-                                           .n_expert = config->n_expert,
-                                           .n_form = recording->replay->n_form,
-                                           .top_k = config->top_k};
-    if (model->n_layer != recording->n_layer || model->n_encoder != recording->n_encoder ||
-        model->n_expert != recording->n_expert || model->top_k != recording->top_k)
+    *model = (struct moec_simulated_model){.shape = {.n_layer = moec_config_moe_count(config),
+                                                     .n_encoder = moec_config_moe_encoder_count(config),
+                                                     .n_expert = config->n_expert,
+                                                     .n_form = recording->replay->n_form,
+                                                     .top_k = config->top_k}};
+    if (model->shape.n_layer != recording->shape.n_layer ||
+        model->shape.n_encoder != recording->shape.n_encoder ||
+        model->shape.n_expert != recording->shape.n_expert || model->shape.top_k != recording->shape.top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "'%s' has %" PRIu32 " MoE layers (%" PRIu32 " in an encoder), %" PRIu32
                          " experts, top-%" PRIu32 ", but the recorded routing has %" PRIu32
                          " layers (%" PRIu32 " in an encoder), %" PRIu32 " experts, top-%" PRIu32 "; "
                          "give the bundle of the same model",
-                         bundle->file.path, model->n_layer, model->n_encoder, model->n_expert, model->top_k,
-                         recording->n_layer, recording->n_encoder, recording->n_expert, recording->top_k);
+                         bundle->file.path, model->shape.n_layer, model->shape.n_encoder,
+                         model->shape.n_expert, model->shape.top_k, recording->shape.n_layer,
+                         recording->shape.n_encoder, recording->shape.n_expert, recording->shape.top_k);
     MOEC_TRY_OUT(allocate(model, &bundle->paths, err));
     MOEC_TRY_OUT(allocate_layouts(model, bundle->n_layout, err));
-    memcpy(model->layouts, bundle->layouts, bundle->n_layout * sizeof *model->layouts);
-    for (uint32_t form = 0; form < model->n_form; form++)
+    memcpy(model->layouts.all, bundle->layouts, bundle->n_layout * sizeof *model->layouts.all);
+    for (uint32_t form = 0; form < model->shape.n_form; form++)
         set_sizes(bundle, form == 0 ? copy : low, form, model);
     sum_slots(model);
     if (copy == 0)
@@ -156,20 +165,21 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
     enum moec_status status = MOEC_OK;
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     char name[40];
-    *model = (struct moec_simulated_model){.n_layer = profile->n_moe_layer,
-                                           .n_encoder = moec_config_moe_encoder_count(&profile->config),
-                                           .n_expert = profile->n_expert,
-                                           .n_form = 1,
-                                           .top_k = profile->top_k};
+    *model =
+        (struct moec_simulated_model){.shape = {.n_layer = profile->n_moe_layer,
+                                                .n_encoder = moec_config_moe_encoder_count(&profile->config),
+                                                .n_expert = profile->n_expert,
+                                                .n_form = 1,
+                                                .top_k = profile->top_k}};
     MOEC_TRY_OUT(moec_profile_codecs(profile, codecs, err));
     MOEC_TRY_OUT(allocate(model, &profile->paths, err));
     MOEC_TRY_OUT(allocate_layouts(model, 1, err));
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
-    model->layouts[0] = layout;
+    model->layouts.all[0] = layout;
     const uint64_t unit = moec_bundle_choose_alignment(&profile->config);
-    for (size_t key = 0; key < (size_t)model->n_layer * model->n_layer_key; key++) {
-        model->record_bytes[key] = layout.n_bytes;
-        model->slot_bytes[key] = (layout.n_bytes + unit - 1) / unit * unit;
+    for (size_t key = 0; key < (size_t)model->shape.n_layer * model->shape.n_layer_key; key++) {
+        model->records.record_bytes[key] = layout.n_bytes;
+        model->records.slot_bytes[key] = (layout.n_bytes + unit - 1) / unit * unit;
     }
     sum_slots(model);
     (void)snprintf(model->sizes, sizeof model->sizes, "every expert at %s",
@@ -185,14 +195,14 @@ enum moec_status moec_simulated_model_of_trace(const struct moec_replay *replay,
 {
     enum moec_status status = MOEC_OK;
     const size_t n_key = (size_t)replay->n_layer * replay->n_form * replay->n_expert;
-    *model = (struct moec_simulated_model){.n_layer = replay->n_layer,
-                                           .n_encoder = replay->n_encoder,
-                                           .n_expert = replay->n_expert,
-                                           .n_form = replay->n_form,
-                                           .top_k = replay->top_k};
+    *model = (struct moec_simulated_model){.shape = {.n_layer = replay->n_layer,
+                                                     .n_encoder = replay->n_encoder,
+                                                     .n_expert = replay->n_expert,
+                                                     .n_form = replay->n_form,
+                                                     .top_k = replay->top_k}};
     MOEC_TRY_OUT(allocate(model, replay->paths, err));
-    memcpy(model->record_bytes, replay->record_bytes, n_key * sizeof(uint64_t));
-    memcpy(model->slot_bytes, replay->slot_bytes, n_key * sizeof(uint64_t));
+    memcpy(model->records.record_bytes, replay->record_bytes, n_key * sizeof(uint64_t));
+    memcpy(model->records.slot_bytes, replay->slot_bytes, n_key * sizeof(uint64_t));
     sum_slots(model);
     (void)snprintf(model->sizes, sizeof model->sizes, "as they ran");
 out:

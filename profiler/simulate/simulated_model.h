@@ -8,23 +8,30 @@
 #include "profiler/simulate/recording.h"
 #include "runtime/policy/decide/precision.h"
 
-struct moec_simulated_model {
+struct moec_simulated_shape {
     uint32_t n_layer, n_expert, top_k;
-    uint32_t n_form;        /* F, in which the recording's experts are taken: low copies are 1 */
-    uint32_t n_layer_key;   /* F x E: keys of a layer (runtime/policy/schedule/residency.h) */
-    uint32_t n_encoder;     /* of n_layer */
-    uint32_t n_shallow;     /* of struct moec_path_table; 0 = unknown */
-    uint64_t *record_bytes; /* (S, F, E), owned: what is read */
-    uint64_t *slot_bytes;   /* (S, F, E), owned: what it takes in the buffer */
-    float *frequency;       /* (S, F, E), owned: as struct moec_residency_setup; NULL = unknown */
-    /* How records are stored, and which of these ways each one is, both owned; n_layout 0 = unknown. */
-    uint32_t n_layout;
-    struct moec_record_layout *layouts;  /* (n_layout) */
-    uint32_t *layout_of;                 /* (S, F, E) */
-    const struct moec_path_table *paths; /* borrowed; n_layer 0 when there is none, never NULL */
-    char sizes[96];                      /* where the sizes come from, for people */
+    uint32_t n_form;      /* F, in which the recording's experts are taken: low copies are 1 */
+    uint32_t n_layer_key; /* F x E: keys of a layer (runtime/policy/schedule/residency.h) */
+    uint32_t n_encoder;   /* of n_layer */
+    uint32_t n_shallow;   /* of struct moec_path_table; 0 = unknown */
+};
 
-    /* Of the slots, where nothing else is said in form 0. */
+/* (S, F, E) each, owned. */
+struct moec_simulated_records {
+    uint64_t *record_bytes; /* what is read */
+    uint64_t *slot_bytes;   /* what it takes in the buffer */
+    float *frequency;       /* as struct moec_residency_setup; NULL = unknown */
+};
+
+/* How records are stored, and which of these ways each one is, both owned; n 0 = unknown. */
+struct moec_simulated_layouts {
+    uint32_t n;
+    struct moec_record_layout *all; /* (n) */
+    uint32_t *of;                   /* (S, F, E) */
+};
+
+/* Of the slots, where nothing else is said in form 0. */
+struct moec_simulated_slots {
     uint64_t all_bytes;     /* buffer that holds every expert */
     uint64_t every_bytes;   /* the same in all forms */
     uint64_t largest_bytes; /* smallest buffer: of all forms, with pools of each together */
@@ -32,6 +39,15 @@ struct moec_simulated_model {
     uint64_t token_bytes;
     bool is_equal;  /* all slots of all forms have one size */
     bool has_pools; /* low copies have a pool of their own, as with precision shared */
+};
+
+struct moec_simulated_model {
+    struct moec_simulated_shape shape;
+    struct moec_simulated_records records;
+    struct moec_simulated_layouts layouts;
+    struct moec_simulated_slots slots;
+    const struct moec_path_table *paths; /* borrowed; n_layer 0 when there is none, never NULL */
+    char sizes[96];                      /* where the sizes come from, for people */
 };
 
 /* Sizes of a copy level of a bundle, and of its copy `low` where the recording has low copies. Errors:

@@ -36,57 +36,79 @@ struct record {
     bool is_measurable; /* its time tells of the device (rule 6 of runtime/policy/schedule/read_order.h) */
 };
 
-struct run {
-    const struct moec_simulated_setup *setup;
-    const struct moec_recording *recording;
-    const struct moec_simulated_model *model;
-    const struct moec_simulated_device *device;
-    struct moec_read_rules rules;
+/* The expert buffer. */
+struct buffer {
     struct moec_logical_cache *logical; /* NULL: none is known */
     struct moec_residency *residency;
     struct moec_arena *arenas[2]; /* where records would lie: in pools, or all in the first */
-    struct moec_preload *preload; /* NULL: nothing is predicted */
     struct record *records;       /* (S, F, E), owned */
+};
 
+struct clock {
     double now_ns;
     double storage_ns; /* the last read that was issued ends */
     double loader_ns;  /* nothing is on its way any more, and everything is checked */
     double last_done_ns;
-    double owed_ns;              /* computing that reads of guesses have cost, and that is still to pass */
-    double expert_ns;            /* of the answer's, as recorded */
-    uint64_t recorded_ns;        /* when the layer before was done, as recorded */
-    double answer_ns;            /* guesses are not made before */
-    double prefetch_ready_ns[2]; /* of the last guess and of the one before it */
-    uint32_t last_prefetch;      /* its key */
-    bool is_prefetching;         /* time-bounded: the loader has not been told yet that nothing is worth it */
-    struct moec_prompt_prefetch prompt_prefetch; /* of a prompt */
-    uint32_t *passed;                            /* (E), owned: what was read for it, in the order of issue */
-    uint32_t n_passed;
-    uint32_t *queue; /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
-    uint32_t queue_first, queue_end;
+    double owed_ns;       /* computing that reads of guesses have cost, and that is still to pass */
+    double expert_ns;     /* of the answer's, as recorded */
+    uint64_t recorded_ns; /* when the layer before was done, as recorded */
+    double answer_ns;     /* guesses are not made before */
+};
 
-    const struct moec_recorded_step *step; /* being computed */
-    struct moec_simulated_counts *counts;  /* of the phase */
-    struct moec_simulated_counts *layers;  /* (S) or NULL */
-    uint32_t ordinal;
-    double lifetime_tokens;
-    uint64_t n_lifetime;
-    bool *is_present;    /* (F x E), owned: of an answer's experts, before it made room */
-    bool *is_there;      /* (F x E), owned: likewise, and read and checked */
-    uint32_t *turns;     /* (F x E), owned: its keys, in the order in which they are computed and released */
+/* What is read because it will probably be asked for. */
+struct guesses {
+    struct moec_preload *preload; /* NULL: nothing is predicted */
+    struct moec_read_rules rules;
+    double ready_ns[2]; /* of the last guess and of the one before it */
+    uint32_t last;      /* its key */
+    bool is_going;      /* time-bounded: the loader has not been told yet that nothing is worth it */
+    uint32_t *queue;    /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
+    uint32_t queue_first, queue_end;
+};
+
+/* The same for a prompt. */
+struct passed {
+    struct moec_prompt_prefetch prefetch;
+    uint32_t *keys; /* (E), owned: what was read for it, in the order of issue */
+    uint32_t n;
+};
+
+/* What the router asked for, of the layer at work; (F x E) each, owned. */
+struct asked {
+    bool *is_present;    /* of an answer's experts, before it made room */
+    bool *is_there;      /* likewise, and read and checked */
+    uint32_t *turns;     /* its keys, in the order in which they are computed and released */
     uint32_t n_admitted; /* of the turns */
-    uint32_t *flying; /* (F x E), owned: demanded keys that are on their way, in the order of their arrival */
+    uint32_t *flying;    /* demanded keys that are on their way, in the order of their arrival */
     uint32_t n_flying, n_collected;
     uint32_t n_waits; /* for records of the answer */
+};
+
+struct run {
+    const struct moec_simulated_setup *setup;
+    const struct moec_simulated_model *model;
+    struct buffer buffer;
+    struct clock clock;
+    struct guesses guesses;
+    struct passed passed;
+    struct {
+        const struct moec_recorded_step *step; /* being computed */
+        uint32_t ordinal;
+        struct moec_simulated_counts *counts; /* of the phase */
+        struct moec_simulated_counts *layers; /* (S) or NULL */
+        double lifetime_tokens;
+        uint64_t n_lifetime;
+    } at;
+    struct asked asked;
 };
 
 /* ---- counting ---- */
 
 #define COUNT(run, ordinal, member, amount)                                                                  \
     do {                                                                                                     \
-        (run)->counts->member += (amount);                                                                   \
-        if ((run)->layers != NULL)                                                                           \
-            (run)->layers[ordinal].member += (amount);                                                       \
+        (run)->at.counts->member += (amount);                                                                \
+        if ((run)->at.layers != NULL)                                                                        \
+            (run)->at.layers[ordinal].member += (amount);                                                    \
     } while (0)
 
 /* For the preloader's clock; times of a damaged trace may add up to anything. */
@@ -99,7 +121,8 @@ static uint64_t whole_ns(double ns)
 
 static struct moec_arena *arena_of(const struct run *run, uint32_t key)
 {
-    return run->arenas[run->model->has_pools && key % run->model->n_layer_key >= run->model->n_expert];
+    return run->buffer.arenas[run->model->slots.has_pools &&
+                              key % run->model->shape.n_layer_key >= run->model->shape.n_expert];
 }
 
 /* Time for moving what is in the way of a record. The runtime moves nothing that is in use or on its way, and
@@ -109,7 +132,7 @@ static double place(struct run *run, uint32_t key)
     uint64_t moved_bytes = 0;
     if (!moec_arena_has(arena_of(run, key), key))
         (void)moec_arena_place(arena_of(run, key), key, &moved_bytes);
-    return run->device->move_ns_per_byte * (double)moved_bytes;
+    return run->setup->device->move_ns_per_byte * (double)moved_bytes;
 }
 
 static void unplace(struct run *run, uint32_t key)
@@ -121,73 +144,76 @@ static void unplace(struct run *run, uint32_t key)
 /* Asks storage for a record at a time; who checks it sets ready_ns. */
 static void issue(struct run *run, uint32_t key, double at_ns)
 {
-    const struct moec_simulated_device *device = run->device;
-    struct record *record = &run->records[key];
-    record->is_alone = at_ns >= run->storage_ns;
+    const struct moec_simulated_device *device = run->setup->device;
+    struct record *record = &run->buffer.records[key];
+    record->is_alone = at_ns >= run->clock.storage_ns;
     record->is_measurable = true;
-    record->begun_ns = fmax(at_ns, run->storage_ns);
-    run->storage_ns = fmax(at_ns + device->latency_ns, run->storage_ns) + device->read_ns[key];
-    record->done_ns = run->storage_ns;
+    record->begun_ns = fmax(at_ns, run->clock.storage_ns);
+    run->clock.storage_ns = fmax(at_ns + device->latency_ns, run->clock.storage_ns) + device->read_ns[key];
+    record->done_ns = run->clock.storage_ns;
     record->ready_ns = INFINITY;
     record->place = ASKED;
-    COUNT(run, key / run->model->n_layer_key, read_bytes, run->model->record_bytes[key]);
+    COUNT(run, key / run->model->shape.n_layer_key, read_bytes, run->model->records.record_bytes[key]);
 }
 
 /* Of a read that somebody began to wait for at waited_ns. */
 static void learn_time(struct run *run, uint32_t key, double waited_ns)
 {
-    const struct record *record = &run->records[key];
-    const double own_ns = moec_read_own_ns(record->begun_ns, record->done_ns, run->last_done_ns, waited_ns);
-    run->last_done_ns = fmax(record->done_ns, run->last_done_ns);
-    if (run->preload != NULL && record->is_measurable && own_ns > 0)
-        moec_preload_timed(run->preload, run->model->record_bytes[key], whole_ns(own_ns), record->is_alone);
+    const struct record *record = &run->buffer.records[key];
+    const double own_ns =
+        moec_read_own_ns(record->begun_ns, record->done_ns, run->clock.last_done_ns, waited_ns);
+    run->clock.last_done_ns = fmax(record->done_ns, run->clock.last_done_ns);
+    if (run->guesses.preload != NULL && record->is_measurable && own_ns > 0)
+        moec_preload_timed(run->guesses.preload, run->model->records.record_bytes[key], whole_ns(own_ns),
+                           record->is_alone);
 }
 
 /* A demanded key has become present, or was queued: its bytes are asked for, or still on their way. */
 static void demand(struct run *run, uint32_t key)
 {
-    struct record *record = &run->records[key];
+    struct record *record = &run->buffer.records[key];
     const double move_ns = place(run, key);
-    COUNT(run, run->ordinal, compute_ns, move_ns);
-    run->now_ns += move_ns;
-    if (record->ready_ns <= run->now_ns || record->place == QUEUED || record->ready_ns == INFINITY)
-        issue(run, key, run->now_ns);
+    COUNT(run, run->at.ordinal, compute_ns, move_ns);
+    run->clock.now_ns += move_ns;
+    if (record->ready_ns <= run->clock.now_ns || record->place == QUEUED || record->ready_ns == INFINITY)
+        issue(run, key, run->clock.now_ns);
     record->place = ASKED;
-    run->flying[run->n_flying++] = key;
+    run->asked.flying[run->asked.n_flying++] = key;
 }
 
 /* The computing thread takes the next one that arrives, and checks it. */
 static void collect(struct run *run)
 {
-    const uint32_t key = run->flying[run->n_collected++];
-    struct record *record = &run->records[key];
-    const double begun_ns = run->now_ns;
+    const uint32_t key = run->asked.flying[run->asked.n_collected++];
+    struct record *record = &run->buffer.records[key];
+    const double begun_ns = run->clock.now_ns;
     const bool is_read = record->ready_ns == INFINITY;
     const double waited_ns = fmax(0, (is_read ? record->done_ns : record->ready_ns) - begun_ns);
-    run->now_ns += waited_ns;
+    run->clock.now_ns += waited_ns;
     if (is_read) {
-        run->now_ns += run->device->check_ns[key];
-        record->ready_ns = run->now_ns;
+        run->clock.now_ns += run->setup->device->check_ns[key];
+        record->ready_ns = run->clock.now_ns;
         learn_time(run, key, begun_ns);
     }
-    run->loader_ns = fmax(run->loader_ns, run->now_ns);
-    COUNT(run, run->ordinal, stall_ns, run->now_ns - begun_ns);
+    run->clock.loader_ns = fmax(run->clock.loader_ns, run->clock.now_ns);
+    COUNT(run, run->at.ordinal, stall_ns, run->clock.now_ns - begun_ns);
     if (waited_ns > 0) {
-        const double cost_ns = moec_simulated_wait_cost(run->device, waited_ns, run->n_waits++ == 0);
-        COUNT(run, run->ordinal, compute_ns, cost_ns);
-        run->now_ns += cost_ns;
+        const double cost_ns =
+            moec_simulated_wait_cost(run->setup->device, waited_ns, run->asked.n_waits++ == 0);
+        COUNT(run, run->at.ordinal, compute_ns, cost_ns);
+        run->clock.now_ns += cost_ns;
     }
 }
 
 static void evicted(void *context, uint32_t key)
 {
     struct run *run = context;
-    struct record *record = &run->records[key];
-    const uint32_t ordinal = key / run->model->n_layer_key;
+    struct record *record = &run->buffer.records[key];
+    const uint32_t ordinal = key / run->model->shape.n_layer_key;
     COUNT(run, ordinal, evictions, 1);
     COUNT(run, ordinal, wasted, record->is_prefetch);
-    run->lifetime_tokens += (double)(run->step->first_token - record->since_token);
-    run->n_lifetime++;
+    run->at.lifetime_tokens += (double)(run->at.step->first_token - record->since_token);
+    run->at.n_lifetime++;
     if (record->place == QUEUED)
         record->ready_ns = 0;
     record->place = NOWHERE;
@@ -200,56 +226,56 @@ static void evicted(void *context, uint32_t key)
 static bool view_is_present(void *context, uint32_t key)
 {
     const struct run *run = context;
-    return moec_residency_hint(run->residency, key);
+    return moec_residency_hint(run->buffer.residency, key);
 }
 
 static uint64_t view_n_bytes_of(void *context, uint32_t key)
 {
     const struct run *run = context;
-    return run->model->record_bytes[key];
+    return run->model->records.record_bytes[key];
 }
 
 /* By the loader's thread, which waits for it and checks it. */
 static void read_prefetch(struct run *run, uint32_t key, double at_ns)
 {
-    struct record *record = &run->records[key];
+    struct record *record = &run->buffer.records[key];
     (void)place(run, key);
     if (record->ready_ns <= at_ns) {
         issue(run, key, at_ns);
         record->is_measurable = record->is_alone;
-        record->ready_ns = record->done_ns + run->device->check_ns[key];
-        run->owed_ns += run->device->preload_ns;
+        record->ready_ns = record->done_ns + run->setup->device->check_ns[key];
+        run->clock.owed_ns += run->setup->device->preload_ns;
         learn_time(run, key, at_ns);
     }
     record->place = ASKED;
-    run->loader_ns = fmax(run->loader_ns, record->ready_ns);
+    run->clock.loader_ns = fmax(run->clock.loader_ns, record->ready_ns);
 }
 
 static bool make_prefetch(struct run *run, uint32_t key)
 {
-    struct record *record = &run->records[key];
-    if (!moec_residency_prefetch(run->residency, key))
+    struct record *record = &run->buffer.records[key];
+    if (!moec_residency_prefetch(run->buffer.residency, key))
         return false;
     record->is_prefetch = true;
-    record->since_token = run->step->first_token;
-    COUNT(run, key / run->model->n_layer_key, preloads, 1);
+    record->since_token = run->at.step->first_token;
+    COUNT(run, key / run->model->shape.n_layer_key, preloads, 1);
     return true;
 }
 
 /* Makes the next guess at a time, behind what is on its way then; false when nothing is worth it. */
 static bool prefetch_at(struct run *run, double at_ns)
 {
-    uint32_t n_ahead = run->n_flying - run->n_collected;
+    uint32_t n_ahead = run->asked.n_flying - run->asked.n_collected;
     for (size_t i = 0; i < 2; i++)
-        n_ahead += run->prefetch_ready_ns[i] > at_ns;
-    const uint32_t key = moec_preload_next_behind(run->preload, whole_ns(at_ns), n_ahead);
+        n_ahead += run->guesses.ready_ns[i] > at_ns;
+    const uint32_t key = moec_preload_next_behind(run->guesses.preload, whole_ns(at_ns), n_ahead);
     if (key == MOEC_EVICT_NONE)
         return false;
     if (make_prefetch(run, key)) {
         read_prefetch(run, key, at_ns);
-        run->prefetch_ready_ns[1] = run->prefetch_ready_ns[0];
-        run->prefetch_ready_ns[0] = run->records[key].ready_ns;
-        run->last_prefetch = key;
+        run->guesses.ready_ns[1] = run->guesses.ready_ns[0];
+        run->guesses.ready_ns[0] = run->buffer.records[key].ready_ns;
+        run->guesses.last = key;
     }
     return true;
 }
@@ -257,25 +283,27 @@ static bool prefetch_at(struct run *run, double at_ns)
 /* When the next guess may be made. */
 static double prefetch_time(const struct run *run)
 {
-    return fmax(run->prefetch_ready_ns[moec_read_most_prefetches(&run->rules) - 1], run->answer_ns);
+    return fmax(run->guesses.ready_ns[moec_read_most_prefetches(&run->guesses.rules) - 1],
+                run->clock.answer_ns);
 }
 
 /* Reads what the loader begins to read up to a time. */
 static void load_until(struct run *run, double until_ns)
 {
-    const uint32_t n_queue = run->model->n_layer * run->model->n_layer_key + 1;
-    while (run->n_collected == run->n_flying) {
-        const bool is_queued = run->queue_first != run->queue_end;
-        const double at_ns = is_queued ? fmax(run->loader_ns, run->answer_ns) : prefetch_time(run);
-        if (at_ns > until_ns || (!is_queued && !run->is_prefetching))
+    const uint32_t n_queue = run->model->shape.n_layer * run->model->shape.n_layer_key + 1;
+    while (run->asked.n_collected == run->asked.n_flying) {
+        const bool is_queued = run->guesses.queue_first != run->guesses.queue_end;
+        const double at_ns =
+            is_queued ? fmax(run->clock.loader_ns, run->clock.answer_ns) : prefetch_time(run);
+        if (at_ns > until_ns || (!is_queued && !run->guesses.is_going))
             return;
         if (!is_queued) {
-            run->is_prefetching = prefetch_at(run, at_ns);
+            run->guesses.is_going = prefetch_at(run, at_ns);
             continue;
         }
-        const uint32_t key = run->queue[run->queue_first];
-        run->queue_first = (run->queue_first + 1) % n_queue;
-        if (run->records[key].place == QUEUED)
+        const uint32_t key = run->guesses.queue[run->guesses.queue_first];
+        run->guesses.queue_first = (run->guesses.queue_first + 1) % n_queue;
+        if (run->buffer.records[key].place == QUEUED)
             read_prefetch(run, key, at_ns);
     }
 }
@@ -283,17 +311,17 @@ static void load_until(struct run *run, double until_ns)
 static bool is_asked(const struct run *run, const struct moec_router_answer *answer, uint32_t key)
 {
     for (uint32_t i = 0; i < answer->n_active; i++)
-        if (key == run->ordinal * run->model->n_layer_key + answer->active[i])
+        if (key == run->at.ordinal * run->model->shape.n_layer_key + answer->active[i])
             return true;
     return false;
 }
 
 static void take_back(struct run *run, uint32_t key)
 {
-    struct record *record = &run->records[key];
-    COUNT(run, key / run->model->n_layer_key, read_bytes, -run->model->record_bytes[key]);
-    COUNT(run, key / run->model->n_layer_key, wasted, 1);
-    moec_residency_drop(run->residency, key);
+    struct record *record = &run->buffer.records[key];
+    COUNT(run, key / run->model->shape.n_layer_key, read_bytes, -run->model->records.record_bytes[key]);
+    COUNT(run, key / run->model->shape.n_layer_key, wasted, 1);
+    moec_residency_drop(run->buffer.residency, key);
     unplace(run, key);
     record->place = NOWHERE;
     record->is_prefetch = false;
@@ -303,15 +331,16 @@ static void take_back(struct run *run, uint32_t key)
 /* The last guess is taken back if storage has not begun it and the router did not ask for it. */
 static void cancel_prefetch(struct run *run, const struct moec_router_answer *answer)
 {
-    struct record *record = &run->records[run->last_prefetch];
-    if (run->preload == NULL || moec_read_most_prefetches(&run->rules) < 2 || !record->is_prefetch ||
-        record->place != ASKED || record->begun_ns <= run->now_ns || record->ready_ns <= run->now_ns)
+    struct record *record = &run->buffer.records[run->guesses.last];
+    if (run->guesses.preload == NULL || moec_read_most_prefetches(&run->guesses.rules) < 2 ||
+        !record->is_prefetch || record->place != ASKED || record->begun_ns <= run->clock.now_ns ||
+        record->ready_ns <= run->clock.now_ns)
         return;
-    if (is_asked(run, answer, run->last_prefetch))
+    if (is_asked(run, answer, run->guesses.last))
         return;
-    run->storage_ns = run->last_done_ns = record->begun_ns;
-    run->prefetch_ready_ns[0] = run->prefetch_ready_ns[1];
-    take_back(run, run->last_prefetch);
+    run->clock.storage_ns = run->clock.last_done_ns = record->begun_ns;
+    run->guesses.ready_ns[0] = run->guesses.ready_ns[1];
+    take_back(run, run->guesses.last);
 }
 
 /* ---- prompts ---- */
@@ -319,34 +348,36 @@ static void cancel_prefetch(struct run *run, const struct moec_router_answer *an
 /* What the next layer will ask for, as far as there is room. */
 static void read_on(struct run *run)
 {
-    for (uint32_t key; (key = moec_prompt_prefetch_next(&run->prompt_prefetch)) != MOEC_EVICT_NONE;) {
+    for (uint32_t key; (key = moec_prompt_prefetch_next(&run->passed.prefetch)) != MOEC_EVICT_NONE;) {
         if (!make_prefetch(run, key))
             return;
-        moec_arena_make_hole(arena_of(run, key), run->residency, key);
-        read_prefetch(run, key, run->now_ns);
-        run->passed[run->n_passed++] = key;
+        moec_arena_make_hole(arena_of(run, key), run->buffer.residency, key);
+        read_prefetch(run, key, run->clock.now_ns);
+        run->passed.keys[run->passed.n++] = key;
     }
 }
 
 static void come_to_next(struct run *run, const struct moec_router_answer *answer)
 {
-    run->n_passed = 0;
-    if (run->setup->reads_on)
-        moec_prompt_prefetch_answered(&run->prompt_prefetch, run->ordinal, answer);
+    run->passed.n = 0;
+    if (run->setup->preload.reads_on)
+        moec_prompt_prefetch_answered(&run->passed.prefetch, run->at.ordinal, answer);
     read_on(run);
 }
 
 /* A step's tokens come to the first layer of a decoder's. */
 static void begin_prompt(struct run *run)
 {
-    run->ordinal = run->step->layers.first;
-    run->n_passed = 0;
-    const struct moec_recording *recording = run->recording;
-    const uint64_t a = (uint64_t)(run->step - recording->steps) * recording->n_layer + run->ordinal;
+    run->at.ordinal = run->at.step->layers.first;
+    run->passed.n = 0;
+    const struct moec_recording *recording = run->setup->recording;
+    const uint64_t a =
+        (uint64_t)(run->at.step - recording->steps) * recording->shape.n_layer + run->at.ordinal;
     const bool *is_low = moec_recording_low(recording, a);
-    const bool is_known = recording->forms == NULL || is_low != NULL || !run->step->is_prefill;
-    if (run->setup->reads_on && run->step->n_tok > 1 && run->ordinal == run->model->n_encoder && is_known)
-        moec_prompt_prefetch_begin(&run->prompt_prefetch, run->ordinal, run->step->n_tok, is_low);
+    const bool is_known = recording->known.forms == NULL || is_low != NULL || !run->at.step->is_prefill;
+    if (run->setup->preload.reads_on && run->at.step->n_tok > 1 &&
+        run->at.ordinal == run->model->shape.n_encoder && is_known)
+        moec_prompt_prefetch_begin(&run->passed.prefetch, run->at.ordinal, run->at.step->n_tok, is_low);
     read_on(run);
 }
 
@@ -354,48 +385,48 @@ static void begin_prompt(struct run *run)
 static void take_back_passed(struct run *run, const struct moec_router_answer *answer)
 {
     bool has_begun = true;
-    for (uint32_t i = 0; run->rules.begins_in_turn && i < run->n_passed; i++) {
-        const uint32_t key = run->passed[i];
-        struct record *record = &run->records[key];
-        if (!record->is_prefetch || record->place != ASKED || record->begun_ns <= run->now_ns)
+    for (uint32_t i = 0; run->guesses.rules.begins_in_turn && i < run->passed.n; i++) {
+        const uint32_t key = run->passed.keys[i];
+        struct record *record = &run->buffer.records[key];
+        if (!record->is_prefetch || record->place != ASKED || record->begun_ns <= run->clock.now_ns)
             continue;
         if (has_begun)
-            run->storage_ns = record->begun_ns;
+            run->clock.storage_ns = record->begun_ns;
         has_begun = false;
         if (!is_asked(run, answer, key)) {
             take_back(run, key);
             continue;
         }
-        record->begun_ns = run->storage_ns;
-        run->storage_ns = record->done_ns = record->begun_ns + run->device->read_ns[key];
-        record->ready_ns = record->done_ns + run->device->check_ns[key];
+        record->begun_ns = run->clock.storage_ns;
+        run->clock.storage_ns = record->done_ns = record->begun_ns + run->setup->device->read_ns[key];
+        record->ready_ns = record->done_ns + run->setup->device->check_ns[key];
     }
-    run->n_passed = 0;
+    run->passed.n = 0;
 }
 
 /* The preloader learns the answer; what is bounded by number is queued at once. */
 static void prefetch(struct run *run, const struct moec_router_answer *answer)
 {
-    const uint32_t n_queue = run->model->n_layer * run->model->n_layer_key + 1;
-    if (run->preload == NULL)
+    const uint32_t n_queue = run->model->shape.n_layer * run->model->shape.n_layer_key + 1;
+    if (run->guesses.preload == NULL)
         return;
-    run->answer_ns = run->now_ns;
-    moec_preload_answer(run->preload, answer, run->ordinal, whole_ns(run->now_ns));
-    for (uint32_t ahead = 1; moec_preload_wants_rank(run->preload, ahead); ahead++) {
-        moec_preload_rank(run->preload, answer, ahead);
-        run->is_prefetching = run->setup->preload_count == 0;
-        while (run->is_prefetching && prefetch_time(run) <= run->now_ns)
-            run->is_prefetching = prefetch_at(run, run->now_ns);
+    run->clock.answer_ns = run->clock.now_ns;
+    moec_preload_answer(run->guesses.preload, answer, run->at.ordinal, whole_ns(run->clock.now_ns));
+    for (uint32_t ahead = 1; moec_preload_wants_rank(run->guesses.preload, ahead); ahead++) {
+        moec_preload_rank(run->guesses.preload, answer, ahead);
+        run->guesses.is_going = run->setup->preload.count == 0;
+        while (run->guesses.is_going && prefetch_time(run) <= run->clock.now_ns)
+            run->guesses.is_going = prefetch_at(run, run->clock.now_ns);
     }
-    if (run->setup->preload_count == 0)
+    if (run->setup->preload.count == 0)
         return;
-    for (uint32_t key = moec_preload_next(run->preload, whole_ns(run->now_ns)); key != MOEC_EVICT_NONE;
-         key = moec_preload_next(run->preload, whole_ns(run->now_ns))) {
+    for (uint32_t key = moec_preload_next(run->guesses.preload, whole_ns(run->clock.now_ns));
+         key != MOEC_EVICT_NONE; key = moec_preload_next(run->guesses.preload, whole_ns(run->clock.now_ns))) {
         if (!make_prefetch(run, key))
             continue;
-        run->records[key].place = QUEUED;
-        run->queue[run->queue_end] = key;
-        run->queue_end = (run->queue_end + 1) % n_queue;
+        run->buffer.records[key].place = QUEUED;
+        run->guesses.queue[run->guesses.queue_end] = key;
+        run->guesses.queue_end = (run->guesses.queue_end + 1) % n_queue;
     }
 }
 
@@ -404,13 +435,13 @@ static void prefetch(struct run *run, const struct moec_router_answer *answer)
 /* Of a present key: whether it is there. */
 static bool judge(struct run *run, uint32_t key)
 {
-    struct record *record = &run->records[key];
-    const bool is_there = record->place != QUEUED && record->ready_ns <= run->now_ns;
+    struct record *record = &run->buffer.records[key];
+    const bool is_there = record->place != QUEUED && record->ready_ns <= run->clock.now_ns;
     if (is_there)
-        COUNT(run, run->ordinal, hits, 1);
+        COUNT(run, run->at.ordinal, hits, 1);
     else
-        COUNT(run, run->ordinal, late, 1);
-    COUNT(run, run->ordinal, useful, record->is_prefetch);
+        COUNT(run, run->at.ordinal, late, 1);
+    COUNT(run, run->at.ordinal, useful, record->is_prefetch);
     record->is_prefetch = false;
     return is_there;
 }
@@ -418,52 +449,55 @@ static bool judge(struct run *run, uint32_t key)
 /* Admits those that wait, in order, as far as there is room. */
 static void admit(struct run *run, uint32_t n_active)
 {
-    while (run->n_admitted < n_active && moec_residency_admit(run->residency, run->turns[run->n_admitted])) {
-        run->records[run->turns[run->n_admitted]].since_token = run->step->first_token;
-        demand(run, run->turns[run->n_admitted++]);
+    while (run->asked.n_admitted < n_active &&
+           moec_residency_admit(run->buffer.residency, run->asked.turns[run->asked.n_admitted])) {
+        run->buffer.records[run->asked.turns[run->asked.n_admitted]].since_token = run->at.step->first_token;
+        demand(run, run->asked.turns[run->asked.n_admitted++]);
     }
 }
 
 /* Puts an answer's keys in turns; is_tight: something waits for room. */
 static void put_in_order(struct run *run, const struct moec_router_answer *answer, bool is_tight)
 {
-    const uint32_t base = run->ordinal * run->model->n_layer_key;
-    moec_read_order(answer->n_active, run->is_present, run->is_there, is_tight, answer->n_takers, run->turns);
+    const uint32_t base = run->at.ordinal * run->model->shape.n_layer_key;
+    moec_read_order(answer->n_active, run->asked.is_present, run->asked.is_there, is_tight, answer->n_takers,
+                    run->asked.turns);
     for (uint32_t i = 0; i < answer->n_active; i++)
-        run->turns[i] = base + answer->active[run->turns[i]];
+        run->asked.turns[i] = base + answer->active[run->asked.turns[i]];
 }
 
 /* Judges what the router asks for, and begins to read what is missing. */
 static void ask(struct run *run, const struct moec_router_answer *answer)
 {
-    const uint32_t base = run->ordinal * run->model->n_layer_key;
-    moec_residency_ask(run->residency, run->ordinal, 0, answer->active, answer->n_active, run->is_present);
-    COUNT(run, run->ordinal, asked, answer->n_active);
-    run->n_flying = run->n_collected = run->n_waits = 0;
-    run->n_admitted = 0;
+    const uint32_t base = run->at.ordinal * run->model->shape.n_layer_key;
+    moec_residency_ask(run->buffer.residency, run->at.ordinal, 0, answer->active, answer->n_active,
+                       run->asked.is_present);
+    COUNT(run, run->at.ordinal, asked, answer->n_active);
+    run->asked.n_flying = run->asked.n_collected = run->asked.n_waits = 0;
+    run->asked.n_admitted = 0;
     for (uint32_t i = 0; i < answer->n_active; i++) {
         const uint32_t key = base + answer->active[i];
-        if (!run->is_present[i])
+        if (!run->asked.is_present[i])
             continue;
-        run->n_admitted++;
-        run->is_there[i] = judge(run, key);
-        if (!run->is_there[i])
+        run->asked.n_admitted++;
+        run->asked.is_there[i] = judge(run, key);
+        if (!run->asked.is_there[i])
             demand(run, key);
     }
-    COUNT(run, run->ordinal, misses, answer->n_active - run->n_admitted);
+    COUNT(run, run->at.ordinal, misses, answer->n_active - run->asked.n_admitted);
     put_in_order(run, answer, true);
     admit(run, answer->n_active);
-    if (run->n_admitted == answer->n_active)
+    if (run->asked.n_admitted == answer->n_active)
         put_in_order(run, answer, false);
 }
 
 static void release(struct run *run, uint32_t key)
 {
-    moec_residency_release(run->residency, key);
-    if (run->setup->keeps_nothing) {
-        moec_residency_drop(run->residency, key);
+    moec_residency_release(run->buffer.residency, key);
+    if (run->setup->buffer.keeps_nothing) {
+        moec_residency_drop(run->buffer.residency, key);
         unplace(run, key);
-        run->records[key].place = NOWHERE;
+        run->buffer.records[key].place = NOWHERE;
     }
 }
 
@@ -481,21 +515,24 @@ static double uses_of(const struct moec_router_answer *answer)
 static void compute(struct run *run, const struct moec_router_answer *answer)
 {
     const double uses = uses_of(answer);
-    double shared_ns = run->device->shared_ns[run->ordinal] * answer->n_tok;
+    double shared_ns = run->setup->device->shared_ns[run->at.ordinal] * answer->n_tok;
     for (uint32_t next = 0; next < answer->n_active;) {
-        double work_ns = shared_ns + run->owed_ns;
+        double work_ns = shared_ns + run->clock.owed_ns;
         uint32_t end = next;
-        shared_ns = run->owed_ns = 0;
-        while (run->records[run->turns[next]].ready_ns > run->now_ns)
+        shared_ns = run->clock.owed_ns = 0;
+        while (run->buffer.records[run->asked.turns[next]].ready_ns > run->clock.now_ns)
             collect(run);
-        for (; end < run->n_admitted && run->records[run->turns[end]].ready_ns <= run->now_ns; end++)
-            work_ns +=
-                run->device->is_recorded ? run->expert_ns : uses * run->device->compute_ns[run->turns[end]];
-        COUNT(run, run->ordinal, compute_ns, work_ns);
-        run->now_ns += work_ns;
-        load_until(run, run->now_ns);
+        for (; end < run->asked.n_admitted &&
+               run->buffer.records[run->asked.turns[end]].ready_ns <= run->clock.now_ns;
+             end++)
+            work_ns += run->setup->device->is_recorded
+                           ? run->clock.expert_ns
+                           : uses * run->setup->device->compute_ns[run->asked.turns[end]];
+        COUNT(run, run->at.ordinal, compute_ns, work_ns);
+        run->clock.now_ns += work_ns;
+        load_until(run, run->clock.now_ns);
         for (; next < end; next++) {
-            release(run, run->turns[next]);
+            release(run, run->asked.turns[next]);
             admit(run, answer->n_active);
             read_on(run);
         }
@@ -505,8 +542,8 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
 /* From the experts of the layer before until the answer, as recorded. */
 static double recorded_gap_ns(struct run *run, const struct moec_replay_answer *answer)
 {
-    const uint64_t last_ns = run->recorded_ns;
-    run->recorded_ns = answer->done_ns;
+    const uint64_t last_ns = run->clock.recorded_ns;
+    run->clock.recorded_ns = answer->done_ns;
     return answer->answered_ns > last_ns ? (double)(answer->answered_ns - last_ns) : 0;
 }
 
@@ -520,41 +557,44 @@ static double recorded_expert_ns(const struct moec_replay_answer *answer)
 /* Each of the step's tokens, in the middle of which the context is so long. */
 static void pass_time(struct run *run, double ns, double ns_per_position)
 {
-    const double position = run->step->position + (run->step->n_tok - 1) / 2.0;
-    const double all_ns = (ns + ns_per_position * position) * run->step->n_tok + run->owed_ns;
-    run->owed_ns = 0;
-    COUNT(run, run->ordinal, compute_ns, all_ns);
-    run->now_ns += all_ns;
+    const double position = run->at.step->position + (run->at.step->n_tok - 1) / 2.0;
+    const double all_ns = (ns + ns_per_position * position) * run->at.step->n_tok + run->clock.owed_ns;
+    run->clock.owed_ns = 0;
+    COUNT(run, run->at.ordinal, compute_ns, all_ns);
+    run->clock.now_ns += all_ns;
 }
 
 /* What tokens decide for an answer has changed what their logical caches hold. */
 static void change_logical(struct run *run, uint64_t a)
 {
-    const struct moec_recorded_logical *recorded = run->recording->logical;
-    for (uint64_t i = run->logical != NULL ? recorded->first[a] : 0;
-         run->logical != NULL && i < recorded->first[a + 1]; i++)
-        moec_logical_cache_count(run->logical, recorded->keys[i],
-                                 !moec_logical_cache_has(run->logical, recorded->keys[i]));
+    const struct moec_recorded_logical *recorded = run->setup->recording->known.logical;
+    for (uint64_t i = run->buffer.logical != NULL ? recorded->first[a] : 0;
+         run->buffer.logical != NULL && i < recorded->first[a + 1]; i++)
+        moec_logical_cache_count(run->buffer.logical, recorded->keys[i],
+                                 !moec_logical_cache_has(run->buffer.logical, recorded->keys[i]));
 }
 
 static void run_layer(struct run *run, const struct moec_router_answer *answer)
 {
-    const uint64_t a = (uint64_t)(run->step - run->recording->steps) * run->recording->n_layer + run->ordinal;
+    const uint64_t a =
+        (uint64_t)(run->at.step - run->setup->recording->steps) * run->setup->recording->shape.n_layer +
+        run->at.ordinal;
     change_logical(run, a);
-    if (run->device->is_recorded) {
-        const struct moec_replay_answer *recorded = &run->recording->replay->answers[a];
+    if (run->setup->device->is_recorded) {
+        const struct moec_replay_answer *recorded = &run->setup->recording->replay->answers[a];
         const double gap_ns = recorded_gap_ns(run, recorded);
-        COUNT(run, run->ordinal, compute_ns, gap_ns);
-        run->now_ns += gap_ns;
-        run->expert_ns = answer->n_active > 0 ? recorded_expert_ns(recorded) : 0;
+        COUNT(run, run->at.ordinal, compute_ns, gap_ns);
+        run->clock.now_ns += gap_ns;
+        run->clock.expert_ns = answer->n_active > 0 ? recorded_expert_ns(recorded) : 0;
     } else {
-        pass_time(run, run->device->gap_ns[run->ordinal], run->device->gap_ns_per_position[run->ordinal]);
+        pass_time(run, run->setup->device->gap_ns[run->at.ordinal],
+                  run->setup->device->gap_ns_per_position[run->at.ordinal]);
     }
-    load_until(run, run->now_ns);
+    load_until(run, run->clock.now_ns);
     /* Every token found its expert full: the source of experts hears nothing. */
     if (answer->n_active == 0)
         return;
-    run->is_prefetching = false;
+    run->guesses.is_going = false;
     cancel_prefetch(run, answer);
     take_back_passed(run, answer);
     ask(run, answer);
@@ -568,117 +608,125 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
 static enum moec_status create_preload(struct run *run, struct moec_error *err)
 {
     const struct moec_preload_setup setup = {
-        .predictor = run->setup->predictor,
-        .model = {.n_layer = run->model->n_layer,
-                  .n_encoder = run->model->n_encoder,
-                  .n_expert = run->model->n_expert,
-                  .top_k = run->model->top_k,
+        .predictor = run->setup->preload.predictor,
+        .model = {.n_layer = run->model->shape.n_layer,
+                  .n_encoder = run->model->shape.n_encoder,
+                  .n_expert = run->model->shape.n_expert,
+                  .top_k = run->model->shape.top_k,
                   .paths = run->model->paths},
         .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
-        .ahead = run->setup->preload_ahead,
-        .count = run->setup->preload_count,
+        .ahead = run->setup->preload.ahead,
+        .count = run->setup->preload.count,
         .is_tried = true,
         .handling_ns = MOEC_PRELOAD_HANDLING_NS,
-        .n_form = run->model->n_form,
-        .precision = run->setup->precision};
+        .n_form = run->model->shape.n_form,
+        .precision = run->setup->preload.precision};
     /* Nothing is guessed where everything stays anyway. */
-    if (run->setup->predictor == &moec_predict_none || run->setup->capacity_bytes >= run->model->every_bytes)
+    if (run->setup->preload.predictor == &moec_predict_none ||
+        run->setup->buffer.capacity_bytes >= run->model->slots.every_bytes)
         return MOEC_OK;
-    if (!moec_simulated_can_predict(run->recording, run->model, run->setup->predictor))
+    if (!moec_simulated_can_predict(run->setup->recording, run->model, run->setup->preload.predictor))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the recording or its bundle lacks the data that the predictor '%s' needs",
-                         run->setup->predictor->name);
-    if (run->setup->preload_ahead > 1 && run->setup->preload_ahead > run->recording->replay->gates_ahead)
+                         run->setup->preload.predictor->name);
+    if (run->setup->preload.ahead > 1 &&
+        run->setup->preload.ahead > run->setup->recording->replay->gates_ahead)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the recording has gate predictions for only %" PRIu32 " layers ahead, but "
                          "preloading needs them for %" PRIu32,
-                         run->recording->replay->gates_ahead, run->setup->preload_ahead);
-    return moec_preload_create(&setup, &run->preload, err);
+                         run->setup->recording->replay->gates_ahead, run->setup->preload.ahead);
+    return moec_preload_create(&setup, &run->guesses.preload, err);
 }
 
 static enum moec_status check_capacity(const struct moec_simulated_setup *setup, struct moec_error *err)
 {
-    const uint64_t least = setup->model->largest_bytes;
-    if (setup->capacity_bytes < least)
+    const uint64_t least = setup->model->slots.largest_bytes;
+    if (setup->buffer.capacity_bytes < least)
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
                          "of %" PRIu64 " bytes; give a larger --memory",
-                         setup->capacity_bytes, least);
-    if (setup->low_pool_bytes == 0 ||
-        (setup->model->has_pools &&
-         moec_simulated_pools_fit(setup->model, setup->capacity_bytes, setup->low_pool_bytes)))
+                         setup->buffer.capacity_bytes, least);
+    if (setup->buffer.low_pool_bytes == 0 ||
+        (setup->model->slots.has_pools &&
+         moec_simulated_pools_fit(setup->model, setup->buffer.capacity_bytes, setup->buffer.low_pool_bytes)))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_BUDGET,
                      "an expert buffer of %" PRIu64 " bytes, %" PRIu64 " of them for low-precision copies, "
                      "has no room for the largest expert of each precision; give a larger --memory",
-                     setup->capacity_bytes, setup->low_pool_bytes);
+                     setup->buffer.capacity_bytes, setup->buffer.low_pool_bytes);
 }
 
 static enum moec_status create(struct run *run, struct moec_error *err)
 {
     const struct moec_simulated_model *model = run->model;
-    const struct moec_recorded_logical *logical = run->recording->logical;
-    if (logical != NULL && !run->setup->keeps_nothing)
+    const struct moec_recorded_logical *logical = run->setup->recording->known.logical;
+    if (logical != NULL && !run->setup->buffer.keeps_nothing)
         MOEC_TRY(moec_logical_cache_create(
-            &(struct moec_logical_shape){
-                model->n_layer, model->n_form, model->n_expert, {logical->n_slots[0], logical->n_slots[1]}},
-            1, &run->logical, err));
-    const size_t n_key = (size_t)model->n_layer * model->n_layer_key;
+            &(struct moec_logical_shape){model->shape.n_layer,
+                                         model->shape.n_form,
+                                         model->shape.n_expert,
+                                         {logical->n_slots[0], logical->n_slots[1]}},
+            1, &run->buffer.logical, err));
+    const size_t n_key = (size_t)model->shape.n_layer * model->shape.n_layer_key;
     MOEC_TRY(check_capacity(run->setup, err));
-    const uint64_t low_bytes = run->setup->low_pool_bytes > 0
-                                   ? run->setup->low_pool_bytes
-                                   : moec_simulated_low_pool(model, run->setup->capacity_bytes);
-    const struct moec_residency_setup setup = {.n_layer = model->n_layer,
-                                               .n_encoder = model->n_encoder,
-                                               .n_shallow = run->setup->n_shallow > 0 ? run->setup->n_shallow
-                                                                                      : model->n_shallow,
-                                               .top_k = model->top_k,
-                                               .n_expert = model->n_expert,
-                                               .n_form = model->n_form,
-                                               .slot_bytes = model->slot_bytes,
-                                               .capacity_bytes = run->setup->capacity_bytes - low_bytes,
-                                               .low_capacity_bytes = low_bytes,
-                                               .policy = run->setup->policy,
-                                               .evict_weights = run->setup->evict_weights,
-                                               .frequency = model->frequency,
-                                               .logical = run->logical,
-                                               .evicted = evicted,
-                                               .context = run};
-    MOEC_TRY(moec_alloc((void **)&run->records, n_key, sizeof *run->records, "simulated buffer", err));
-    MOEC_TRY(moec_alloc((void **)&run->queue, n_key + 1, sizeof *run->queue, "simulated buffer", err));
-    MOEC_TRY(
-        moec_alloc((void **)&run->is_present, model->n_layer_key, sizeof(bool), "simulated buffer", err));
-    MOEC_TRY(
-        moec_alloc((void **)&run->turns, model->n_layer_key, sizeof *run->turns, "simulated buffer", err));
-    MOEC_TRY(moec_alloc((void **)&run->is_there, model->n_layer_key, sizeof(bool), "simulated buffer", err));
-    MOEC_TRY(
-        moec_alloc((void **)&run->flying, model->n_layer_key, sizeof *run->flying, "simulated buffer", err));
-    MOEC_TRY(
-        moec_alloc((void **)&run->passed, model->n_expert, sizeof *run->passed, "simulated buffer", err));
-    run->prompt_prefetch =
-        (struct moec_prompt_prefetch){.setup = {.n_layer = model->n_layer,
-                                                .n_encoder = model->n_encoder,
-                                                .n_expert = model->n_expert,
-                                                .n_form = model->n_form,
-                                                .top_k = model->top_k,
+    const uint64_t low_bytes = run->setup->buffer.low_pool_bytes > 0
+                                   ? run->setup->buffer.low_pool_bytes
+                                   : moec_simulated_low_pool(model, run->setup->buffer.capacity_bytes);
+    const struct moec_residency_setup setup = {
+        .n_layer = model->shape.n_layer,
+        .n_encoder = model->shape.n_encoder,
+        .n_shallow = run->setup->evict.n_shallow > 0 ? run->setup->evict.n_shallow : model->shape.n_shallow,
+        .top_k = model->shape.top_k,
+        .n_expert = model->shape.n_expert,
+        .n_form = model->shape.n_form,
+        .slot_bytes = model->records.slot_bytes,
+        .capacity_bytes = run->setup->buffer.capacity_bytes - low_bytes,
+        .low_capacity_bytes = low_bytes,
+        .policy = run->setup->evict.policy,
+        .evict_weights = run->setup->evict.weights,
+        .frequency = model->records.frequency,
+        .logical = run->buffer.logical,
+        .evicted = evicted,
+        .context = run};
+    MOEC_TRY(moec_alloc((void **)&run->buffer.records, n_key, sizeof *run->buffer.records, "simulated buffer",
+                        err));
+    MOEC_TRY(moec_alloc((void **)&run->guesses.queue, n_key + 1, sizeof *run->guesses.queue,
+                        "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->asked.is_present, model->shape.n_layer_key, sizeof(bool),
+                        "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->asked.turns, model->shape.n_layer_key, sizeof *run->asked.turns,
+                        "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->asked.is_there, model->shape.n_layer_key, sizeof(bool),
+                        "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->asked.flying, model->shape.n_layer_key, sizeof *run->asked.flying,
+                        "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->passed.keys, model->shape.n_expert, sizeof *run->passed.keys,
+                        "simulated buffer", err));
+    run->passed.prefetch =
+        (struct moec_prompt_prefetch){.setup = {.n_layer = model->shape.n_layer,
+                                                .n_encoder = model->shape.n_encoder,
+                                                .n_expert = model->shape.n_expert,
+                                                .n_form = model->shape.n_form,
+                                                .top_k = model->shape.top_k,
                                                 .paths = model->paths},
                                       .view = {.is_present = view_is_present, .context = run}};
-    MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
-    MOEC_TRY(moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, setup.capacity_bytes,
-                                     &run->arenas[0], err));
+    MOEC_TRY(moec_residency_create(&setup, &run->buffer.residency, err));
+    MOEC_TRY(moec_arena_create_empty(model->records.slot_bytes, (uint32_t)n_key, setup.capacity_bytes,
+                                     &run->buffer.arenas[0], err));
     if (low_bytes > 0)
-        MOEC_TRY(
-            moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, low_bytes, &run->arenas[1], err));
+        MOEC_TRY(moec_arena_create_empty(model->records.slot_bytes, (uint32_t)n_key, low_bytes,
+                                         &run->buffer.arenas[1], err));
     return create_preload(run, err);
 }
 
 /* Filled by frequency, and read before the first token. */
 static void warm(struct run *run)
 {
-    const uint32_t n = run->setup->is_cold ? 0 : moec_residency_warm(run->residency, run->queue);
+    const uint32_t n =
+        run->setup->buffer.is_cold ? 0 : moec_residency_warm(run->buffer.residency, run->guesses.queue);
     for (uint32_t i = 0; i < n; i++) {
-        run->records[run->queue[i]].place = ASKED;
-        (void)place(run, run->queue[i]);
+        run->buffer.records[run->guesses.queue[i]].place = ASKED;
+        (void)place(run, run->guesses.queue[i]);
     }
 }
 
@@ -699,10 +747,10 @@ void moec_simulated_set_times(float *step_ns, float *scratch, uint64_t n,
 static void forget(struct run *run, struct moec_simulated_result *result)
 {
     *result = (struct moec_simulated_result){0};
-    if (run->layers != NULL)
-        memset(run->layers, 0, run->recording->n_layer * sizeof *run->layers);
-    run->lifetime_tokens = 0;
-    run->n_lifetime = 0;
+    if (run->at.layers != NULL)
+        memset(run->at.layers, 0, run->setup->recording->shape.n_layer * sizeof *run->at.layers);
+    run->at.lifetime_tokens = 0;
+    run->at.n_lifetime = 0;
 }
 
 enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
@@ -711,13 +759,11 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
 {
     enum moec_status status = MOEC_OK;
     const struct moec_recording *recording = setup->recording;
-    struct run run = {
-        .setup = setup,
-        .recording = recording,
-        .model = setup->model,
-        .device = setup->device,
-        .rules = {.preload_count = setup->preload_count, .begins_in_turn = setup->device->begins_in_turn},
-        .layers = layers};
+    struct run run = {.setup = setup,
+                      .model = setup->model,
+                      .guesses.rules = {.preload_count = setup->preload.count,
+                                        .begins_in_turn = setup->device->begins_in_turn},
+                      .at.layers = layers};
     float *step_ns = NULL;
     uint64_t n_decoded = 0;
     forget(&run, result);
@@ -726,41 +772,43 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
         moec_alloc((void **)&step_ns, recording->n_step, 2 * sizeof *step_ns, "times of steps", err));
     warm(&run);
     for (uint64_t step = 0; step < recording->n_step; step++) {
-        const double begun_ns = run.now_ns;
-        run.step = &recording->steps[step];
-        if (step == recording->first_counted) {
+        const double begun_ns = run.clock.now_ns;
+        run.at.step = &recording->steps[step];
+        if (step == recording->counted.first) {
             forget(&run, result);
             n_decoded = 0;
         }
-        if (run.step->begins)
-            moec_residency_begin(run.residency);
-        run.counts = run.step->is_prefill ? &result->prefill : &result->decode;
+        if (run.at.step->begins)
+            moec_residency_begin(run.buffer.residency);
+        run.at.counts = run.at.step->is_prefill ? &result->prefill : &result->decode;
         begin_prompt(&run);
-        for (run.ordinal = run.step->layers.first; run.ordinal < run.step->layers.end; run.ordinal++) {
-            const struct moec_router_answer answer = moec_recording_answer(recording, step, run.ordinal);
+        for (run.at.ordinal = run.at.step->layers.first; run.at.ordinal < run.at.step->layers.end;
+             run.at.ordinal++) {
+            const struct moec_router_answer answer = moec_recording_answer(recording, step, run.at.ordinal);
             run_layer(&run, &answer);
         }
-        run.ordinal = recording->n_layer - 1;
-        if (run.step->layers.end == recording->n_layer)
+        run.at.ordinal = recording->shape.n_layer - 1;
+        if (run.at.step->layers.end == recording->shape.n_layer)
             pass_time(&run, setup->device->last_ns, setup->device->last_ns_per_position);
-        if (!run.step->is_prefill)
-            step_ns[n_decoded++] = (float)(run.now_ns - begun_ns);
+        if (!run.at.step->is_prefill)
+            step_ns[n_decoded++] = (float)(run.clock.now_ns - begun_ns);
     }
     moec_simulated_set_times(step_ns, step_ns + recording->n_step, n_decoded, result);
-    result->lifetime_tokens = run.n_lifetime > 0 ? run.lifetime_tokens / (double)run.n_lifetime : NAN;
+    result->lifetime_tokens =
+        run.at.n_lifetime > 0 ? run.at.lifetime_tokens / (double)run.at.n_lifetime : NAN;
 out:
-    moec_residency_free(run.residency);
-    moec_logical_cache_free(run.logical);
+    moec_residency_free(run.buffer.residency);
+    moec_logical_cache_free(run.buffer.logical);
     for (int pool = 0; pool < 2; pool++)
-        moec_arena_free(run.arenas[pool]);
-    moec_preload_free(run.preload);
-    free(run.records);
-    free(run.queue);
-    free(run.passed);
-    free(run.is_present);
-    free(run.turns);
-    free(run.is_there);
-    free(run.flying);
+        moec_arena_free(run.buffer.arenas[pool]);
+    moec_preload_free(run.guesses.preload);
+    free(run.buffer.records);
+    free(run.guesses.queue);
+    free(run.passed.keys);
+    free(run.asked.is_present);
+    free(run.asked.turns);
+    free(run.asked.is_there);
+    free(run.asked.flying);
     free(step_ns);
     return status;
 }
@@ -771,7 +819,8 @@ bool moec_simulated_can_predict(const struct moec_recording *recording,
                                 const struct moec_simulated_model *model,
                                 const struct moec_predict_ops *predictor)
 {
-    return !predictor->knows_tokens && (!predictor->needs_paths || model->paths->n_layer == model->n_layer) &&
+    return !predictor->knows_tokens &&
+           (!predictor->needs_paths || model->paths->n_layer == model->shape.n_layer) &&
            (!predictor->needs_next_gate || recording->replay->has_next_gate) &&
            (!predictor->needs_learned || recording->replay->has_next_learned);
 }
@@ -780,14 +829,14 @@ enum moec_status moec_simulated_warm_keys(const struct moec_simulated_model *mod
                                           uint32_t *keys, uint32_t *n, struct moec_error *err)
 {
     struct moec_residency *residency = NULL;
-    const struct moec_residency_setup setup = {.n_layer = model->n_layer,
-                                               .n_encoder = model->n_encoder,
-                                               .n_expert = model->n_expert,
-                                               .n_form = model->n_form,
-                                               .slot_bytes = model->slot_bytes,
+    const struct moec_residency_setup setup = {.n_layer = model->shape.n_layer,
+                                               .n_encoder = model->shape.n_encoder,
+                                               .n_expert = model->shape.n_expert,
+                                               .n_form = model->shape.n_form,
+                                               .slot_bytes = model->records.slot_bytes,
                                                .capacity_bytes = capacity_bytes,
                                                .policy = &moec_evict_fifo,
-                                               .frequency = model->frequency};
+                                               .frequency = model->records.frequency};
     *n = 0;
     MOEC_TRY(moec_residency_create(&setup, &residency, err));
     *n = moec_residency_warm(residency, keys);

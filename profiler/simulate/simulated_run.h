@@ -14,23 +14,37 @@
 #include "runtime/policy/evict/evict.h"
 #include "runtime/policy/predict/predict.h"
 
+/* The buffer that experts are kept in. */
+struct moec_simulated_buffer {
+    uint64_t capacity_bytes; /* at least the model's slots.largest_bytes */
+    uint64_t low_pool_bytes; /* of it, where the model has pools; 0: as the runtime divides it */
+    bool keeps_nothing;      /* a record goes when it has been computed with (--mode io-exp) */
+    bool is_cold;            /* it is empty at first */
+};
+
+/* Which expert goes when the buffer is full. */
+struct moec_simulated_evict {
+    const struct moec_evict_ops *policy;
+    const float *weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed */
+    uint32_t n_shallow;   /* of fate; 0: the model's */
+};
+
+/* What is read before it is asked for. */
+struct moec_simulated_preload {
+    const struct moec_predict_ops *predictor;
+    uint32_t count;                  /* 0: bounded by time */
+    uint32_t ahead;                  /* layers that are predicted, at most; 0 = 1 */
+    struct moec_precision precision; /* by which a guess is of the high copy or of the low one */
+    bool reads_on; /* for prompts (runtime/policy/schedule/prompt_prefetch.h), as modes of any policy do */
+};
+
 struct moec_simulated_setup {
     const struct moec_recording *recording;
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
-    uint64_t capacity_bytes; /* of the buffer: at least the model's largest_bytes */
-    uint64_t low_pool_bytes; /* of it, where the model has pools; 0: as the runtime divides it */
-    const struct moec_evict_ops *policy;
-    const float *evict_weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed */
-    uint32_t n_shallow;         /* of fate; 0: the model's */
-    const struct moec_predict_ops *predictor;
-    uint32_t preload_count;          /* 0: bounded by time */
-    uint32_t preload_ahead;          /* layers that are predicted, at most; 0 = 1 */
-    struct moec_precision precision; /* by which a guess is of the high copy or of the low one */
-    bool
-        reads_on; /* for prompts (runtime/policy/schedule/prompt_prefetch.h), as modes that take any policy */
-    bool keeps_nothing; /* a record goes when it has been computed with (--mode io-exp) */
-    bool is_cold;       /* the buffer is empty at first */
+    struct moec_simulated_buffer buffer;
+    struct moec_simulated_evict evict;
+    struct moec_simulated_preload preload;
 };
 
 struct moec_simulated_counts {

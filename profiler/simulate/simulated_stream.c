@@ -16,37 +16,44 @@ struct stream {
     const struct moec_simulated_setup *setup;
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
-    uint32_t n_key;
-    uint64_t capacity_bytes; /* no more than all records take */
-    double *free_ns;         /* (n_key), owned: when the slot of a record of the last round was free again */
-    uint32_t *keys;          /* (n_key), owned: of the last round's records, by number modulo n_key */
-    uint32_t n_round;        /* records of a round */
-    uint64_t n_read;         /* records so far */
-    uint64_t n_freed;        /* records whose slots are counted as free */
-    uint64_t used_bytes;
-    double storage_ns, ready_ns, freed_ns, now_ns;
+    struct {
+        uint32_t n_key;
+        double *free_ns;  /* (n_key), owned: when the slot of a record of the last round was free again */
+        uint32_t *keys;   /* (n_key), owned: of the last round's records, by number modulo n_key */
+        uint32_t n_round; /* records of a round */
+        uint64_t n_read;  /* records so far */
+        uint64_t n_freed; /* records whose slots are counted as free */
+    } ring;
+    struct {
+        uint64_t capacity_bytes; /* no more than all records take */
+        uint64_t used_bytes;
+    } room;
+    struct {
+        double storage_ns, ready_ns, freed_ns, now_ns;
+    } clock;
     struct moec_simulated_counts *counts;
 };
 
 /* Reads the next record as soon as those before it leave room; returns when it was asked of storage. */
 static double read_next(struct stream *stream, uint32_t key)
 {
-    const uint64_t slot = stream->model->slot_bytes[key];
+    const uint64_t slot = stream->model->records.slot_bytes[key];
     double issued_ns = 0;
-    while ((stream->used_bytes + slot > stream->capacity_bytes ||
-            stream->n_read - stream->n_freed >= stream->n_round) &&
-           stream->n_freed < stream->n_read) {
-        const uint32_t oldest = stream->keys[stream->n_freed++ % stream->n_key];
-        issued_ns = fmax(issued_ns, stream->free_ns[oldest]);
-        stream->used_bytes -= stream->model->slot_bytes[oldest];
+    while ((stream->room.used_bytes + slot > stream->room.capacity_bytes ||
+            stream->ring.n_read - stream->ring.n_freed >= stream->ring.n_round) &&
+           stream->ring.n_freed < stream->ring.n_read) {
+        const uint32_t oldest = stream->ring.keys[stream->ring.n_freed++ % stream->ring.n_key];
+        issued_ns = fmax(issued_ns, stream->ring.free_ns[oldest]);
+        stream->room.used_bytes -= stream->model->records.slot_bytes[oldest];
     }
-    stream->used_bytes += slot;
-    stream->keys[stream->n_read++ % stream->n_key] = key;
-    const double begun_ns = fmax(issued_ns, stream->storage_ns);
-    stream->storage_ns =
-        fmax(issued_ns + stream->device->latency_ns, stream->storage_ns) + stream->device->read_ns[key];
-    stream->ready_ns = fmax(stream->storage_ns, stream->ready_ns) + stream->device->check_ns[key];
-    stream->counts->read_bytes += stream->model->record_bytes[key];
+    stream->room.used_bytes += slot;
+    stream->ring.keys[stream->ring.n_read++ % stream->ring.n_key] = key;
+    const double begun_ns = fmax(issued_ns, stream->clock.storage_ns);
+    stream->clock.storage_ns =
+        fmax(issued_ns + stream->device->latency_ns, stream->clock.storage_ns) + stream->device->read_ns[key];
+    stream->clock.ready_ns =
+        fmax(stream->clock.storage_ns, stream->clock.ready_ns) + stream->device->check_ns[key];
+    stream->counts->read_bytes += stream->model->records.record_bytes[key];
     return begun_ns;
 }
 
@@ -60,7 +67,7 @@ static void judge(struct stream *stream, double begun_ns, double answer_ns, bool
     }
     counts->asked++;
     counts->useful += begun_ns < answer_ns;
-    if (stream->ready_ns <= answer_ns)
+    if (stream->clock.ready_ns <= answer_ns)
         counts->hits++;
     else if (begun_ns < answer_ns)
         counts->late++;
@@ -71,29 +78,29 @@ static void judge(struct stream *stream, double begun_ns, double answer_ns, bool
 static void run_layer(struct stream *stream, const struct moec_router_answer *answer, uint32_t ordinal,
                       double uses)
 {
-    const double answer_ns = stream->now_ns;
+    const double answer_ns = stream->clock.now_ns;
     const double shared_ns = stream->device->shared_ns[ordinal] * answer->n_tok;
     uint32_t next = 0, n_waits = 0;
-    stream->now_ns += shared_ns;
+    stream->clock.now_ns += shared_ns;
     stream->counts->compute_ns += shared_ns;
-    for (uint32_t e = 0; e < stream->model->n_expert; e++) {
-        const uint32_t key = ordinal * stream->model->n_expert + e;
+    for (uint32_t e = 0; e < stream->model->shape.n_expert; e++) {
+        const uint32_t key = ordinal * stream->model->shape.n_expert + e;
         const bool is_needed = next < answer->n_active && answer->active[next] == e;
         const double begun_ns = read_next(stream, key);
         judge(stream, begun_ns, answer_ns, is_needed);
         if (is_needed) {
-            const double wait_ns = fmax(0, stream->ready_ns - stream->now_ns);
+            const double wait_ns = fmax(0, stream->clock.ready_ns - stream->clock.now_ns);
             double work_ns = uses * stream->device->compute_ns[key];
             if (wait_ns > 0)
                 work_ns += moec_simulated_wait_cost(stream->device, wait_ns, n_waits++ == 0);
             next++;
             stream->counts->stall_ns += wait_ns;
             stream->counts->compute_ns += work_ns;
-            stream->now_ns += wait_ns + work_ns;
+            stream->clock.now_ns += wait_ns + work_ns;
         }
-        const double left_ns = is_needed ? stream->now_ns : fmax(stream->ready_ns, answer_ns);
-        stream->freed_ns = fmax(stream->freed_ns, left_ns);
-        stream->free_ns[key] = stream->freed_ns;
+        const double left_ns = is_needed ? stream->clock.now_ns : fmax(stream->clock.ready_ns, answer_ns);
+        stream->clock.freed_ns = fmax(stream->clock.freed_ns, left_ns);
+        stream->ring.free_ns[key] = stream->clock.freed_ns;
     }
 }
 
@@ -101,9 +108,9 @@ static void run_layer(struct stream *stream, const struct moec_router_answer *an
  * encoder's layer. */
 static void begin_again(struct stream *stream)
 {
-    stream->n_freed = stream->n_read;
-    stream->used_bytes = 0;
-    stream->storage_ns = fmax(stream->storage_ns, stream->now_ns);
+    stream->ring.n_freed = stream->ring.n_read;
+    stream->room.used_bytes = 0;
+    stream->clock.storage_ns = fmax(stream->clock.storage_ns, stream->clock.now_ns);
 }
 
 static void run_step(struct stream *stream, uint64_t step)
@@ -111,21 +118,22 @@ static void run_step(struct stream *stream, uint64_t step)
     const struct moec_simulated_device *device = stream->device;
     const struct moec_recorded_step *at = &stream->setup->recording->steps[step];
     const double position = at->position + (at->n_tok - 1) / 2.0;
-    if (step > 0 && at->layers.first < stream->model->n_encoder && at->layers.first != at[-1].layers.end)
+    if (step > 0 && at->layers.first < stream->model->shape.n_encoder &&
+        at->layers.first != at[-1].layers.end)
         begin_again(stream);
     for (uint32_t s = at->layers.first; s < at->layers.end; s++) {
         const struct moec_router_answer answer = moec_recording_answer(stream->setup->recording, step, s);
         const double gap_ns = (device->gap_ns[s] + device->gap_ns_per_position[s] * position) * at->n_tok;
         const double uses =
-            answer.n_active > 0 ? (double)at->n_tok * stream->model->top_k / answer.n_active : 0;
-        stream->now_ns += gap_ns;
+            answer.n_active > 0 ? (double)at->n_tok * stream->model->shape.top_k / answer.n_active : 0;
+        stream->clock.now_ns += gap_ns;
         stream->counts->compute_ns += gap_ns;
         run_layer(stream, &answer, s, uses);
     }
-    if (at->layers.end < stream->model->n_layer)
+    if (at->layers.end < stream->model->shape.n_layer)
         return;
     const double last_ns = (device->last_ns + device->last_ns_per_position * position) * at->n_tok;
-    stream->now_ns += last_ns;
+    stream->clock.now_ns += last_ns;
     stream->counts->compute_ns += last_ns;
 }
 
@@ -138,39 +146,43 @@ enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
         .setup = setup,
         .model = setup->model,
         .device = setup->device,
-        .capacity_bytes =
-            setup->capacity_bytes < setup->model->all_bytes ? setup->capacity_bytes : setup->model->all_bytes,
-        .n_key = setup->model->n_layer * setup->model->n_expert,
-        .n_round = (setup->model->n_layer - setup->model->n_encoder) * setup->model->n_expert};
+        .room.capacity_bytes = setup->buffer.capacity_bytes < setup->model->slots.all_bytes
+                                   ? setup->buffer.capacity_bytes
+                                   : setup->model->slots.all_bytes,
+        .ring = {.n_key = setup->model->shape.n_layer * setup->model->shape.n_expert,
+                 .n_round = (setup->model->shape.n_layer - setup->model->shape.n_encoder) *
+                            setup->model->shape.n_expert}};
     float *step_ns = NULL;
     uint64_t n_decoded = 0;
     *result = (struct moec_simulated_result){.lifetime_tokens = NAN};
-    if (setup->capacity_bytes < setup->model->largest_bytes)
+    if (setup->buffer.capacity_bytes < setup->model->slots.largest_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
                          "of %" PRIu64 " bytes",
-                         setup->capacity_bytes, setup->model->largest_bytes);
-    if (stream.n_round == 0)
-        stream.n_round = stream.n_key;
-    MOEC_TRY_OUT(moec_alloc((void **)&stream.free_ns, stream.n_key, sizeof(double), "simulated ring", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&stream.keys, stream.n_key, sizeof *stream.keys, "simulated ring", err));
+                         setup->buffer.capacity_bytes, setup->model->slots.largest_bytes);
+    if (stream.ring.n_round == 0)
+        stream.ring.n_round = stream.ring.n_key;
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&stream.ring.free_ns, stream.ring.n_key, sizeof(double), "simulated ring", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&stream.ring.keys, stream.ring.n_key, sizeof *stream.ring.keys,
+                            "simulated ring", err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&step_ns, recording->n_step, 2 * sizeof *step_ns, "times of steps", err));
     for (uint64_t step = 0; step < recording->n_step; step++) {
-        const double begun_ns = stream.now_ns;
-        if (step == recording->first_counted) {
+        const double begun_ns = stream.clock.now_ns;
+        if (step == recording->counted.first) {
             *result = (struct moec_simulated_result){.lifetime_tokens = NAN};
             n_decoded = 0;
         }
         stream.counts = recording->steps[step].is_prefill ? &result->prefill : &result->decode;
         run_step(&stream, step);
         if (!recording->steps[step].is_prefill)
-            step_ns[n_decoded++] = (float)(stream.now_ns - begun_ns);
+            step_ns[n_decoded++] = (float)(stream.clock.now_ns - begun_ns);
     }
     moec_simulated_set_times(step_ns, step_ns + recording->n_step, n_decoded, result);
 out:
-    free(stream.free_ns);
-    free(stream.keys);
+    free(stream.ring.free_ns);
+    free(stream.ring.keys);
     free(step_ns);
     return status;
 }

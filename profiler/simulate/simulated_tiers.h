@@ -14,9 +14,7 @@
 #ifndef MOEC_PROFILER_SIMULATED_TIERS_H
 #define MOEC_PROFILER_SIMULATED_TIERS_H
 
-#include "profiler/simulate/simulated_device.h"
-#include "runtime/policy/evict/evict.h"
-#include "runtime/policy/predict/predict.h"
+#include "profiler/simulate/simulated_run.h"
 
 enum moec_tiers_mode {
     MOEC_TIERS_ON_DEMAND,   /* copied when the router asks, and not kept */
@@ -54,18 +52,23 @@ MOEC_WARN_UNUSED enum moec_status moec_simulated_gpu_make(const struct moec_gpu_
                                                           struct moec_error *err);
 void moec_simulated_gpu_release(struct moec_simulated_gpu *gpu);
 
+/* Of MOEC_TIERS_PRELOAD. */
+struct moec_tiers_preload {
+    const struct moec_predict_ops *predictor;
+    uint32_t count; /* guesses a layer; 0: the model's top-k */
+};
+
 struct moec_simulated_tiers_setup {
     const struct moec_recording *recording;
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device; /* storage, and the processor's experts */
     const struct moec_simulated_gpu *gpu;
     enum moec_tiers_mode mode;
-    uint64_t pool_bytes, buffer_bytes;        /* each at least the largest slot */
-    const struct moec_evict_ops *policy;      /* of both */
-    const float *evict_weights;               /* NULL: the policy's; borrowed */
-    uint32_t n_shallow;                       /* of fate; 0: the model's */
-    const struct moec_predict_ops *predictor; /* of PRELOAD */
-    uint32_t preload_count;                   /* guesses a layer; 0: the model's top-k */
+    struct {
+        uint64_t pool_bytes, buffer_bytes; /* each at least the largest slot */
+    } room;
+    struct moec_simulated_evict evict; /* of both */
+    struct moec_tiers_preload preload;
 };
 
 struct moec_tiers_counts {

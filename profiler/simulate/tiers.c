@@ -24,18 +24,19 @@ static bool has_policies(enum moec_tiers_mode mode)
 static uint32_t list_rows(const struct moec_tiers_sweep *sweep, struct moec_tiers_row *rows)
 {
     uint32_t n = 0;
-    for (uint32_t b = 0; b < sweep->n_buffer; b++)
-        for (uint32_t p = 0; p < sweep->n_pool; p++)
-            for (uint32_t m = 0; m < sweep->n_mode; m++)
-                for (uint32_t e = 0; e < (has_policies(sweep->modes[m]) ? sweep->n_policy : 1); e++, n++) {
+    for (uint32_t b = 0; b < sweep->sizes.buffer.n; b++)
+        for (uint32_t p = 0; p < sweep->sizes.pool.n; p++)
+            for (uint32_t m = 0; m < sweep->modes.n; m++)
+                for (uint32_t e = 0; e < (has_policies(sweep->modes.all[m]) ? sweep->evict.n : 1); e++, n++) {
                     if (rows == NULL)
                         continue;
-                    const bool is_whole = sweep->modes[m] == MOEC_TIERS_RESIDENT;
+                    const bool is_whole = sweep->modes.all[m] == MOEC_TIERS_RESIDENT;
                     rows[n] = (struct moec_tiers_row){
-                        .mode = sweep->modes[m],
-                        .policy = sweep->policies[e],
-                        .pool_bytes = is_whole ? sweep->model->all_bytes : sweep->pools[p],
-                        .buffer_bytes = is_whole ? sweep->model->all_bytes : sweep->buffers[b]};
+                        .mode = sweep->modes.all[m],
+                        .policy = sweep->evict.all[e],
+                        .pool_bytes = is_whole ? sweep->model->slots.all_bytes : sweep->sizes.pool.bytes[p],
+                        .buffer_bytes =
+                            is_whole ? sweep->model->slots.all_bytes : sweep->sizes.buffer.bytes[b]};
                 }
     return n;
 }
@@ -54,19 +55,16 @@ static void run_item(void *context, size_t item, int thread)
     const struct moec_tiers_sweep *sweep = &work->tiers->sweep;
     struct moec_tiers_row *row = &work->tiers->rows[work->first + item];
     const struct moec_evict_choice *evict = &row->policy;
-    const float *weights = evict->has_weights ? evict->weights : sweep->evict_weights;
-    const struct moec_simulated_tiers_setup setup = {.recording = sweep->recording,
-                                                     .model = sweep->model,
-                                                     .device = sweep->device,
-                                                     .gpu = sweep->gpu,
-                                                     .mode = row->mode,
-                                                     .pool_bytes = row->pool_bytes,
-                                                     .buffer_bytes = row->buffer_bytes,
-                                                     .policy = evict->ops,
-                                                     .evict_weights = weights,
-                                                     .n_shallow = evict->n_shallow,
-                                                     .predictor = sweep->predictor,
-                                                     .preload_count = sweep->preload_count};
+    const float *weights = evict->has_weights ? evict->weights : sweep->evict.weights;
+    const struct moec_simulated_tiers_setup setup = {
+        .recording = sweep->recording,
+        .model = sweep->model,
+        .device = sweep->device,
+        .gpu = sweep->gpu,
+        .mode = row->mode,
+        .room = {.pool_bytes = row->pool_bytes, .buffer_bytes = row->buffer_bytes},
+        .evict = {.policy = evict->ops, .weights = weights, .n_shallow = evict->n_shallow},
+        .preload = {.predictor = sweep->preload.predictor, .count = sweep->preload.count}};
     (void)thread;
     work->status[item] = moec_simulated_tiers(&setup, &row->result, &work->errors[item]);
 }

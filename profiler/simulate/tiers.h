@@ -7,19 +7,26 @@
 #include "profiler/simulate/simulate.h"
 #include "profiler/simulate/simulated_tiers.h"
 
+/* Sizes of a pool or of a buffer. */
+struct moec_tiers_sizes {
+    uint32_t n;
+    uint64_t bytes[MOEC_SIMULATE_MAX_BUDGETS]; /* increasing */
+};
+
 struct moec_tiers_sweep {
     const struct moec_recording *recording;
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
     const struct moec_simulated_gpu *gpu;
-    uint32_t n_mode, n_policy, n_pool, n_buffer;
-    enum moec_tiers_mode modes[MOEC_TIERS_MODES];
-    struct moec_evict_choice policies[MOEC_SIMULATE_MAX_POLICIES];
-    const float *evict_weights;                  /* of a word that has none; NULL: equal; borrowed */
-    uint64_t pools[MOEC_SIMULATE_MAX_BUDGETS];   /* bytes, increasing */
-    uint64_t buffers[MOEC_SIMULATE_MAX_BUDGETS]; /* likewise */
-    const struct moec_predict_ops *predictor;    /* of MOEC_TIERS_PRELOAD, if that is among the modes */
-    uint32_t preload_count;                      /* 0: the model's top-k */
+    struct {
+        uint32_t n;
+        enum moec_tiers_mode all[MOEC_TIERS_MODES];
+    } modes;
+    struct moec_simulate_policies evict;
+    struct {
+        struct moec_tiers_sizes pool, buffer;
+    } sizes;
+    struct moec_tiers_preload preload; /* if MOEC_TIERS_PRELOAD is among the modes */
 };
 
 /* One run. The policy of modes that keep nothing, or everything, is the first one. */

@@ -30,7 +30,7 @@ static void run_trial(void *context, size_t item, int thread)
     struct trial *trial = &tuning->trials[item];
     struct moec_simulated_setup setup = tuning->setup;
     (void)thread;
-    setup.evict_weights = trial->weights;
+    setup.evict.weights = trial->weights;
     trial->status = moec_simulated_run(&setup, &trial->result, NULL, &trial->err);
 }
 
@@ -61,14 +61,14 @@ enum moec_status moec_tune_evict(const struct moec_simulated_setup *setup, bool 
     struct tuning *tuning = NULL;
     const struct moec_pool pool = moec_pool_make(n_threads);
     MOEC_TRY(moec_alloc((void **)&tuning, 1, sizeof *tuning, "trials of weights", err));
-    tuning->setup = (struct moec_simulated_setup){.recording = setup->recording,
-                                                  .model = setup->model,
-                                                  .device = setup->device,
-                                                  .capacity_bytes = setup->capacity_bytes,
-                                                  .policy = &moec_evict_hobbit,
-                                                  .reads_on = true,
-                                                  .predictor = &moec_predict_none};
-    plan(tuning, setup->model->n_form > 1);
+    tuning->setup =
+        (struct moec_simulated_setup){.recording = setup->recording,
+                                      .model = setup->model,
+                                      .device = setup->device,
+                                      .buffer.capacity_bytes = setup->buffer.capacity_bytes,
+                                      .evict.policy = &moec_evict_hobbit,
+                                      .preload = {.reads_on = true, .predictor = &moec_predict_none}};
+    plan(tuning, setup->model->shape.n_form > 1);
     moec_parallel_for(&pool, tuning->n_trial, run_trial, tuning);
     const struct trial *best = &tuning->trials[0];
     for (size_t i = 0; i < tuning->n_trial; i++) {

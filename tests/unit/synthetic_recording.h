@@ -78,27 +78,27 @@ TEMPORARY_UNUSED static void synthetic_model(const struct moec_recording *record
                                              struct moec_simulated_model *model)
 {
     static const struct moec_path_table no_paths;
-    const uint32_t n_key = recording->n_layer * recording->n_expert;
-    *model = (struct moec_simulated_model){.n_layer = recording->n_layer,
-                                           .n_expert = recording->n_expert,
-                                           .n_form = 1,
-                                           .n_layer_key = recording->n_expert,
-                                           .top_k = recording->top_k,
+    const uint32_t n_key = recording->shape.n_layer * recording->shape.n_expert;
+    *model = (struct moec_simulated_model){.shape = {.n_layer = recording->shape.n_layer,
+                                                     .n_expert = recording->shape.n_expert,
+                                                     .n_form = 1,
+                                                     .n_layer_key = recording->shape.n_expert,
+                                                     .top_k = recording->shape.top_k},
                                            .paths = &no_paths,
-                                           .is_equal = true};
-    assert_int_equal(moec_alloc((void **)&model->slot_bytes, n_key, sizeof(uint64_t), "slots", NULL),
+                                           .slots.is_equal = true};
+    assert_int_equal(moec_alloc((void **)&model->records.slot_bytes, n_key, sizeof(uint64_t), "slots", NULL),
                      MOEC_OK);
-    assert_int_equal(moec_alloc((void **)&model->record_bytes, n_key, sizeof(uint64_t), "slots", NULL),
-                     MOEC_OK);
+    assert_int_equal(
+        moec_alloc((void **)&model->records.record_bytes, n_key, sizeof(uint64_t), "slots", NULL), MOEC_OK);
     for (uint32_t key = 0; key < n_key; key++) {
         const uint64_t bytes = slots != NULL ? slots[key] : 64;
-        model->slot_bytes[key] = model->record_bytes[key] = bytes;
-        model->is_equal = model->is_equal && bytes == model->slot_bytes[0];
-        model->all_bytes += bytes;
-        model->every_bytes += bytes;
-        model->largest_bytes = bytes > model->largest_bytes ? bytes : model->largest_bytes;
+        model->records.slot_bytes[key] = model->records.record_bytes[key] = bytes;
+        model->slots.is_equal = model->slots.is_equal && bytes == model->records.slot_bytes[0];
+        model->slots.all_bytes += bytes;
+        model->slots.every_bytes += bytes;
+        model->slots.largest_bytes = bytes > model->slots.largest_bytes ? bytes : model->slots.largest_bytes;
     }
-    model->token_bytes = model->all_bytes / recording->n_expert * recording->top_k;
+    model->slots.token_bytes = model->slots.all_bytes / recording->shape.n_expert * recording->shape.top_k;
 }
 
 #endif

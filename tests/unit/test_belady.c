@@ -24,7 +24,7 @@ static bool fits(const struct moec_simulated_model *model, uint32_t keys, uint64
 {
     uint64_t bytes = 0;
     for (uint32_t key = 0; key < N_KEY; key++)
-        bytes += keys >> key & 1 ? model->slot_bytes[key] : 0;
+        bytes += keys >> key & 1 ? model->records.slot_bytes[key] : 0;
     return bytes <= capacity;
 }
 
@@ -75,7 +75,7 @@ static void compare(const uint64_t *slots, uint64_t capacity, uint32_t top_k, ui
     assert_int_equal(moec_belady_run(&future, capacity, start, 2, &belady, NULL), MOEC_OK);
     const uint32_t most = best(&recording, &model, capacity, 1u << 1 | 1u << 4);
     assert_int_equal(belady.asked, n_counted);
-    if (model.is_equal)
+    if (model.slots.is_equal)
         assert_int_equal(belady.hits, most);
     assert_true(belady.hits <= most);
     assert_true(belady.most_hits + 1e-9 >= most);

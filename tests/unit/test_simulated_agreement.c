@@ -100,14 +100,14 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
     struct moec_expert_cache *cache = NULL;
     struct moec_simulated_result result;
     struct moec_simulated_counts layers[SAMPLE_MOE];
-    const struct moec_expert_cache_options options = {.buffer_bytes = setup->capacity_bytes,
-                                                      .policy = setup->policy,
-                                                      .is_warm = !setup->is_cold,
-                                                      .keeps_nothing = setup->keeps_nothing,
-                                                      .predictor = setup->predictor,
-                                                      .preload_count = setup->preload_count,
-                                                      .preload_ahead = setup->preload_ahead,
-                                                      .reads_on = setup->reads_on};
+    const struct moec_expert_cache_options options = {.buffer_bytes = setup->buffer.capacity_bytes,
+                                                      .policy = setup->evict.policy,
+                                                      .is_warm = !setup->buffer.is_cold,
+                                                      .keeps_nothing = setup->buffer.keeps_nothing,
+                                                      .predictor = setup->preload.predictor,
+                                                      .preload_count = setup->preload.count,
+                                                      .preload_ahead = setup->preload.ahead,
+                                                      .reads_on = setup->preload.reads_on};
     assert_status(moec_simulated_run(setup, &result, layers, &err), MOEC_OK, err);
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     moec_expert_cache_wait_warm(cache);
@@ -128,7 +128,7 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
         assert_int_equal(counters.misses, layers[s].misses);
         assert_int_equal(counters.evictions, layers[s].evictions);
         assert_int_equal(counters.useful_preloads, layers[s].useful);
-        if (setup->predictor == &moec_predict_none && !setup->reads_on)
+        if (setup->preload.predictor == &moec_predict_none && !setup->preload.reads_on)
             assert_int_equal(counters.hits, layers[s].hits);
     }
     moec_expert_cache_free(cache);
@@ -137,14 +137,14 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
 /* The sample's records are of all sizes from 2 to 16 bits, but for long prompts. */
 static struct moec_simulated_setup setup_of(const struct fixture *f, double share)
 {
-    const uint64_t bytes = (uint64_t)(share * (double)f->model.all_bytes);
-    return (struct moec_simulated_setup){.recording = &f->recording,
-                                         .model = &f->model,
-                                         .device = &f->device,
-                                         .capacity_bytes =
-                                             bytes < f->model.largest_bytes ? f->model.largest_bytes : bytes,
-                                         .policy = &moec_evict_lru,
-                                         .predictor = &moec_predict_none};
+    const uint64_t bytes = (uint64_t)(share * (double)f->model.slots.all_bytes);
+    return (struct moec_simulated_setup){
+        .recording = &f->recording,
+        .model = &f->model,
+        .device = &f->device,
+        .buffer.capacity_bytes = bytes < f->model.slots.largest_bytes ? f->model.slots.largest_bytes : bytes,
+        .evict.policy = &moec_evict_lru,
+        .preload.predictor = &moec_predict_none};
 }
 
 static const double shares[] = {0, 0.15, 0.3, 0.5, 0.8, 1};
@@ -157,8 +157,8 @@ static void test_simulated_agreement__every_policy(void **state)
         for (size_t i = 0; i < N_SHARE; i++)
             for (int is_cold = 0; is_cold < 2; is_cold++) {
                 struct moec_simulated_setup setup = setup_of(f, shares[i]);
-                setup.policy = moec_evict_policies[p];
-                setup.is_cold = is_cold != 0;
+                setup.evict.policy = moec_evict_policies[p];
+                setup.buffer.is_cold = is_cold != 0;
                 compare(f, &setup);
             }
 }
@@ -171,9 +171,9 @@ static void test_simulated_agreement__preload_count(void **state)
         for (size_t i = 0; i < N_SHARE; i++)
             for (uint32_t count = 1; count <= 4; count++) {
                 struct moec_simulated_setup setup = setup_of(f, shares[i]);
-                setup.policy = count % 2 ? &moec_evict_edgemoe : &moec_evict_lru;
-                setup.predictor = predictors[p];
-                setup.preload_count = count;
+                setup.evict.policy = count % 2 ? &moec_evict_edgemoe : &moec_evict_lru;
+                setup.preload.predictor = predictors[p];
+                setup.preload.count = count;
                 compare(f, &setup);
             }
 }
@@ -187,8 +187,8 @@ static void test_simulated_agreement__prompts_are_read_on(void **state)
         for (size_t i = 0; i < N_SHARE; i++) {
             struct moec_simulated_setup setup = setup_of(f, shares[i]);
             struct moec_simulated_result result;
-            setup.policy = moec_evict_policies[p];
-            setup.reads_on = true;
+            setup.evict.policy = moec_evict_policies[p];
+            setup.preload.reads_on = true;
             compare(f, &setup);
             assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
             n_useful += result.prefill.useful;
@@ -201,7 +201,7 @@ static void test_simulated_agreement__nothing_kept(void **state)
     const struct fixture *f = *state;
     for (size_t i = 0; i < N_SHARE; i++) {
         struct moec_simulated_setup setup = setup_of(f, shares[i]);
-        setup.keeps_nothing = setup.is_cold = true;
+        setup.buffer.keeps_nothing = setup.buffer.is_cold = true;
         compare(f, &setup);
     }
 }

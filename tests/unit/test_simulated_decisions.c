@@ -259,7 +259,7 @@ static void test_simulated_decisions__know_the_copies_of_prompts(void **state)
     (void)run(s, &(struct words){0}, true);
     open_trace(s, &d);
     assert_status(decide(&d, &whole, &err), MOEC_OK, err);
-    d.recording.forms = &d.decisions.forms;
+    d.recording.known.forms = &d.decisions.forms;
     for (uint64_t a = 0; a < d.replay.n_step * d.replay.n_layer; a++)
         assert_null(moec_recording_low(&d.recording, a));
     moec_simulated_decisions_release(&d.decisions);
@@ -277,7 +277,7 @@ static void test_simulated_decisions__know_the_copies_of_prompts(void **state)
     }
     assert_int_equal(n_row, N_TEXT * d.replay.n_layer);
     assert_true((n_low > 0) == (d.bundle->paths.n_layer > 0)); /* without calibration it is high */
-    d.recording.forms = NULL;
+    d.recording.known.forms = NULL;
     moec_simulated_decisions_release(&d.decisions);
     d.recording.steps[1].is_prefill = true; /* as if the prompt went on there */
     assert_status(decide(&d, &whole, &err), MOEC_ERR_USAGE, err);
@@ -303,9 +303,9 @@ static void test_simulated_decisions__feed_the_buffer(void **state)
     const struct moec_replay *replay = &d.decisions.replay;
     assert_status(moec_recording_make(replay, NULL, 0, &recording, &err), MOEC_OK, err);
     assert_status(moec_simulated_model_of_bundle(d.bundle, 0, d.low, &recording, &model, &err), MOEC_OK, err);
-    assert_int_equal(model.n_layer_key, 2 * model.n_expert);
-    for (uint32_t e = 0; e < model.n_expert; e++)
-        assert_true(model.record_bytes[model.n_expert + e] < model.record_bytes[e]);
+    assert_int_equal(model.shape.n_layer_key, 2 * model.shape.n_expert);
+    for (uint32_t e = 0; e < model.shape.n_expert; e++)
+        assert_true(model.records.record_bytes[model.shape.n_expert + e] < model.records.record_bytes[e]);
     assert_status(
         moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &recording, &model, &device, &err),
         MOEC_OK, err);
@@ -315,18 +315,18 @@ static void test_simulated_decisions__feed_the_buffer(void **state)
             n_low += replay->active[replay->answers[a].active + i] >= replay->n_expert;
         }
     assert_true(n_low > 0);
-    const struct moec_simulated_setup setup = {.recording = &recording,
-                                               .model = &model,
-                                               .device = &device,
-                                               .capacity_bytes = model.every_bytes,
-                                               .policy = &moec_evict_lru,
-                                               .predictor = &moec_predict_none,
-                                               .is_cold = true};
+    const struct moec_simulated_setup setup = {
+        .recording = &recording,
+        .model = &model,
+        .device = &device,
+        .buffer = {.capacity_bytes = model.slots.every_bytes, .is_cold = true},
+        .evict.policy = &moec_evict_lru,
+        .preload.predictor = &moec_predict_none};
     assert_status(moec_simulated_run(&setup, &result, NULL, &err), MOEC_OK, err);
     assert_int_equal(result.prefill.asked + result.decode.asked, n_asked);
     assert_int_equal(result.prefill.evictions + result.decode.evictions, 0);
     /* Each record that anything asks for is read once: no more than there are. */
-    assert_true(result.prefill.read_bytes + result.decode.read_bytes <= model.every_bytes);
+    assert_true(result.prefill.read_bytes + result.decode.read_bytes <= model.slots.every_bytes);
     moec_simulated_device_release(&device);
     moec_simulated_model_release(&model);
     moec_recording_release(&recording);

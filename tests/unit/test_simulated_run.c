@@ -15,12 +15,12 @@ static void make_device(const struct moec_simulated_model *model, double slow,
     assert_int_equal(
         moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &no_layers, model, device, NULL),
         MOEC_OK);
-    for (uint32_t key = 0; key < model->n_layer * model->n_expert; key++) {
+    for (uint32_t key = 0; key < model->shape.n_layer * model->shape.n_expert; key++) {
         device->read_ns[key] = 100 * slow;
         device->check_ns[key] = 5 * slow;
         device->compute_ns[key] = 20;
     }
-    for (uint32_t s = 0; s < model->n_layer; s++) {
+    for (uint32_t s = 0; s < model->shape.n_layer; s++) {
         device->gap_ns[s] = 50;
         device->shared_ns[s] = 8;
     }
@@ -48,9 +48,9 @@ static struct moec_simulated_setup setup_of(const struct made *made, uint64_t ca
     return (struct moec_simulated_setup){.recording = &made->recording,
                                          .model = &made->model,
                                          .device = &made->device,
-                                         .capacity_bytes = capacity,
-                                         .policy = &moec_evict_lru,
-                                         .predictor = &moec_predict_none};
+                                         .buffer.capacity_bytes = capacity,
+                                         .evict.policy = &moec_evict_lru,
+                                         .preload.predictor = &moec_predict_none};
 }
 
 /* Two layers of two choices, an empty buffer with room for all:
@@ -70,7 +70,7 @@ static void test_simulated_run__times_by_hand(void **state)
     synthetic_model(&made.recording, NULL, &made.model);
     make_device(&made.model, 1, &made.device);
     struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
-    setup.is_cold = true;
+    setup.buffer.is_cold = true;
     assert_int_equal(moec_simulated_run(&setup, &result, layers, NULL), MOEC_OK);
     assert_int_equal(result.decode.asked, 8);
     assert_int_equal(result.decode.misses, 4);
@@ -103,7 +103,7 @@ static void test_simulated_run__waits_cost(void **state)
     made.device.waits[0] = (struct moec_device_wait){.stall_ns = 100, .first_ns = 40, .next_ns = 10};
     made.device.n_waits = 1;
     struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
-    setup.is_cold = true;
+    setup.buffer.is_cold = true;
     assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
     assert_float_equal(result.tpot_ns_p95, 605.4f, 1e-3f);
     assert_float_equal(result.tpot_ns_median, 226, 1e-9);
@@ -130,12 +130,12 @@ static void test_simulated_run__lru_falls_off_its_cliff(void **state)
     synthetic_recording(&made.replay, &made.recording);
     synthetic_model(&made.recording, NULL, &made.model);
     make_device(&made.model, 1, &made.device);
-    assert_int_equal(made.model.token_bytes, 10 * 64);
+    assert_int_equal(made.model.slots.token_bytes, 10 * 64);
     struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
     assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
     assert_int_equal(result.decode.hits, 0);
     assert_true(fabs(result.lifetime_tokens - 0.8) < 0.1);
-    setup.capacity_bytes = 10 * 64;
+    setup.buffer.capacity_bytes = 10 * 64;
     assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
     assert_int_equal(result.decode.misses, 10);
     release(&made);
@@ -156,7 +156,7 @@ static void check_counts(const struct moec_simulated_result *result, const struc
     assert_int_equal(prefill->hits + prefill->late + prefill->misses, prefill->asked);
     assert_true(prefill->useful + prefill->wasted + decode->useful + decode->wasted <=
                 prefill->preloads + decode->preloads);
-    if (setup->predictor == &moec_predict_none) {
+    if (setup->preload.predictor == &moec_predict_none) {
         assert_int_equal(prefill->preloads + decode->preloads, 0);
         assert_int_equal(decode->late, 0);
     }
@@ -187,9 +187,9 @@ static void test_simulated_run__time_decides_nothing(void **state)
                     synthetic_model(&made.recording, slots, &made.model);
                     made.model.paths = &paths;
                     struct moec_simulated_setup setup = setup_of(&made, capacity);
-                    setup.policy = moec_evict_policies[p];
-                    setup.predictor = count > 0 ? &moec_predict_frequency : &moec_predict_none;
-                    setup.preload_count = count;
+                    setup.evict.policy = moec_evict_policies[p];
+                    setup.preload.predictor = count > 0 ? &moec_predict_frequency : &moec_predict_none;
+                    setup.preload.count = count;
                     for (size_t c = 0; c < sizeof clocks / sizeof *clocks; c++) {
                         make_device(&made.model, clocks[c], &made.device);
                         assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
@@ -218,7 +218,8 @@ static void test_simulated_run__warming_up_does_not_count(void **state)
     synthetic_model(recording, NULL, &made.model);
     make_device(&made.model, 1, &made.device);
     struct moec_simulated_setup setup = setup_of(&made, 20 * 64);
-    const uint64_t n_step = recording->n_step, n_token = recording->n_token, n_decoded = recording->n_decoded;
+    const uint64_t n_step = recording->n_step, n_token = recording->counted.n_token,
+                   n_decoded = recording->counted.n_decoded;
     assert_int_equal(moec_simulated_run(&setup, &all, layers, NULL), MOEC_OK);
     recording->n_step = 20;
     assert_int_equal(moec_simulated_run(&setup, &first, layers, NULL), MOEC_OK);
@@ -234,10 +235,11 @@ static void test_simulated_run__warming_up_does_not_count(void **state)
     assert_int_equal(rest.decode.read_bytes, all.decode.read_bytes - first.decode.read_bytes);
     assert_true(fabs(rest.decode.stall_ns + first.decode.stall_ns - all.decode.stall_ns) < 1);
     assert_int_equal(rest.prefill.asked, 0);
-    assert_true(recording->n_token < n_token && recording->n_token == recording->n_decoded);
-    assert_true(recording->n_decoded < n_decoded);
-    const double n_first = (double)(n_decoded - recording->n_decoded);
-    assert_true(fabs(rest.tpot_ns_mean * (double)recording->n_decoded + first.tpot_ns_mean * n_first -
+    assert_true(recording->counted.n_token < n_token &&
+                recording->counted.n_token == recording->counted.n_decoded);
+    assert_true(recording->counted.n_decoded < n_decoded);
+    const double n_first = (double)(n_decoded - recording->counted.n_decoded);
+    assert_true(fabs(rest.tpot_ns_mean * (double)recording->counted.n_decoded + first.tpot_ns_mean * n_first -
                      all.tpot_ns_mean * (double)n_decoded) < 1);
     release(&made);
 }
@@ -256,9 +258,9 @@ static void test_simulated_run__refusals(void **state)
     struct moec_simulated_setup setup = setup_of(&made, 63);
     assert_int_equal(moec_simulated_run(&setup, &result, NULL, &err), MOEC_ERR_BUDGET);
     setup = setup_of(&made, 64);
-    setup.predictor = &moec_predict_path;
+    setup.preload.predictor = &moec_predict_path;
     assert_int_equal(moec_simulated_run(&setup, &result, NULL, &err), MOEC_ERR_USAGE);
-    setup.predictor = &moec_predict_gate;
+    setup.preload.predictor = &moec_predict_gate;
     assert_int_equal(moec_simulated_run(&setup, &result, NULL, &err), MOEC_ERR_USAGE);
     release(&made);
 }
@@ -296,10 +298,10 @@ static void test_simulated_run__experts_take_what_their_codecs_take(void **state
         {.is_moe = true, .mlp_ns = 300, .shared_ns = 100, .experts_ns = 400}};
     device.layers = layers;
     device.storage = (struct moec_device_storage){.is_emulated = true, .bytes_per_second = 1000};
-    made.model.n_layout = 2;
-    made.model.layouts = layouts;
-    made.model.layout_of = layout_of;
-    made.recording.logical = &logical;
+    made.model.layouts.n = 2;
+    made.model.layouts.all = layouts;
+    made.model.layouts.of = layout_of;
+    made.recording.known.logical = &logical;
     assert_status(moec_simulated_device_make(&(struct moec_simulated_hardware){.device = &device},
                                              &made.recording, &made.model, &made.device, &err),
                   MOEC_OK, err);
@@ -307,10 +309,10 @@ static void test_simulated_run__experts_take_what_their_codecs_take(void **state
         assert_true(made.device.compute_ns[key] == (key % 2 == 0 ? 120 : 260) / (key < 4 ? 1.0 : 2.0));
     assert_true(made.device.shared_ns[0] == 400 && made.device.shared_ns[1] == 100);
     assert_true(made.device.gap_ns[0] == 7 && made.device.gap_ns[1] == 7); /* routes decide */
-    made.recording.logical = NULL;
-    made.model.n_layout = 0;
-    made.model.layouts = NULL;
-    made.model.layout_of = NULL;
+    made.recording.known.logical = NULL;
+    made.model.layouts.n = 0;
+    made.model.layouts.all = NULL;
+    made.model.layouts.of = NULL;
     release(&made);
 }
 

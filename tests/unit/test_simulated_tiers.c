@@ -57,15 +57,15 @@ static void release(struct made *made)
 static struct moec_tiers_result run_with(const struct made *made, enum moec_tiers_mode mode, uint32_t n_pool,
                                          uint32_t n_buffer)
 {
-    const struct moec_simulated_tiers_setup setup = {.recording = &made->recording,
-                                                     .model = &made->model,
-                                                     .device = &made->device,
-                                                     .gpu = &made->gpu,
-                                                     .mode = mode,
-                                                     .pool_bytes = (uint64_t)n_pool * 64,
-                                                     .buffer_bytes = (uint64_t)n_buffer * 64,
-                                                     .policy = &moec_evict_lru,
-                                                     .predictor = &moec_predict_none};
+    const struct moec_simulated_tiers_setup setup = {
+        .recording = &made->recording,
+        .model = &made->model,
+        .device = &made->device,
+        .gpu = &made->gpu,
+        .mode = mode,
+        .room = {.pool_bytes = (uint64_t)n_pool * 64, .buffer_bytes = (uint64_t)n_buffer * 64},
+        .evict.policy = &moec_evict_lru,
+        .preload.predictor = &moec_predict_none};
     struct moec_tiers_result result;
     assert_int_equal(moec_simulated_tiers(&setup, &result, NULL), MOEC_OK);
     return result;
@@ -207,10 +207,9 @@ static void test_simulated_tiers__a_pool_hits_what_a_buffer_of_its_size_hits(voi
         const struct moec_simulated_setup alone = {.recording = &made.recording,
                                                    .model = &made.model,
                                                    .device = &made.device,
-                                                   .capacity_bytes = n * 64,
-                                                   .policy = &moec_evict_lru,
-                                                   .predictor = &moec_predict_none,
-                                                   .is_cold = true};
+                                                   .buffer = {.capacity_bytes = n * 64, .is_cold = true},
+                                                   .evict.policy = &moec_evict_lru,
+                                                   .preload.predictor = &moec_predict_none};
         struct moec_simulated_result expected;
         assert_int_equal(moec_simulated_run(&alone, &expected, NULL, NULL), MOEC_OK);
         for (uint32_t n_buffer = 5; n_buffer <= 80; n_buffer += 25) {
