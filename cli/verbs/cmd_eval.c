@@ -189,17 +189,17 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(open_sparsity(job, err));
     MOEC_TRY(enter_device(job, err));
     struct moec_scorer_options scorer_options = {
-        .kernels = job->measure.kernels,
-        .n_threads = job->measure.n_threads,
+        .by = {.kernels = job->measure.kernels,
+               .n_threads = job->measure.n_threads,
+               .arithmetic = job->decisions.arithmetic,
+               .ranks = job->args->ranks},
         .reference_limit_bytes = job->measure.work_bytes,
-        .route = moec_route_is_on(&decisions->route) ? &decisions->route : NULL,
-        .n_prompt = decisions->n_prompt,
-        /* Belady's rule reads by token, prompts with a prefill by block. */
-        .replays_route = decisions->route.prefill.kind == MOEC_PREFILL_SAME,
-        .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
+        .decisions = {.route = moec_route_is_on(&decisions->route) ? &decisions->route : NULL,
+                      .n_prompt = decisions->n_prompt,
+                      /* Belady's rule reads by token, prompts with a prefill by block. */
+                      .replays = decisions->route.prefill.kind == MOEC_PREFILL_SAME,
+                      .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]}},
         .sparsity = job->sparsity,
-        .arithmetic = job->decisions.arithmetic,
-        .ranks = job->args->ranks,
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;

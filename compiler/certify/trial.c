@@ -125,13 +125,13 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
     MOEC_TRY(moec_windows_part(trial->inputs->windows, part, &trial->measured.windows, err));
     MOEC_TRY(moec_measured_part_begin(&trial->measured, moec_trial_count(trial, part), err));
     const struct moec_scorer_options options = {
-        .kernels = trial->options->kernels,
-        .n_threads = trial->options->n_threads,
+        .by = {.kernels = trial->options->kernels,
+               .n_threads = trial->options->n_threads,
+               .arithmetic = trial->options->arithmetic},
         .reference_limit_bytes = trial->options->reference_bytes,
-        .arithmetic = trial->options->arithmetic,
-        .record_bytes = {bundle->record_bytes[0], bundle->record_bytes[1]},
+        .decisions = {.record_bytes = {bundle->record_bytes[0], bundle->record_bytes[1]},
+                      .n_prompt = trial->options->n_prompt},
         .sparsity = trial->options->sparsity,
-        .n_prompt = trial->options->n_prompt,
     };
     MOEC_TRY(moec_scorer_create(bundle->model, bundle->experts, &trial->measured.windows, &options,
                                 &trial->measured.scorer, err));

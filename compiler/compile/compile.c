@@ -91,43 +91,40 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
     const struct moec_row_metric_means means = {
         .kernels = options->kernels, .n_threads = options->n_threads, .arithmetic = options->arithmetic};
     struct moec_windows windows[2] = {0};
-    struct moec_work_request request = {.checkpoint = run->checkpoint,
-                                        .work_bytes = options->work_bytes > 0 ? options->work_bytes
-                                                                              : DEFAULT_WORK_BYTES,
-                                        .exchange_bytes = moec_ranks_buffer_bytes(options->ranks),
-                                        .n_threads = options->n_threads,
-                                        .dense_bits = 16,
-                                        .n_models = 1,
-                                        .n_passes = 1,
-                                        .arithmetic = options->arithmetic,
-                                        .folder = options->spill_folder};
+    struct moec_work_request request = {
+        .checkpoint = run->checkpoint,
+        .bytes = {.work = options->work_bytes > 0 ? options->work_bytes : DEFAULT_WORK_BYTES,
+                  .exchange = moec_ranks_buffer_bytes(options->ranks)},
+        .n_threads = options->n_threads,
+        .evaluations = {.dense_bits = 16, .n_models = 1, .n_passes = 1, .arithmetic = options->arithmetic},
+        .folder = options->spill_folder};
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
+    MOEC_TRY(moec_memory_resident_bytes(&request.bytes.base, err));
     for (size_t i = 0; run->profile != NULL && i < 2; i++)
         MOEC_TRY_OUT(moec_windows_from_profile(run->profile, parts[i], &windows[i], err));
     if (run->profile == NULL && run->dense_bits[0] < 16)
-        request.dense_bits = run->dense_bits[0];
+        request.evaluations.dense_bits = run->dense_bits[0];
     if (run->rows != NULL)
-        request.result_bytes = moec_row_metric_bytes(run->rows, &means);
+        request.bytes.result = moec_row_metric_bytes(run->rows, &means);
     if (options->dense_gptq)
-        request.result_bytes +=
+        request.bytes.result +=
             moec_dense_fit_bytes(moec_checkpoint_config(run->checkpoint), options->n_threads);
     if (options->orders_neurons)
-        request.result_bytes +=
+        request.bytes.result +=
             moec_coactivation_bytes(moec_checkpoint_config(run->checkpoint), options->n_threads);
     if (run->profile != NULL) {
         const bool first = moec_windows_token_count(&windows[0]) >= moec_windows_token_count(&windows[1]);
         request.windows = first ? &windows[0] : &windows[1];
-        request.n_models =
+        request.evaluations.n_models =
             run->n_dense_bits == 1 && moec_compile_dense_is_original(run, run->dense_bits[0]) ? 1 : 2;
         if (options->offers_variants) {
-            request.n_models = 2;
-            request.result_bytes += plan_variants(run, request.work_bytes);
+            request.evaluations.n_models = 2;
+            request.bytes.result += plan_variants(run, request.bytes.work);
         }
-        request.n_passes = request.n_models;
-        request.n_states =
+        request.evaluations.n_passes = request.evaluations.n_models;
+        request.evaluations.n_states =
             options->ranks != NULL ? 3 : 2; /* in a fit that ranks share, beside the scorer's */
-        request.n_reference = 1;
+        request.evaluations.n_reference = 1;
     }
     status = moec_work_plan_make(&request, &run->memory, err);
 out:

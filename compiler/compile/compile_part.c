@@ -63,12 +63,12 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
                                     struct moec_compile_part *part, struct moec_error *err)
 {
     struct moec_scorer_options options = {
-        .kernels = run->options->kernels,
-        .n_threads = run->options->n_threads,
+        .by = {.kernels = run->options->kernels,
+               .n_threads = run->options->n_threads,
+               .arithmetic = arithmetic,
+               .ranks = ranks},
         .reference_limit_bytes = run->memory.reference_bytes,
-        .arithmetic = arithmetic,
-        .record_bytes = {part->record_bytes[0], part->record_bytes[1]},
-        .ranks = ranks,
+        .decisions.record_bytes = {part->record_bytes[0], part->record_bytes[1]},
         .shown = part->block.ranks != NULL ? &part->measured.windows : NULL,
     };
     MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants),

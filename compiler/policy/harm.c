@@ -97,10 +97,10 @@ static enum moec_status keep(const struct harm_job *job, const struct kept *kept
 static enum moec_status open_scorer(struct harm_job *job, struct moec_error *err)
 {
     const struct moec_harm_request *request = job->request;
-    const struct moec_scorer_options options = {.kernels = request->kernels,
-                                                .n_threads = request->n_threads,
-                                                .arithmetic = request->arithmetic,
-                                                .ranks = request->ranks};
+    const struct moec_scorer_options options = {.by = {.kernels = request->kernels,
+                                                       .n_threads = request->n_threads,
+                                                       .arithmetic = request->arithmetic,
+                                                       .ranks = request->ranks}};
     struct moec_experts *experts = moec_variants_experts(request->variants);
     if (job->scorer != NULL)
         return MOEC_OK;

@@ -234,16 +234,13 @@ enum moec_status moec_predictor_train(const struct moec_predictor_job *job,
     const struct moec_config *config = &job->model->config;
     const uint32_t n_layer = moec_config_moe_count(config);
     struct training training = {.job = job, .progress = progress, .config = config};
-    const struct moec_layer_pairs_job pairs = {.model = job->model,
-                                               .experts = job->experts,
-                                               .kernels = job->kernels,
-                                               .n_threads = job->n_threads,
-                                               .windows = job->windows,
-                                               .n_spare = config->n_expert,
-                                               .work_bytes = job->work_bytes,
-                                               .pair = fit_layer,
-                                               .worked = worked,
-                                               .context = &training};
+    const struct moec_layer_pairs_job pairs = {
+        .of = {.model = job->model, .experts = job->experts, .windows = job->windows},
+        .kernels = job->kernels,
+        .n_threads = job->n_threads,
+        .n_spare = config->n_expert,
+        .work_bytes = job->work_bytes,
+        .hooks = {.pair = fit_layer, .worked = worked, .context = &training}};
     *out = (struct moec_expert_predictor){0};
     choose_units(&training);
     MOEC_TRY(moec_alloc((void **)&training.fits, n_layer, sizeof *training.fits, "fits of a predictor", err));

@@ -86,10 +86,10 @@ enum moec_status moec_layer_gain_measure(const struct moec_trial *trial, const s
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(make_windows(&m, err));
     const uint64_t n = m.windows.n_window, n_state = moec_windows_state_count(&m.windows);
-    const struct moec_scorer_options scorer = {.kernels = options->kernels,
-                                               .n_threads = options->n_threads,
-                                               .reference_limit_bytes = options->reference_bytes,
-                                               .arithmetic = options->arithmetic};
+    const struct moec_scorer_options scorer = {.by = {.kernels = options->kernels,
+                                                      .n_threads = options->n_threads,
+                                                      .arithmetic = options->arithmetic},
+                                               .reference_limit_bytes = options->reference_bytes};
     MOEC_TRY_OUT(moec_alloc((void **)&only, moec_config_moe_count(bundle->config), sizeof *only,
                             "factors of layers", err));
     MOEC_TRY_OUT(moec_alloc((void **)&m.measured.nll, n, sizeof(double), "window losses", err));

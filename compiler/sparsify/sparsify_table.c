@@ -37,13 +37,12 @@ enum moec_status moec_sparsify_table_fill(const struct moec_trial_inputs *inputs
     MOEC_TRY(moec_windows_part(inputs->windows, MOEC_PART_SEARCH, &search, err));
     struct filling filling = {progress, MOEC_SPARSIFY_TABLE_RUNS * search.n_window};
     const struct moec_progress shown = {.report = show, .context = &filling};
-    const struct moec_thresholds_job job = {.model = bundle->model,
-                                            .experts = bundle->experts,
-                                            .kernels = options->kernels,
-                                            .n_threads = options->n_threads,
-                                            .windows = &search,
-                                            .finds_turnover = is_ordered && !at_gate,
-                                            .at_gate = at_gate};
+    const struct moec_thresholds_job job = {
+        .of = {.model = bundle->model, .experts = bundle->experts, .windows = &search},
+        .kernels = options->kernels,
+        .n_threads = options->n_threads,
+        .finds_turnover = is_ordered && !at_gate,
+        .at_gate = at_gate};
     memcpy(table->data_digest, inputs->data_digest, sizeof table->data_digest);
     const enum moec_status status = moec_thresholds_fill(&job, &shown, table, err);
     moec_windows_release(&search);

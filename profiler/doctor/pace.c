@@ -21,13 +21,15 @@ struct job {
     struct moec_matrix matrix;
     size_t stride; /* floats of a decoded row, and of a token */
     uint32_t n_tok;
-    float *x;                 /* (n_tok, stride) */
-    float *weights;           /* (threads, TILE_ROWS, stride) */
-    float *y;                 /* (threads, n_tok, TILE_ROWS) */
-    float *copy;              /* (threads, stride) */
-    uint8_t *encoded;         /* (threads) a row each */
-    uint8_t *rows;            /* (N_TILE x TILE_ROWS) encoded */
     uint32_t n_item, n_round; /* of a region; tiles that an item takes */
+    struct {
+        float *x;         /* (n_tok, stride) */
+        float *weights;   /* (threads, TILE_ROWS, stride) */
+        float *y;         /* (threads, n_tok, TILE_ROWS) */
+        float *copy;      /* (threads, stride) */
+        uint8_t *encoded; /* (threads) a row each */
+        uint8_t *rows;    /* (N_TILE x TILE_ROWS) encoded */
+    } room;
 };
 
 static void fill(float *values, size_t n, size_t columns, size_t stride)
@@ -44,13 +46,13 @@ static void product_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
     const struct moec_kernels *kernels = job->request->kernels;
-    float *weights = job->weights + (size_t)thread * TILE_ROWS * job->stride;
-    float *y = job->y + (size_t)thread * job->n_tok * TILE_ROWS;
+    float *weights = job->room.weights + (size_t)thread * TILE_ROWS * job->stride;
+    float *y = job->room.y + (size_t)thread * job->n_tok * TILE_ROWS;
     for (uint32_t i = 0; i < job->n_round; i++) {
         const uint32_t tile = ((uint32_t)item * job->n_round + i) % N_TILE;
         kernels->decode_rows(&job->matrix, tile * TILE_ROWS, TILE_ROWS, weights, job->stride);
-        kernels->dot(job->x, job->stride, job->n_tok, weights, job->stride, TILE_ROWS, job->request->columns,
-                     y, TILE_ROWS);
+        kernels->dot(job->room.x, job->stride, job->n_tok, weights, job->stride, TILE_ROWS,
+                     job->request->columns, y, TILE_ROWS);
     }
 }
 
@@ -59,15 +61,15 @@ static void element_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
     const struct moec_kernels *kernels = job->request->kernels;
-    float *rows = job->weights + (size_t)thread * TILE_ROWS * job->stride;
+    float *rows = job->room.weights + (size_t)thread * TILE_ROWS * job->stride;
     for (uint32_t i = 0; i < job->n_round; i++)
         for (uint32_t r = 0; r < TILE_ROWS; r++) {
             const uint32_t token =
                 ((uint32_t)item * job->n_round * TILE_ROWS + i * TILE_ROWS + r) % job->n_tok;
             float *row = rows + r * job->stride;
-            (void)kernels->exp_sum(job->x + token * job->stride, 0, job->stride, row);
-            kernels->add(job->x + token * job->stride, job->stride, row);
-            memcpy(job->copy + (size_t)thread * job->stride, row, job->stride * sizeof *row);
+            (void)kernels->exp_sum(job->room.x + token * job->stride, 0, job->stride, row);
+            kernels->add(job->room.x + token * job->stride, job->stride, row);
+            memcpy(job->room.copy + (size_t)thread * job->stride, row, job->stride * sizeof *row);
         }
 }
 
@@ -75,11 +77,11 @@ static void element_item(void *context, size_t item, int thread)
 static void encode_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
-    uint8_t *out = job->encoded + (size_t)thread * job->matrix.stride_bytes;
+    uint8_t *out = job->room.encoded + (size_t)thread * job->matrix.stride_bytes;
     (void)item;
     for (uint32_t r = 0; r < job->n_round * TILE_ROWS; r++) {
         const enum moec_status status = moec_codec_encode_row(
-            job->matrix.codec, job->x + r % job->n_tok * job->stride, job->request->columns, out, NULL);
+            job->matrix.codec, job->room.x + r % job->n_tok * job->stride, job->request->columns, out, NULL);
         (void)status;
     }
 }
@@ -111,15 +113,15 @@ static double region_weights(const struct job *job)
 static enum moec_status encode_rows(struct job *job, struct moec_error *err)
 {
     const size_t stride_bytes = job->matrix.stride_bytes;
-    job->matrix.data = job->rows;
+    job->matrix.data = job->room.rows;
     if (moec_codec_traits(job->matrix.codec)->is_exact) {
         for (size_t i = 0; i < job->matrix.rows * stride_bytes; i++)
-            job->rows[i] = (uint8_t)(i * 37 % 128);
+            job->room.rows[i] = (uint8_t)(i * 37 % 128);
         return MOEC_OK;
     }
     for (uint32_t r = 0; r < job->matrix.rows; r++)
-        MOEC_TRY(moec_codec_encode_row(job->matrix.codec, job->x + r % job->n_tok * job->stride,
-                                       job->matrix.columns, job->rows + r * stride_bytes, err));
+        MOEC_TRY(moec_codec_encode_row(job->matrix.codec, job->room.x + r % job->n_tok * job->stride,
+                                       job->matrix.columns, job->room.rows + r * stride_bytes, err));
     return MOEC_OK;
 }
 
@@ -140,26 +142,27 @@ static enum moec_status open(struct job *job, const struct moec_pace_request *re
                              .rows = N_TILE * TILE_ROWS,
                              .columns = request->columns,
                              .stride_bytes = moec_codec_row_bytes(request->codec, request->columns)};
-    MOEC_TRY(moec_alloc_aligned((void **)&job->x, job->n_tok * job->stride, sizeof(float), what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&job->weights, n_threads * TILE_ROWS * job->stride, sizeof(float),
+    MOEC_TRY(moec_alloc_aligned((void **)&job->room.x, job->n_tok * job->stride, sizeof(float), what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->room.weights, n_threads * TILE_ROWS * job->stride,
+                                sizeof(float), what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->room.y, n_threads * job->n_tok * TILE_ROWS, sizeof(float),
                                 what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->room.copy, n_threads * job->stride, sizeof(float), what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->room.encoded, n_threads, job->matrix.stride_bytes, what, err));
     MOEC_TRY(
-        moec_alloc_aligned((void **)&job->y, n_threads * job->n_tok * TILE_ROWS, sizeof(float), what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&job->copy, n_threads * job->stride, sizeof(float), what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&job->encoded, n_threads, job->matrix.stride_bytes, what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&job->rows, job->matrix.rows, job->matrix.stride_bytes, what, err));
-    fill(job->x, job->n_tok, request->columns, job->stride);
+        moec_alloc_aligned((void **)&job->room.rows, job->matrix.rows, job->matrix.stride_bytes, what, err));
+    fill(job->room.x, job->n_tok, request->columns, job->stride);
     return encode_rows(job, err);
 }
 
 static void release(struct job *job)
 {
-    free(job->x);
-    free(job->weights);
-    free(job->y);
-    free(job->copy);
-    free(job->encoded);
-    free(job->rows);
+    free(job->room.x);
+    free(job->room.weights);
+    free(job->room.y);
+    free(job->room.copy);
+    free(job->room.encoded);
+    free(job->room.rows);
 }
 
 enum moec_status moec_pace_products(const struct moec_pace_request *request, struct moec_pace *pace,

@@ -24,19 +24,23 @@ struct tokens {
 };
 
 struct moec_continuation {
-    const struct moec_tokenizer_model *start; /* borrowed */
-    struct moec_tokenizer *tokenizer;
+    struct {
+        const struct moec_tokenizer_model *start; /* borrowed */
+        struct moec_tokenizer *tokenizer;
+        uint64_t most_bytes; /* that tokenising a text may take */
+    } text;
     struct moec_forward forward;
     struct moec_decider decider; /* of `forward`, where there is a route */
     struct moec_session *session;
     struct moec_generator *generator;
     uint32_t n_context;
-    uint64_t text_bytes; /* that tokenising a text may take */
-    float *logits;       /* (TILE_TOKENS, n_vocab) */
-    char *joined;        /* prompt and candidate */
-    size_t joined_capacity;
-    char *answer;
-    size_t answer_bytes, answer_capacity;
+    float *logits; /* (TILE_TOKENS, n_vocab) */
+    struct {
+        char *joined; /* prompt and candidate */
+        size_t joined_capacity;
+        char *answer;
+        size_t answer_bytes, answer_capacity;
+    } room;
 };
 
 static uint32_t context_of(const struct moec_config *config, const struct moec_continuation_options *options)
@@ -81,11 +85,11 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
     n_context = context_of(config, options);
     MOEC_TRY(moec_tokenizer_model_fits(tokenizer, config->n_vocab, "the tokenizer", err));
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a continuation", err));
-    made->start = tokenizer;
+    made->text.start = tokenizer;
     made->n_context = n_context;
-    made->text_bytes = options->text_bytes > 0 ? options->text_bytes : UINT64_MAX;
+    made->text.most_bytes = options->text_bytes > 0 ? options->text_bytes : UINT64_MAX;
     const uint32_t n_batch = n_context < BATCH_TOKENS ? n_context : BATCH_TOKENS;
-    MOEC_TRY_OUT(moec_tokenizer_create(tokenizer, &made->tokenizer, err));
+    MOEC_TRY_OUT(moec_tokenizer_create(tokenizer, &made->text.tokenizer, err));
     MOEC_TRY_OUT(moec_forward_init(&made->forward, model, options->kernels, options->n_threads, experts,
                                    n_batch, err));
     MOEC_TRY_OUT(moec_forward_use_arithmetic(&made->forward, options->arithmetic, err));
@@ -115,10 +119,10 @@ void moec_continuation_free(struct moec_continuation *continuation)
     moec_session_free(continuation->session);
     moec_decider_release(&continuation->decider);
     moec_forward_release(&continuation->forward);
-    moec_tokenizer_free(continuation->tokenizer);
+    moec_tokenizer_free(continuation->text.tokenizer);
     free(continuation->logits);
-    free(continuation->joined);
-    free(continuation->answer);
+    free(continuation->room.joined);
+    free(continuation->room.answer);
     free(continuation);
 }
 
@@ -156,15 +160,15 @@ static enum moec_status join(const struct frame *frame, const uint32_t *ids, siz
 static enum moec_status encode(const struct moec_continuation *c, const char *text, size_t n_bytes,
                                uint32_t **ids, size_t *n, struct moec_error *err)
 {
-    uint64_t left_bytes = c->text_bytes;
+    uint64_t left_bytes = c->text.most_bytes;
     struct moec_error own = {0};
     const enum moec_status status = moec_tokenizer_encode_within(
-        c->tokenizer, (struct moec_text){text, n_bytes}, false, &left_bytes, ids, n, &own);
+        c->text.tokenizer, (struct moec_text){text, n_bytes}, false, &left_bytes, ids, n, &own);
     if (status == MOEC_ERR_BUDGET)
         return moec_fail(err, status,
                          "tokenising its %.1f MiB of text takes more than the %.1f MiB that are left; raise "
                          "--work-memory or give shorter rows",
-                         (double)n_bytes / (1 << 20), (double)c->text_bytes / (1 << 20));
+                         (double)n_bytes / (1 << 20), (double)c->text.most_bytes / (1 << 20));
     return status == MOEC_OK ? MOEC_OK : moec_fail(err, status, "%s", own.message);
 }
 
@@ -172,8 +176,8 @@ static enum moec_status encode(const struct moec_continuation *c, const char *te
 static enum moec_status tokenise(const struct moec_continuation *c, const char *text, size_t n_bytes,
                                  struct tokens *tokens, struct moec_error *err)
 {
-    const struct frame frame = {c->start->prefix, c->start->suffix, c->start->n_prefix,
-                                has_encoder(c) ? c->start->n_suffix : 0};
+    const struct frame frame = {c->text.start->prefix, c->text.start->suffix, c->text.start->n_prefix,
+                                has_encoder(c) ? c->text.start->n_suffix : 0};
     uint32_t *ids = NULL;
     size_t n = 0;
     MOEC_TRY(encode(c, text, n_bytes, &ids, &n, err));
@@ -185,7 +189,7 @@ static enum moec_status tokenise(const struct moec_continuation *c, const char *
 /* Takes `n` tokens away: behind the start of a prompt, before the end of a source. */
 static void cut(const struct moec_continuation *c, struct tokens *tokens, size_t n)
 {
-    const size_t n_start = has_encoder(c) ? tokens->n - n - c->start->n_suffix : c->start->n_prefix;
+    const size_t n_start = has_encoder(c) ? tokens->n - n - c->text.start->n_suffix : c->text.start->n_prefix;
     memmove(tokens->ids + n_start, tokens->ids + n_start + n,
             (tokens->n - n_start - n) * sizeof *tokens->ids);
     tokens->n -= n;
@@ -212,17 +216,18 @@ static enum moec_status add_piece(struct moec_continuation *c, const char *piece
                                   const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
                                   bool *is_stopped, struct moec_error *err)
 {
-    MOEC_TRY(
-        moec_grow((void **)&c->answer, &c->answer_capacity, c->answer_bytes + n + 1, 1, "an answer", err));
+    MOEC_TRY(moec_grow((void **)&c->room.answer, &c->room.answer_capacity, c->room.answer_bytes + n + 1, 1,
+                       "an answer", err));
     /* A stop text may have begun in what stands there already. */
-    size_t from = c->answer_bytes < MOEC_TASK_TEXT_BYTES ? 0 : c->answer_bytes - MOEC_TASK_TEXT_BYTES;
+    size_t from =
+        c->room.answer_bytes < MOEC_TASK_TEXT_BYTES ? 0 : c->room.answer_bytes - MOEC_TASK_TEXT_BYTES;
     if (n > 0)
-        memcpy(c->answer + c->answer_bytes, piece, n);
-    c->answer_bytes += n;
-    size_t end = find_stop(c->answer, c->answer_bytes, from, stops);
-    *is_stopped = end < c->answer_bytes;
-    c->answer_bytes = end;
-    c->answer[end] = '\0';
+        memcpy(c->room.answer + c->room.answer_bytes, piece, n);
+    c->room.answer_bytes += n;
+    size_t end = find_stop(c->room.answer, c->room.answer_bytes, from, stops);
+    *is_stopped = end < c->room.answer_bytes;
+    c->room.answer_bytes = end;
+    c->room.answer[end] = '\0';
     return MOEC_OK;
 }
 
@@ -236,7 +241,7 @@ static enum moec_status decode(struct moec_continuation *c,
     const char *piece = NULL;
     size_t n_bytes = 0;
     bool is_stopped = false;
-    moec_detokenizer_init(&text, c->tokenizer, true);
+    moec_detokenizer_init(&text, c->text.tokenizer, true);
     while (!is_stopped) {
         uint32_t token = 0;
         enum moec_generated what = MOEC_GENERATED_TOKEN;
@@ -265,7 +270,7 @@ enum moec_status moec_continuation_generate(struct moec_continuation *c, const s
     *cost = (struct moec_continuation_cost){0};
     /* The last token generated needs no position, and a source stands beside its target. */
     const uint32_t n_beside = has_encoder(c) ? 0 : n_tokens - 1;
-    const size_t n_around = c->start->n_prefix + (has_encoder(c) ? c->start->n_suffix : 0);
+    const size_t n_around = c->text.start->n_prefix + (has_encoder(c) ? c->text.start->n_suffix : 0);
     if (n_tokens == 0 || n_tokens > c->n_context - 1 || c->n_context - n_beside <= n_around)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "answers of %" PRIu32 " tokens leave no room for a prompt in the context of %" PRIu32
@@ -283,11 +288,11 @@ enum moec_status moec_continuation_generate(struct moec_continuation *c, const s
         cut(c, &tokens, tokens.n - room);
     }
     MOEC_TRY_OUT(moec_generator_start(c->generator, tokens.ids, (uint32_t)tokens.n, n_tokens, err));
-    c->answer_bytes = 0;
+    c->room.answer_bytes = 0;
     MOEC_TRY_OUT(decode(c, prompt->stops, err));
     cost->n_tokens = moec_generator_tokens_run(c->generator);
-    *text = c->answer != NULL ? c->answer : "";
-    *n_bytes = c->answer_bytes;
+    *text = c->room.answer != NULL ? c->room.answer : "";
+    *n_bytes = c->room.answer_bytes;
 out:
     free(tokens.ids);
     return status;
@@ -308,12 +313,12 @@ static enum moec_status tokenise_candidate(struct moec_continuation *c, const st
     const size_t prompt_bytes = candidate->prompt_bytes;
     if (candidate->n_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
-    MOEC_TRY(moec_grow((void **)&c->joined, &c->joined_capacity, prompt_bytes + candidate->n_bytes, 1,
-                       "a prompt and its choice", err));
+    MOEC_TRY(moec_grow((void **)&c->room.joined, &c->room.joined_capacity, prompt_bytes + candidate->n_bytes,
+                       1, "a prompt and its choice", err));
     if (prompt_bytes > 0)
-        memcpy(c->joined, candidate->prompt, prompt_bytes);
-    memcpy(c->joined + prompt_bytes, candidate->bytes, candidate->n_bytes);
-    MOEC_TRY(tokenise(c, c->joined, prompt_bytes + candidate->n_bytes, &scored->tokens, err));
+        memcpy(c->room.joined, candidate->prompt, prompt_bytes);
+    memcpy(c->room.joined + prompt_bytes, candidate->bytes, candidate->n_bytes);
+    MOEC_TRY(tokenise(c, c->room.joined, prompt_bytes + candidate->n_bytes, &scored->tokens, err));
     const size_t n = scored->tokens.n;
     size_t same = 0;
     while (same < alone->n && same + 1 < n && scored->tokens.ids[same] == alone->ids[same])
@@ -331,7 +336,7 @@ static enum moec_status fit(const struct moec_continuation *c, struct scored *sc
                             struct moec_continuation_cost *cost, struct moec_error *err)
 {
     size_t longest = 0, shared = SIZE_MAX;
-    const size_t n_start = c->start->n_prefix;
+    const size_t n_start = c->text.start->n_prefix;
     for (size_t i = 0; i < n; i++) {
         longest = scored[i].tokens.n > longest ? scored[i].tokens.n : longest;
         shared = scored[i].first < shared ? scored[i].first : shared;
@@ -420,8 +425,8 @@ static enum moec_status score_target(struct moec_continuation *c, struct moec_ca
     if (candidate->n_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
     MOEC_TRY_OUT(encode(c, candidate->bytes, candidate->n_bytes, &ids, &n, err));
-    const struct frame frame = {&c->forward.model->config.ids.decoder_start, c->start->suffix, 1,
-                                c->start->n_suffix};
+    const struct frame frame = {&c->forward.model->config.ids.decoder_start, c->text.start->suffix, 1,
+                                c->text.start->n_suffix};
     MOEC_TRY_OUT(join(&frame, ids, n, &scored.tokens, err));
     if (scored.tokens.n < 2 || scored.tokens.n - 1 > c->n_context) {
         status = moec_fail(err, MOEC_ERR_LIMIT,
@@ -444,7 +449,7 @@ static enum moec_status score_targets(struct moec_continuation *c, struct moec_c
 {
     enum moec_status status = MOEC_OK;
     struct tokens source = {0};
-    if (c->n_context <= c->start->n_prefix + c->start->n_suffix)
+    if (c->n_context <= c->text.start->n_prefix + c->text.start->n_suffix)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "a context of %" PRIu32 " tokens has no room for the source text that the encoder "
                          "reads; raise --ctx",

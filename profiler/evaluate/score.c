@@ -27,32 +27,41 @@ struct moec_scorer_reference {
     uint32_t *rows; /* 0, 1, .. up to its n_row */
 };
 
-struct moec_scorer {
-    struct moec_rank_windows shared;
-    const struct moec_windows *windows; /* this rank's */
-    struct moec_scorer_options options;
-    struct moec_forward forward;
-    struct moec_decider decider; /* of `forward`, where there is a route */
-    struct moec_sweep sweep;
-    struct moec_sweep shown; /* of options.shown; empty without */
-    struct moec_token_scorer tokens;
-    uint64_t n_row;            /* scored tokens of all windows */
-    uint64_t n_source;         /* tokens of their sources, whose hidden states stand before those of n_row */
-    uint32_t *targets;         /* (n_row) */
-    struct moec_states hidden; /* (n_source + n_row, stride) */
-    double *nll, *kl;          /* (n_row) */
+/* Scored tokens of this rank's windows. */
+struct scored_rows {
+    uint64_t n;                /* scored tokens of all windows */
+    uint64_t n_source;         /* tokens of their sources, whose hidden states stand before theirs */
+    uint32_t *targets;         /* (n) */
+    struct moec_states hidden; /* (n_source + n, stride) */
+    double *nll, *kl;          /* (n) */
+};
 
-    struct moec_scorer_reference reference;
-    const struct moec_forward *head; /* the forward that computes the reference's logits */
-    struct moec_forward canonical;   /* forward in the canonical arithmetic; borrows its memory */
-
+struct scorer_work {
     uint64_t multiply_adds; /* of all ranks, once a run has ended */
     uint64_t pass;          /* over all windows */
     double whole;           /* what all ranks do for each multiply-add of this one */
     /* of the run at work */
     const struct moec_progress *progress;
     const char *phase;
-    uint64_t run_done, run_total;
+    uint64_t done, total;
+};
+
+struct moec_scorer {
+    struct moec_rank_windows shared;
+    const struct moec_windows *windows; /* this rank's */
+    struct moec_scorer_options options;
+    struct moec_forward forward;
+    struct {
+        struct moec_decider decider; /* of `forward`, where there is a route */
+        struct moec_sweep sweep;
+        struct moec_sweep shown; /* of options.shown; empty without */
+        struct moec_token_scorer tokens;
+        const struct moec_forward *head; /* the forward that computes the reference's logits */
+        struct moec_forward canonical;   /* forward in the canonical arithmetic; borrows its memory */
+    } passes;
+    struct scored_rows rows;
+    struct moec_scorer_reference reference;
+    struct scorer_work work;
 };
 
 double moec_score_sum(const double *tokens, uint32_t n)
@@ -85,22 +94,22 @@ static void fill_targets(const struct moec_windows *windows, uint32_t *targets)
 enum moec_status moec_scorer_set_route(struct moec_scorer *scorer, const struct moec_route *route,
                                        struct moec_error *err)
 {
-    const uint64_t *const *record_bytes = scorer->options.record_bytes;
-    moec_sweep_release(&scorer->sweep);
-    moec_decider_release(&scorer->decider);
+    const uint64_t *const *record_bytes = scorer->options.decisions.record_bytes;
+    moec_sweep_release(&scorer->passes.sweep);
+    moec_decider_release(&scorer->passes.decider);
     scorer->forward.decider = NULL;
     if (route != NULL) {
         MOEC_TRY(moec_decider_create(&scorer->forward.model->config, route, scorer->forward.max_tokens,
-                                     &scorer->decider, err));
-        scorer->decider.record_bytes[0] = record_bytes[0];
-        scorer->decider.record_bytes[1] = record_bytes[1];
-        scorer->forward.decider = &scorer->decider;
+                                     &scorer->passes.decider, err));
+        scorer->passes.decider.record_bytes[0] = record_bytes[0];
+        scorer->passes.decider.record_bytes[1] = record_bytes[1];
+        scorer->forward.decider = &scorer->passes.decider;
     }
-    MOEC_TRY(moec_sweep_create(&scorer->forward, scorer->windows, false, &scorer->sweep, err));
-    scorer->sweep.n_prompt = scorer->options.n_prompt;
-    if (!scorer->options.replays_route)
+    MOEC_TRY(moec_sweep_create(&scorer->forward, scorer->windows, false, &scorer->passes.sweep, err));
+    scorer->passes.sweep.n_prompt = scorer->options.decisions.n_prompt;
+    if (!scorer->options.decisions.replays)
         return MOEC_OK;
-    return moec_batch_sequences_keep(&scorer->sweep.sequences, &scorer->forward.model->config,
+    return moec_batch_sequences_keep(&scorer->passes.sweep.sequences, &scorer->forward.model->config,
                                      scorer->forward.max_tokens, err);
 }
 
@@ -126,12 +135,12 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     const size_t stride = moec_forward_stride(config);
     MOEC_TRY(moec_alloc((void **)&scorer, 1, sizeof *scorer, "a scorer", err));
     scorer->options = *options;
-    scorer->pass = moec_cost_pass(config, windows);
-    MOEC_TRY_OUT(moec_rank_windows_make(options->ranks, windows, &scorer->shared, err));
+    scorer->work.pass = moec_cost_pass(config, windows);
+    MOEC_TRY_OUT(moec_rank_windows_make(options->by.ranks, windows, &scorer->shared, err));
     scorer->windows = windows = &scorer->shared.own;
-    scorer->whole = (double)scorer->pass / (double)moec_cost_pass(config, windows);
-    scorer->n_row = moec_windows_scored_count(windows);
-    scorer->n_source = moec_windows_source_count(windows);
+    scorer->work.whole = (double)scorer->work.pass / (double)moec_cost_pass(config, windows);
+    scorer->rows.n = moec_windows_scored_count(windows);
+    scorer->rows.n_source = moec_windows_source_count(windows);
     for (uint32_t w = 0; w < windows->n_window; w++) {
         const uint32_t *tokens = moec_windows_tokens(windows, w);
         for (uint32_t i = 0; i < windows->length[w]; i++) {
@@ -145,22 +154,22 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
         }
     }
     const uint32_t max_tokens = moec_sweep_max_tokens(options->shown != NULL ? options->shown : windows);
-    MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
-                                   max_tokens, err));
-    scorer->canonical = scorer->forward;
-    MOEC_TRY_OUT(moec_forward_use_arithmetic(&scorer->forward, options->arithmetic, err));
+    MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->by.kernels, options->by.n_threads,
+                                   experts, max_tokens, err));
+    scorer->passes.canonical = scorer->forward;
+    MOEC_TRY_OUT(moec_forward_use_arithmetic(&scorer->forward, options->by.arithmetic, err));
     MOEC_TRY_OUT(moec_forward_leave_out(&scorer->forward, options->sparsity, err));
-    MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->route, err));
+    MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->decisions.route, err));
     if (options->shown != NULL)
-        MOEC_TRY_OUT(moec_sweep_create_shown(&scorer->forward, options->shown, &scorer->shown, err));
-    MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, windows->work, &scorer->tokens, err));
+        MOEC_TRY_OUT(moec_sweep_create_shown(&scorer->forward, options->shown, &scorer->passes.shown, err));
+    MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, windows->work, &scorer->passes.tokens, err));
     const char *what = "scores of the tokens";
-    MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&scorer->nll, scorer->n_row, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&scorer->kl, scorer->n_row, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_states_create(windows->work, scorer->n_source + scorer->n_row, stride,
-                                    "hidden states of the windows", &scorer->hidden, err));
-    fill_targets(windows, scorer->targets);
+    MOEC_TRY_OUT(moec_alloc((void **)&scorer->rows.targets, scorer->rows.n, sizeof(uint32_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&scorer->rows.nll, scorer->rows.n, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&scorer->rows.kl, scorer->rows.n, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_states_create(windows->work, scorer->rows.n_source + scorer->rows.n, stride,
+                                    "hidden states of the windows", &scorer->rows.hidden, err));
+    fill_targets(windows, scorer->rows.targets);
     *out = scorer;
     scorer = NULL;
 out:
@@ -190,45 +199,45 @@ void moec_scorer_free(struct moec_scorer *scorer)
     if (scorer == NULL)
         return;
     release_reference(&scorer->reference);
-    moec_sweep_release(&scorer->sweep);
-    moec_sweep_release(&scorer->shown);
-    moec_token_scorer_release(&scorer->tokens);
+    moec_sweep_release(&scorer->passes.sweep);
+    moec_sweep_release(&scorer->passes.shown);
+    moec_token_scorer_release(&scorer->passes.tokens);
     moec_forward_release(&scorer->forward);
-    moec_decider_release(&scorer->decider);
-    free(scorer->targets);
-    moec_states_release(&scorer->hidden);
+    moec_decider_release(&scorer->passes.decider);
+    free(scorer->rows.targets);
+    moec_states_release(&scorer->rows.hidden);
     moec_rank_windows_release(&scorer->shared);
-    free(scorer->nll);
-    free(scorer->kl);
+    free(scorer->rows.nll);
+    free(scorer->rows.kl);
     free(scorer);
 }
 
 static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
 {
     struct moec_scorer *scorer = context;
-    scorer->multiply_adds += multiply_adds;
-    scorer->run_done += multiply_adds;
-    const double pass = (double)scorer->pass / scorer->whole;
-    return moec_progress_report(scorer->progress, scorer->phase, (double)scorer->run_done / pass,
-                                (double)scorer->run_total / pass, err);
+    scorer->work.multiply_adds += multiply_adds;
+    scorer->work.done += multiply_adds;
+    const double pass = (double)scorer->work.pass / scorer->work.whole;
+    return moec_progress_report(scorer->work.progress, scorer->work.phase, (double)scorer->work.done / pass,
+                                (double)scorer->work.total / pass, err);
 }
 
 static void start(struct moec_scorer *scorer, const struct moec_progress *progress, const char *phase,
                   uint64_t total)
 {
-    scorer->progress = progress;
-    scorer->phase = phase;
-    scorer->run_done = 0;
-    scorer->run_total = total;
+    scorer->work.progress = progress;
+    scorer->work.phase = phase;
+    scorer->work.done = 0;
+    scorer->work.total = total;
 }
 
 /* The scored tokens' rows of hidden states. */
 static float *scored_rows(const struct moec_scorer *scorer, const struct moec_states *states)
 {
-    return states->rows + scorer->n_source * states->stride;
+    return states->rows + scorer->rows.n_source * states->stride;
 }
 
-/* Token scores of the first n_row rows of scorer->hidden, in chunks that the reference has room for. */
+/* Token scores of the first n_row rows of scorer->rows.hidden, in chunks that the reference has room for. */
 static enum moec_status score_tokens(struct moec_scorer *scorer, const struct moec_forward *forward,
                                      uint64_t n_row, struct moec_error *err)
 {
@@ -241,21 +250,21 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, const struct mo
         if (with_reference && !scorer->reference.is_kept) {
             const struct moec_final_states original = {n, scored_rows(scorer, &scorer->reference.hidden) +
                                                               row * stride};
-            MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, &original,
+            MOEC_TRY(moec_token_scorer_refer(&scorer->passes.tokens, scorer->passes.head, &original,
                                              &scorer->reference.probabilities, 0, err));
-            moec_states_leave(&scorer->reference.hidden, scorer->n_source + row, n);
+            moec_states_leave(&scorer->reference.hidden, scorer->rows.n_source + row, n);
             MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         }
-        const struct moec_final_states states = {n, scored_rows(scorer, &scorer->hidden) + row * stride};
+        const struct moec_final_states states = {n, scored_rows(scorer, &scorer->rows.hidden) + row * stride};
         const struct moec_scored_tokens scored = {
-            .targets = scorer->targets + row,
+            .targets = scorer->rows.targets + row,
             .reference = with_reference ? &scorer->reference.probabilities : NULL,
             .reference_rows = scorer->reference.rows,
-            .nll = scorer->nll + row,
-            .kl = scorer->kl + row,
+            .nll = scorer->rows.nll + row,
+            .kl = scorer->rows.kl + row,
         };
-        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, &states, &scored, err));
-        moec_states_leave(&scorer->hidden, scorer->n_source + row, n);
+        MOEC_TRY(moec_token_scorer_run(&scorer->passes.tokens, forward, &states, &scored, err));
+        moec_states_leave(&scorer->rows.hidden, scorer->rows.n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -264,7 +273,7 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, const struct mo
 
 const double *moec_scorer_token_nll(const struct moec_scorer *scorer)
 {
-    return scorer->nll;
+    return scorer->rows.nll;
 }
 
 /* Sums of the first n_window windows of all: those of this rank's, then everybody's. */
@@ -276,12 +285,12 @@ static enum moec_status sum_windows(const struct moec_scorer *scorer, uint32_t n
     uint64_t row = 0;
     for (uint32_t w = 0; w < n_own; w++) {
         const uint32_t n = scorer->windows->scored[w];
-        double sum = moec_score_sum(scorer->nll + row, n);
+        double sum = moec_score_sum(scorer->rows.nll + row, n);
         MOEC_TRY(moec_score_check(sum, moec_rank_windows_number(shared, w), err));
         if (nll != NULL)
             nll[w] = sum;
         if (kl != NULL)
-            kl[w] = moec_score_sum(scorer->kl + row, n);
+            kl[w] = moec_score_sum(scorer->rows.kl + row, n);
         row += n;
     }
     if (nll != NULL)
@@ -293,9 +302,9 @@ static enum moec_status sum_windows(const struct moec_scorer *scorer, uint32_t n
 static enum moec_status sum_work(struct moec_scorer *scorer, uint64_t before, struct moec_error *err)
 {
     const bool has_own = moec_rank_windows_count(&scorer->shared, scorer->shared.n_all) > 0;
-    uint64_t done = has_own ? scorer->multiply_adds - before : 0;
+    uint64_t done = has_own ? scorer->work.multiply_adds - before : 0;
     MOEC_TRY(moec_ranks_sum(scorer->shared.ranks, &done, 1, err));
-    scorer->multiply_adds = before + done;
+    scorer->work.multiply_adds = before + done;
     return MOEC_OK;
 }
 
@@ -317,14 +326,14 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
 {
     const uint64_t row_bytes = moec_reference_row_bytes(config);
     scorer->reference.is_kept =
-        scorer->n_row <= scorer->options.reference_limit_bytes / row_bytes && scorer->n_row <= UINT32_MAX;
+        scorer->rows.n <= scorer->options.reference_limit_bytes / row_bytes && scorer->rows.n <= UINT32_MAX;
     const struct moec_work_memory *work = scorer->windows->work;
     const uint64_t chunk_bytes =
         work != NULL && work->chunk_bytes > 0 ? work->chunk_bytes : REFERENCE_CHUNK_BYTES;
     uint64_t room = chunk_bytes / row_bytes;
-    room = room < scorer->tokens.n_row ? scorer->tokens.n_row : room;
-    if (scorer->reference.is_kept || room > scorer->n_row)
-        room = scorer->n_row;
+    room = room < scorer->passes.tokens.n_row ? scorer->passes.tokens.n_row : room;
+    if (scorer->reference.is_kept || room > scorer->rows.n)
+        room = scorer->rows.n;
     MOEC_TRY(moec_reference_create(config, (uint32_t)room, &scorer->reference.probabilities, err));
     MOEC_TRY(moec_alloc((void **)&scorer->reference.rows, room, sizeof(uint32_t), "reference rows", err));
     for (uint32_t i = 0; i < room; i++)
@@ -337,7 +346,7 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
 static uint64_t heads_cost(const struct moec_scorer *scorer, const struct moec_config *config,
                            const double *nll)
 {
-    const uint64_t head = moec_cost_head(config, scorer->n_row);
+    const uint64_t head = moec_cost_head(config, scorer->rows.n);
     return (scorer->reference.is_kept ? head : 0) + (nll != NULL ? head : 0);
 }
 
@@ -348,25 +357,26 @@ static enum moec_status head_reference(struct moec_scorer *scorer, const struct 
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
     const float *hidden = scored_rows(scorer, states);
-    for (uint64_t row = 0; scorer->reference.is_kept && row < scorer->n_row;) {
-        uint64_t left = scorer->n_row - row;
-        uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
-        MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, forward,
+    for (uint64_t row = 0; scorer->reference.is_kept && row < scorer->rows.n;) {
+        uint64_t left = scorer->rows.n - row;
+        uint32_t n = left < scorer->passes.tokens.n_row ? (uint32_t)left : scorer->passes.tokens.n_row;
+        MOEC_TRY(moec_token_scorer_refer(&scorer->passes.tokens, forward,
                                          &(struct moec_final_states){n, hidden + row * stride},
                                          &scorer->reference.probabilities, (uint32_t)row, err));
-        moec_states_leave(states, scorer->n_source + row, n);
+        moec_states_leave(states, scorer->rows.n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
-    for (uint64_t row = 0; nll != NULL && row < scorer->n_row;) {
-        uint64_t left = scorer->n_row - row;
-        uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
-        MOEC_TRY(moec_token_scorer_run(
-            &scorer->tokens, forward, &(struct moec_final_states){n, hidden + row * stride},
-            &(struct moec_scored_tokens){
-                .targets = scorer->targets + row, .nll = scorer->nll + row, .kl = scorer->kl + row},
-            err));
-        moec_states_leave(states, scorer->n_source + row, n);
+    for (uint64_t row = 0; nll != NULL && row < scorer->rows.n;) {
+        uint64_t left = scorer->rows.n - row;
+        uint32_t n = left < scorer->passes.tokens.n_row ? (uint32_t)left : scorer->passes.tokens.n_row;
+        MOEC_TRY(moec_token_scorer_run(&scorer->passes.tokens, forward,
+                                       &(struct moec_final_states){n, hidden + row * stride},
+                                       &(struct moec_scored_tokens){.targets = scorer->rows.targets + row,
+                                                                    .nll = scorer->rows.nll + row,
+                                                                    .kl = scorer->rows.kl + row},
+                                       err));
+        moec_states_leave(states, scorer->rows.n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -381,7 +391,7 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
     const struct moec_config *config = &sweep->forward->model->config;
     const struct moec_sweep_store store = {.states = states, .worked = worked, .context = scorer};
     MOEC_TRY(make_room(scorer, config, err));
-    scorer->run_total =
+    scorer->work.total =
         moec_cost_layers(&scorer->forward.model->config, scorer->windows) + heads_cost(scorer, config, nll);
     MOEC_TRY(moec_sweep_run(sweep, (struct moec_window_range){0, scorer->windows->n_window}, states->rows,
                             &store, err));
@@ -409,14 +419,14 @@ enum moec_status moec_scorer_take_reference(struct moec_scorer *scorer, struct m
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &scorer->forward.model->config;
-    const uint64_t before = scorer->multiply_adds;
+    const uint64_t before = scorer->work.multiply_adds;
     release_reference(&scorer->reference);
-    start(scorer, progress, "original", scorer->pass);
-    scorer->head = &scorer->canonical;
+    start(scorer, progress, "original", scorer->work.pass);
+    scorer->passes.head = &scorer->passes.canonical;
     keep_scored(scorer->windows, hidden);
     MOEC_TRY_OUT(make_room(scorer, config, err));
-    scorer->run_total = heads_cost(scorer, config, nll);
-    MOEC_TRY_OUT(head_reference(scorer, &scorer->canonical, hidden, nll, err));
+    scorer->work.total = heads_cost(scorer, config, nll);
+    MOEC_TRY_OUT(head_reference(scorer, &scorer->passes.canonical, hidden, nll, err));
     MOEC_TRY_OUT(sum_work(scorer, before, err));
     scorer->reference.hidden = *hidden;
     *hidden = (struct moec_states){0};
@@ -432,28 +442,29 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
                                            const struct moec_progress *progress, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct moec_sweep other = {0}, own = scorer->sweep, *sweep = &own;
+    struct moec_sweep other = {0}, own = scorer->passes.sweep, *sweep = &own;
     struct moec_forward original =
-        scorer->canonical; /* with the reference's experts, if the model is the same */
+        scorer->passes.canonical; /* with the reference's experts, if the model is the same */
     struct moec_states hidden = {0};
-    const uint64_t before = scorer->multiply_adds;
+    const uint64_t before = scorer->work.multiply_adds;
     bool takes = false;
     MOEC_TRY(check_reference(scorer, model, err));
     release_reference(&scorer->reference);
-    start(scorer, progress, "original", scorer->pass);
+    start(scorer, progress, "original", scorer->work.pass);
     const bool same = model == scorer->forward.model;
-    scorer->head = same ? &scorer->canonical : &scorer->reference.forward;
+    scorer->passes.head = same ? &scorer->passes.canonical : &scorer->reference.forward;
     own.forward = &original;
     if (same) {
         MOEC_TRY_OUT(moec_forward_take_experts(&original, experts, err));
         takes = true;
     } else {
-        MOEC_TRY_OUT(moec_forward_init(&scorer->reference.forward, model, scorer->options.kernels,
-                                       scorer->options.n_threads, experts, scorer->forward.max_tokens, err));
+        MOEC_TRY_OUT(moec_forward_init(&scorer->reference.forward, model, scorer->options.by.kernels,
+                                       scorer->options.by.n_threads, experts, scorer->forward.max_tokens,
+                                       err));
         MOEC_TRY_OUT(moec_sweep_create(&scorer->reference.forward, scorer->windows, false, &other, err));
         sweep = &other;
     }
-    MOEC_TRY_OUT(moec_states_create(scorer->windows->work, scorer->n_source + scorer->n_row,
+    MOEC_TRY_OUT(moec_states_create(scorer->windows->work, scorer->rows.n_source + scorer->rows.n,
                                     moec_forward_stride(&model->config), "hidden states of the reference",
                                     &hidden, err));
     MOEC_TRY_OUT(run_reference(scorer, sweep, &hidden, nll, err));
@@ -474,7 +485,7 @@ struct moec_scorer_reference *moec_scorer_leave_reference(struct moec_scorer *sc
 {
     struct moec_error ignored = {0};
     struct moec_scorer_reference *reference = NULL;
-    if (scorer->reference.hidden.rows == NULL || scorer->head != &scorer->reference.forward ||
+    if (scorer->reference.hidden.rows == NULL || scorer->passes.head != &scorer->reference.forward ||
         moec_alloc((void **)&reference, 1, sizeof *reference, "a reference", &ignored) != MOEC_OK)
         return NULL;
     *reference = scorer->reference;
@@ -486,7 +497,7 @@ void moec_scorer_use_reference(struct moec_scorer *scorer, struct moec_scorer_re
 {
     release_reference(&scorer->reference);
     scorer->reference = *reference;
-    scorer->head = &scorer->reference.forward;
+    scorer->passes.head = &scorer->reference.forward;
     free(reference);
 }
 
@@ -524,9 +535,10 @@ static void take_hidden(struct moec_scorer *scorer, const struct moec_states *fr
     for (uint64_t row = 0; row < from->n_row;) {
         const uint64_t left = from->n_row - row, most = scorer->forward.max_tokens;
         const uint64_t n = left < most ? left : most;
-        memcpy(scorer->hidden.rows + row * stride, from->rows + row * stride, n * stride * sizeof(float));
+        memcpy(scorer->rows.hidden.rows + row * stride, from->rows + row * stride,
+               n * stride * sizeof(float));
         moec_states_leave(from, row, n);
-        moec_states_leave(&scorer->hidden, row, n);
+        moec_states_leave(&scorer->rows.hidden, row, n);
         row += n;
     }
 }
@@ -559,13 +571,13 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     const struct moec_config *config = &scorer->forward.model->config;
     const uint32_t n_all = variation->n_window > 0 ? variation->n_window : scorer->shared.n_all;
     const uint32_t n_window = moec_rank_windows_count(&scorer->shared, n_all);
-    const uint64_t before = scorer->multiply_adds;
+    const uint64_t before = scorer->work.multiply_adds;
     const struct moec_scorer_watch *watch = variation->watch;
     /* A second face of the same forward pass: one scratch serves both, one after the other. */
     struct moec_forward forward = scorer->forward;
-    struct moec_sweep sweep = scorer->sweep;
+    struct moec_sweep sweep = scorer->passes.sweep;
     struct traced traced = {.scorer = scorer, .watch = watch, .forward = &forward};
-    struct moec_sweep_store store = {.states = &scorer->hidden, .worked = worked, .context = scorer};
+    struct moec_sweep_store store = {.states = &scorer->rows.hidden, .worked = worked, .context = scorer};
     uint64_t n_row = 0, total = cost_from(scorer, variation->first_layer, n_window);
     for (uint32_t w = 0; w < n_window; w++)
         n_row += scorer->windows->scored[w];
@@ -588,11 +600,11 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     if (variation->first_layer > 0)
         take_hidden(scorer, variation->hidden);
     else if (n_window > 0)
-        MOEC_TRY(moec_sweep_embed(&sweep, (struct moec_window_range){0, n_window}, scorer->hidden.rows,
+        MOEC_TRY(moec_sweep_embed(&sweep, (struct moec_window_range){0, n_window}, scorer->rows.hidden.rows,
                                   &store, err));
     for (uint32_t layer = variation->first_layer; layer < config->n_layer && n_window > 0; layer++) {
-        MOEC_TRY(moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window}, scorer->hidden.rows,
-                                  &store, err));
+        MOEC_TRY(moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window},
+                                  scorer->rows.hidden.rows, &store, err));
         if (watch != NULL && watch->layer_done != NULL)
             MOEC_TRY(watch->layer_done(watch->context, layer, err));
     }
@@ -605,7 +617,7 @@ enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec
                                    struct moec_error *err)
 {
     const struct moec_sweep_store store = {.states = hidden};
-    return moec_sweep_embed(&scorer->sweep, (struct moec_window_range){0, scorer->windows->n_window},
+    return moec_sweep_embed(&scorer->passes.sweep, (struct moec_window_range){0, scorer->windows->n_window},
                             hidden->rows, &store, err);
 }
 
@@ -618,7 +630,7 @@ enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t 
         .states = hidden, .entered = entered, .worked = worked, .context = scorer};
     const uint32_t n_window = scorer->windows->n_window;
     struct moec_forward forward = scorer->forward;
-    struct moec_sweep sweep = scorer->sweep;
+    struct moec_sweep sweep = scorer->passes.sweep;
     forward.inputs = inputs;
     if (inputs != NULL)
         moec_forward_stay(&forward);
@@ -635,7 +647,7 @@ enum moec_status moec_scorer_show(struct moec_scorer *scorer, uint32_t layer,
 {
     const struct moec_sweep_store store = {.states = entered, .worked = worked, .context = scorer};
     struct moec_forward forward = scorer->forward;
-    struct moec_sweep sweep = scorer->shown;
+    struct moec_sweep sweep = scorer->passes.shown;
     forward.inputs = inputs;
     moec_forward_stay(&forward);
     sweep.forward = &forward;
@@ -647,29 +659,29 @@ enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
                                    const struct moec_states *hidden, const struct moec_progress *progress,
                                    struct moec_error *err)
 {
-    const uint64_t before = scorer->multiply_adds;
+    const uint64_t before = scorer->work.multiply_adds;
     MOEC_TRY(moec_scorer_layer_watched(scorer, layer, NULL, hidden, NULL, progress, err));
     return sum_work(scorer, before, err);
 }
 
 uint64_t moec_scorer_state_count(const struct moec_scorer *scorer)
 {
-    return scorer->n_source + scorer->n_row;
+    return scorer->rows.n_source + scorer->rows.n;
 }
 
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer)
 {
-    return moec_batch_sequences_route_counts(&scorer->sweep.sequences);
+    return moec_batch_sequences_route_counts(&scorer->passes.sweep.sequences);
 }
 
 struct moec_cache_replay_counts moec_scorer_replayed(const struct moec_scorer *scorer)
 {
     static const struct moec_cache_replay_counts none = {0};
-    const struct moec_cache_replay *replay = scorer->sweep.sequences.replay;
+    const struct moec_cache_replay *replay = scorer->passes.sweep.sequences.replay;
     return replay != NULL ? replay->counts : none;
 }
 
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)
 {
-    return scorer->multiply_adds;
+    return scorer->work.multiply_adds;
 }

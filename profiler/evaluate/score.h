@@ -10,33 +10,32 @@
 
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/cache_replay.h"
+#include "profiler/evaluate/pass_means.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/windows.h"
-#include "profiler/ranks/ranks.h"
 #include "runtime/forward/pass/forward.h"
-#include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/decide/route_state.h"
 
 struct moec_scorer;
 
+/* What every run decides, not the reference. */
+struct moec_scorer_decisions {
+    const struct moec_route *route;  /* borrowed, NULL = nothing */
+    uint32_t n_prompt;               /* of each window the first so many tokens are a prompt's */
+    bool replays;                    /* for moec_scorer_replayed */
+    const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
+};
+
 struct moec_scorer_options {
-    const struct moec_kernels *kernels;
-    int n_threads; /* as moec_pool_make */
+    /* The arithmetic is that of every run; the reference is canonical. Of ranks, the reference and runs are
+     * called together, and each window's losses are everybody's. What else is told, rows of states and of
+     * tokens and counts of decisions, is of this rank's windows alone. */
+    struct moec_pass_means by;
     /* The reference's probabilities (n_vocab floats a scored token) are kept up to this many bytes; what does
      * not fit is computed again in every run, at the price of the head. 0 = keep none. */
     uint64_t reference_limit_bytes;
-    /* Decisions of every run, not of the reference: borrowed, NULL = none. Of each window the first n_prompt
-     * tokens are a prompt's. */
-    const struct moec_route *route;
-    uint32_t n_prompt;
-    bool replays_route;              /* for moec_scorer_replayed */
-    struct moec_sparsity *sparsity;  /* likewise of every run, not of the reference */
-    enum moec_arithmetic arithmetic; /* likewise */
-    const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
-    /* Ranks that share the windows, NULL = this process has all. The reference and runs are then called together, and
-     * each window's losses are everybody's. What else is told, rows of states and of tokens and counts of
-     * decisions, is of this rank's windows alone. */
-    struct moec_ranks *ranks;
+    struct moec_scorer_decisions decisions;
+    struct moec_sparsity *sparsity; /* of every run, not of the reference; borrowed, NULL = none */
     /* Windows of others too, whose experts moec_scorer_show shows; borrowed, NULL = none. */
     const struct moec_windows *shown;
 };

@@ -18,6 +18,13 @@
 
 #define MOEC_SWEEP_TOKENS 4096 /* tokens that a forward takes at once */
 
+/* A model and the windows that go through it. All borrowed. */
+struct moec_swept {
+    const struct moec_model *model;
+    struct moec_experts *experts;
+    const struct moec_windows *windows;
+};
+
 struct moec_sweep {
     const struct moec_forward *forward; /* borrowed */
     const struct moec_windows *windows; /* borrowed */

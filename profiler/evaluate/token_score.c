@@ -80,13 +80,11 @@ struct tile {
     float *logits;
     size_t stride;
     /* filling a reference */
-    struct moec_reference *filled;
-    uint32_t first, n; /* of its rows */
-    /* scoring */
-    const uint32_t *targets;
-    const struct moec_reference *reference;
-    const uint32_t *reference_rows;
-    double *nll, *kl;
+    struct {
+        struct moec_reference *reference;
+        uint32_t first, n; /* of its rows */
+    } filled;
+    struct moec_scored_tokens scored;
 };
 
 /* Loops over whole blocks have a constant trip count, so that the compiler takes vectors for them. */
@@ -138,13 +136,13 @@ static void refer_rows(void *context, size_t item, int thread)
     const struct tile *tile = context;
     const struct moec_kernels *kernels = tile->forward->kernels;
     const uint32_t n_vocab = tile->forward->model->config.n_vocab;
-    struct moec_reference *reference = tile->filled;
-    const uint32_t first = (uint32_t)item * REFERRED, left = tile->n - first,
+    struct moec_reference *reference = tile->filled.reference;
+    const uint32_t first = (uint32_t)item * REFERRED, left = tile->filled.n - first,
                    n = left < REFERRED ? left : REFERRED;
     const float *rows[REFERRED];
     double masses[REFERRED];
     for (uint32_t r = 0; r < n; r++) {
-        const size_t row = tile->first + first + r;
+        const size_t row = tile->filled.first + first + r;
         float *y = tile->logits + (first + r) * tile->stride, *p = reference->p + row * reference->stride;
         subtract_max(kernels, y, n_vocab);
         const float sum = kernels->exp_sum(y, 0, n_vocab, p);
@@ -157,7 +155,7 @@ static void refer_rows(void *context, size_t item, int thread)
     for (uint32_t r = n; r < REFERRED; r++)
         rows[r] = rows[0];
     add_rows(rows, n_vocab, masses);
-    memcpy(reference->mass + tile->first + first, masses, n * sizeof *masses);
+    memcpy(reference->mass + tile->filled.first + first, masses, n * sizeof *masses);
 }
 
 double moec_token_nll(const struct moec_kernels *kernels, float *logits, uint32_t n_vocab, uint32_t target)
@@ -175,19 +173,20 @@ static void score_row(void *context, size_t item, int thread)
     const uint32_t n_vocab = tile->forward->model->config.n_vocab;
     float *y = tile->logits + item * tile->stride;
     subtract_max(kernels, y, n_vocab);
-    const double target = y[tile->targets[item]];
+    const double target = y[tile->scored.targets[item]];
     double q = 0;
-    const struct moec_reference *reference = tile->reference;
+    const struct moec_reference *reference = tile->scored.reference;
     size_t row = 0;
     if (reference != NULL) {
-        row = tile->reference_rows[item];
+        row = tile->scored.reference_rows[item];
         q = product(kernels, reference->p + row * reference->stride, y, n_vocab, tile->stride);
     }
     const double lse = moec_log_f64(kernels->exp_sum(y, 0, n_vocab, y));
-    tile->nll[item] = lse - target;
-    tile->kl[item] = 0;
+    tile->scored.nll[item] = lse - target;
+    tile->scored.kl[item] = 0;
     if (reference != NULL)
-        tile->kl[item] = (reference->product[row] - q) + reference->mass[row] * (lse - reference->lse[row]);
+        tile->scored.kl[item] =
+            (reference->product[row] - q) + reference->mass[row] * (lse - reference->lse[row]);
 }
 
 enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, const struct moec_forward *forward,
@@ -196,14 +195,16 @@ enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, const
                                          struct moec_error *err)
 {
     const size_t stride = moec_forward_stride(&forward->model->config);
-    struct tile tile = {
-        .forward = forward, .logits = scorer->logits, .stride = scorer->stride, .filled = reference};
+    struct tile tile = {.forward = forward,
+                        .logits = scorer->logits,
+                        .stride = scorer->stride,
+                        .filled.reference = reference};
     for (uint32_t done = 0; done < states->n;) {
         uint32_t rows = states->n - done < scorer->n_row ? states->n - done : scorer->n_row;
         MOEC_TRY(moec_forward_head(forward, rows, states->rows + done * stride, scorer->logits,
                                    scorer->stride, err));
-        tile.first = first + done;
-        tile.n = rows;
+        tile.filled.first = first + done;
+        tile.filled.n = rows;
         moec_parallel_for(&forward->pool, (rows + REFERRED - 1) / REFERRED, refer_rows, &tile);
         done += rows;
     }
@@ -215,18 +216,18 @@ enum moec_status moec_token_scorer_run(struct moec_token_scorer *scorer, const s
                                        const struct moec_scored_tokens *tokens, struct moec_error *err)
 {
     const size_t stride = moec_forward_stride(&forward->model->config);
-    struct tile tile = {.forward = forward,
-                        .logits = scorer->logits,
-                        .stride = scorer->stride,
-                        .reference = tokens->reference};
+    struct tile tile = {.forward = forward, .logits = scorer->logits, .stride = scorer->stride};
     for (uint32_t done = 0; done < states->n;) {
         uint32_t rows = states->n - done < scorer->n_row ? states->n - done : scorer->n_row;
         MOEC_TRY(moec_forward_head(forward, rows, states->rows + done * stride, scorer->logits,
                                    scorer->stride, err));
-        tile.targets = tokens->targets + done;
-        tile.reference_rows = tokens->reference != NULL ? tokens->reference_rows + done : NULL;
-        tile.nll = tokens->nll + done;
-        tile.kl = tokens->kl + done;
+        tile.scored = (struct moec_scored_tokens){
+            .targets = tokens->targets + done,
+            .reference = tokens->reference,
+            .reference_rows = tokens->reference != NULL ? tokens->reference_rows + done : NULL,
+            .nll = tokens->nll + done,
+            .kl = tokens->kl + done,
+        };
         moec_parallel_for(&forward->pool, rows, score_row, &tile);
         done += rows;
     }

@@ -24,27 +24,29 @@ enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch,
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
     const char *what = "rows of the variants";
-    *batch = (struct moec_variant_batch){.forward = forward, .capacity = capacity};
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->hidden, capacity,
+    *batch = (struct moec_variant_batch){.forward = forward, .rows.capacity = capacity};
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->rows.hidden, capacity,
                                     moec_forward_stride(config) * sizeof(float), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&batch->items, capacity, sizeof *batch->items, what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&batch->spans, forward->max_tokens, sizeof *batch->spans, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&batch->spans.items, capacity, sizeof *batch->spans.items, what, err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&batch->spans.of, forward->max_tokens, sizeof *batch->spans.of, what, err));
     MOEC_TRY_OUT(moec_kv_state_create(
         config, (struct moec_kv_layers){0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens}, what,
-        &batch->kv, err));
-    MOEC_TRY_OUT(moec_batch_sequences_create(config, forward->max_tokens, NULL, &batch->sequences, err));
+        &batch->rows.kv, err));
+    MOEC_TRY_OUT(
+        moec_batch_sequences_create(config, forward->max_tokens, NULL, &batch->spans.sequences, err));
     if (moec_config_is_encoder_decoder(config)) {
-        MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->sources, capacity,
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->rows.sources, capacity,
                                         moec_forward_stride(config) * sizeof(float), what, err));
         MOEC_TRY_OUT(moec_kv_state_create(
             config, (struct moec_kv_layers){0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens}, what,
-            &batch->source_kv, err));
+            &batch->rows.source_kv, err));
     }
-    MOEC_TRY_OUT(moec_alloc((void **)&batch->changed, capacity, sizeof(uint32_t), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&batch->targets, capacity, sizeof(uint32_t), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&batch->reference_rows, capacity, sizeof(uint32_t), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&batch->nll, capacity, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&batch->kl, capacity, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&batch->scores.changed, capacity, sizeof(uint32_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&batch->scores.targets, capacity, sizeof(uint32_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&batch->scores.reference_rows, capacity, sizeof(uint32_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&batch->scores.nll, capacity, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&batch->scores.kl, capacity, sizeof(double), what, err));
 out:
     if (status != MOEC_OK)
         moec_variant_batch_release(batch);
@@ -53,32 +55,32 @@ out:
 
 void moec_variant_batch_release(struct moec_variant_batch *batch)
 {
-    free(batch->hidden);
-    free(batch->items);
-    free(batch->spans);
-    moec_kv_state_release(&batch->kv);
-    free(batch->sources);
-    moec_kv_state_release(&batch->source_kv);
-    moec_batch_sequences_release(&batch->sequences);
-    free(batch->changed);
-    free(batch->targets);
-    free(batch->reference_rows);
-    free(batch->nll);
-    free(batch->kl);
+    free(batch->rows.hidden);
+    free(batch->spans.items);
+    free(batch->spans.of);
+    moec_kv_state_release(&batch->rows.kv);
+    free(batch->rows.sources);
+    moec_kv_state_release(&batch->rows.source_kv);
+    moec_batch_sequences_release(&batch->spans.sequences);
+    free(batch->scores.changed);
+    free(batch->scores.targets);
+    free(batch->scores.reference_rows);
+    free(batch->scores.nll);
+    free(batch->scores.kl);
     *batch = (struct moec_variant_batch){0};
 }
 
 float *moec_variant_batch_add(struct moec_variant_batch *batch, const struct moec_variant_span *span)
 {
     const size_t stride = moec_forward_stride(&batch->forward->model->config);
-    struct moec_variant_span *item = &batch->items[batch->n_span++];
+    struct moec_variant_span *item = &batch->spans.items[batch->spans.n++];
     *item = *span;
-    item->first_row = batch->n_row;
-    item->first_source = batch->n_source;
-    batch->n_row += span->n_rows;
-    batch->n_source += span->n_source;
-    return span->n_source > 0 ? batch->sources + item->first_source * stride
-                              : batch->hidden + item->first_row * stride;
+    item->first_row = batch->rows.n;
+    item->first_source = batch->rows.n_source;
+    batch->rows.n += span->n_rows;
+    batch->rows.n_source += span->n_source;
+    return span->n_source > 0 ? batch->rows.sources + item->first_source * stride
+                              : batch->rows.hidden + item->first_row * stride;
 }
 
 /* Spans first .. first + n - 1 go through a layer together: rows of its stack. */
@@ -95,25 +97,25 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch, const
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t row = 0;
     uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_source);
-    moec_batch_sequences_clear(&batch->sequences);
+    moec_batch_sequences_clear(&batch->spans.sequences);
     for (uint32_t i = 0; i < tile->n; i++) {
-        const struct moec_variant_span *item = &batch->items[tile->first + i];
-        const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
-        batch->spans[i] = (struct moec_span){.first_row = row,
-                                             .n_rows = item->n_source,
-                                             .k_own = own.keys,
-                                             .v_own = own.values,
-                                             .forgets_own = true};
-        moec_batch_sequences_add(&batch->sequences, NULL, item->n_source, 0);
+        const struct moec_variant_span *item = &batch->spans.items[tile->first + i];
+        const struct moec_kv_rows own = moec_kv_state_rows(&batch->rows.kv, tile->layer, row);
+        batch->spans.of[i] = (struct moec_span){.first_row = row,
+                                                .n_rows = item->n_source,
+                                                .k_own = own.keys,
+                                                .v_own = own.values,
+                                                .forgets_own = true};
+        moec_batch_sequences_add(&batch->spans.sequences, NULL, item->n_source, 0);
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
     }
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer,
-                                    (struct moec_batch){batch->spans, tile->n, row}, hidden, err));
+                                    (struct moec_batch){batch->spans.of, tile->n, row}, hidden, err));
     MOEC_TRY(moec_forward_mlp(
         batch->forward, tile->layer,
         &(struct moec_mlp_batch){
-            .n_tok = row, .hidden = hidden, .sequences = moec_batch_sequences_batch(&batch->sequences)},
+            .n_tok = row, .hidden = hidden, .sequences = moec_batch_sequences_batch(&batch->spans.sequences)},
         err));
     return batch->worked(batch->context, cost, err);
 }
@@ -123,19 +125,21 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
                               const struct tile *tile, float *hidden, uint64_t *cost, struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
-    const uint64_t *start = baseline->source_start;
-    const uint32_t first_source = batch->items[tile->first].first_source;
-    const struct moec_kv_rows changed = moec_kv_state_rows(&batch->source_kv, tile->layer, 0);
+    const uint64_t *start = baseline->group.source_start;
+    const uint32_t first_source = batch->spans.items[tile->first].first_source;
+    const struct moec_kv_rows changed = moec_kv_state_rows(&batch->rows.source_kv, tile->layer, 0);
     if (tile->n_source > 0)
         MOEC_TRY(moec_forward_cross_keys(batch->forward, tile->layer, tile->n_source,
-                                         batch->sources + first_source * baseline->stride, changed, err));
+                                         batch->rows.sources + first_source * baseline->states.stride,
+                                         changed, err));
     for (uint32_t i = 0; i < tile->n; i++) {
-        const struct moec_variant_span *item = &batch->items[tile->first + i];
+        const struct moec_variant_span *item = &batch->spans.items[tile->first + i];
         const bool is_changed = item->n_source > 0;
         const struct moec_kv_rows rows =
-            is_changed ? moec_kv_state_rows(&batch->source_kv, tile->layer, item->first_source - first_source)
-                       : moec_kv_state_rows(&baseline->source_kv, tile->layer, start[item->window]);
-        struct moec_span *span = &batch->spans[i];
+            is_changed
+                ? moec_kv_state_rows(&batch->rows.source_kv, tile->layer, item->first_source - first_source)
+                : moec_kv_state_rows(&baseline->states.source_kv, tile->layer, start[item->window]);
+        struct moec_span *span = &batch->spans.of[i];
         *span = (struct moec_span){.first_row = span->first_row,
                                    .n_rows = span->n_rows,
                                    .first_position = span->first_position,
@@ -146,7 +150,7 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
                  moec_cost_source_keys(config, tile->layer, item->n_source);
     }
     return moec_forward_cross(batch->forward, tile->layer,
-                              (struct moec_batch){batch->spans, tile->n, tile->n_rows}, hidden, err);
+                              (struct moec_batch){batch->spans.of, tile->n, tile->n_rows}, hidden, err);
 }
 
 static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
@@ -156,35 +160,35 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t row = 0;
     uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_rows);
-    moec_batch_sequences_clear(&batch->sequences);
+    moec_batch_sequences_clear(&batch->spans.sequences);
     for (uint32_t i = 0; i < tile->n; i++) {
-        const struct moec_variant_span *item = &batch->items[tile->first + i];
+        const struct moec_variant_span *item = &batch->spans.items[tile->first + i];
         const struct moec_kv_rows prefix =
-            moec_kv_state_rows(&baseline->kv, tile->layer, baseline->row_start[item->window]);
-        const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
+            moec_kv_state_rows(&baseline->states.kv, tile->layer, baseline->group.row_start[item->window]);
+        const struct moec_kv_rows own = moec_kv_state_rows(&batch->rows.kv, tile->layer, row);
         const bool has_prefix = item->first_position > 0;
-        batch->spans[i] = (struct moec_span){.first_row = row,
-                                             .n_rows = item->n_rows,
-                                             .first_position = item->first_position,
-                                             .k_prefix = has_prefix ? prefix.keys : NULL,
-                                             .v_prefix = has_prefix ? prefix.values : NULL,
-                                             .k_own = own.keys,
-                                             .v_own = own.values,
-                                             .forgets_own = true};
+        batch->spans.of[i] = (struct moec_span){.first_row = row,
+                                                .n_rows = item->n_rows,
+                                                .first_position = item->first_position,
+                                                .k_prefix = has_prefix ? prefix.keys : NULL,
+                                                .v_prefix = has_prefix ? prefix.values : NULL,
+                                                .k_own = own.keys,
+                                                .v_own = own.values,
+                                                .forgets_own = true};
         const uint32_t *tokens =
-            moec_windows_target(baseline->windows, baseline->first_window + item->window);
-        moec_batch_sequences_add(&batch->sequences, tokens + item->first_position, item->n_rows, 0);
+            moec_windows_target(baseline->group.windows, baseline->group.first_window + item->window);
+        moec_batch_sequences_add(&batch->spans.sequences, tokens + item->first_position, item->n_rows, 0);
         row += item->n_rows;
         cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);
     }
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer,
-                                    (struct moec_batch){batch->spans, tile->n, row}, hidden, err));
-    if (baseline->source_start != NULL)
+                                    (struct moec_batch){batch->spans.of, tile->n, row}, hidden, err));
+    if (baseline->group.source_start != NULL)
         MOEC_TRY(cross(batch, baseline, tile, hidden, &cost, err));
     MOEC_TRY(moec_forward_mlp(
         batch->forward, tile->layer,
         &(struct moec_mlp_batch){
-            .n_tok = row, .hidden = hidden, .sequences = moec_batch_sequences_batch(&batch->sequences)},
+            .n_tok = row, .hidden = hidden, .sequences = moec_batch_sequences_batch(&batch->spans.sequences)},
         err));
     return batch->worked(batch->context, cost, err);
 }
@@ -193,11 +197,11 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
 static enum moec_status run_tile(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
                                  const struct tile *tile, struct moec_error *err)
 {
-    const struct moec_variant_span *first = &batch->items[tile->first];
+    const struct moec_variant_span *first = &batch->spans.items[tile->first];
     const bool is_encoder =
         moec_config_stack(&batch->forward->model->config, tile->layer) == MOEC_STACK_ENCODER;
-    float *hidden = is_encoder ? batch->sources + first->first_source * baseline->stride
-                               : batch->hidden + first->first_row * baseline->stride;
+    float *hidden = is_encoder ? batch->rows.sources + first->first_source * baseline->states.stride
+                               : batch->rows.hidden + first->first_row * baseline->states.stride;
     moec_forward_hold(batch->forward, is_encoder ? tile->n_source : tile->n_rows, hidden);
     enum moec_status status = is_encoder ? run_encoder_tile(batch, tile, hidden, err)
                                          : run_decoder_tile(batch, baseline, tile, hidden, err);
@@ -211,12 +215,13 @@ static enum moec_status run_layer(struct moec_variant_batch *batch, const struct
                                   uint32_t layer, struct moec_error *err)
 {
     const uint32_t most = batch->forward->max_tokens;
-    for (uint32_t first = 0; first < batch->n_span;) {
+    for (uint32_t first = 0; first < batch->spans.n;) {
         struct tile tile = {.layer = layer, .first = first};
-        while (first + tile.n < batch->n_span && batch->items[first + tile.n].n_rows <= most - tile.n_rows &&
-               batch->items[first + tile.n].n_source <= most - tile.n_source) {
-            tile.n_rows += batch->items[first + tile.n].n_rows;
-            tile.n_source += batch->items[first + tile.n++].n_source;
+        while (first + tile.n < batch->spans.n &&
+               batch->spans.items[first + tile.n].n_rows <= most - tile.n_rows &&
+               batch->spans.items[first + tile.n].n_source <= most - tile.n_source) {
+            tile.n_rows += batch->spans.items[first + tile.n].n_rows;
+            tile.n_source += batch->spans.items[first + tile.n++].n_source;
         }
         MOEC_TRY(run_tile(batch, baseline, &tile, err));
         first += tile.n;
@@ -229,17 +234,18 @@ static enum moec_status enter_decoder(struct moec_variant_batch *batch, const st
                                       struct moec_error *err)
 {
     const uint32_t most = batch->forward->max_tokens;
-    for (uint32_t row = 0; row < batch->n_source;) {
-        const uint32_t left = batch->n_source - row, n = left < most ? left : most;
-        float *rows = batch->sources + row * baseline->stride;
+    for (uint32_t row = 0; row < batch->rows.n_source;) {
+        const uint32_t left = batch->rows.n_source - row, n = left < most ? left : most;
+        float *rows = batch->rows.sources + row * baseline->states.stride;
         MOEC_TRY(moec_forward_encoded(batch->forward, n, rows, rows, err));
         row += n;
     }
-    for (uint32_t i = 0; i < batch->n_span; i++) {
-        const struct moec_variant_span *item = &batch->items[i];
+    for (uint32_t i = 0; i < batch->spans.n; i++) {
+        const struct moec_variant_span *item = &batch->spans.items[i];
         MOEC_TRY(moec_forward_embed(
-            batch->forward, moec_windows_target(baseline->windows, baseline->first_window + item->window),
-            item->n_rows, batch->hidden + item->first_row * baseline->stride, err));
+            batch->forward,
+            moec_windows_target(baseline->group.windows, baseline->group.first_window + item->window),
+            item->n_rows, batch->rows.hidden + item->first_row * baseline->states.stride, err));
     }
     return MOEC_OK;
 }
@@ -249,7 +255,7 @@ static enum moec_status run_layers(struct moec_variant_batch *batch, const struc
 {
     const struct moec_config *config = &batch->forward->model->config;
     for (uint32_t layer = first_layer; layer < config->n_layer; layer++) {
-        if (layer == config->n_encoder_layer && batch->n_source > 0)
+        if (layer == config->n_encoder_layer && batch->rows.n_source > 0)
             MOEC_TRY(enter_decoder(batch, baseline, err));
         MOEC_TRY(run_layer(batch, baseline, layer, err));
     }
@@ -259,20 +265,20 @@ static enum moec_status run_layers(struct moec_variant_batch *batch, const struc
 /* Moves the rows that differ from the baseline's to the front and notes which they are. */
 static uint32_t gather_changed(struct moec_variant_batch *batch, const struct moec_baseline *baseline)
 {
-    const size_t stride = baseline->stride, row_bytes = stride * sizeof(float);
+    const size_t stride = baseline->states.stride, row_bytes = stride * sizeof(float);
     uint32_t n_changed = 0;
-    for (uint32_t i = 0; i < batch->n_span; i++) {
-        const struct moec_variant_span *item = &batch->items[i];
-        const uint64_t base = baseline->row_start[item->window] + item->first_position;
+    for (uint32_t i = 0; i < batch->spans.n; i++) {
+        const struct moec_variant_span *item = &batch->spans.items[i];
+        const uint64_t base = baseline->group.row_start[item->window] + item->first_position;
         for (uint32_t r = 0; r < item->n_rows; r++) {
-            const float *row = batch->hidden + (item->first_row + r) * stride;
-            if (memcmp(row, baseline->final_hidden + (base + r) * stride, row_bytes) == 0)
+            const float *row = batch->rows.hidden + (item->first_row + r) * stride;
+            if (memcmp(row, baseline->states.final_hidden + (base + r) * stride, row_bytes) == 0)
                 continue;
-            batch->changed[n_changed] = item->first_row + r;
-            batch->targets[n_changed] = baseline->targets[base + r];
-            batch->reference_rows[n_changed] = (uint32_t)(base + r);
+            batch->scores.changed[n_changed] = item->first_row + r;
+            batch->scores.targets[n_changed] = baseline->scores.targets[base + r];
+            batch->scores.reference_rows[n_changed] = (uint32_t)(base + r);
             if (n_changed < item->first_row + r)
-                memcpy(batch->hidden + n_changed * stride, row, row_bytes);
+                memcpy(batch->rows.hidden + n_changed * stride, row, row_bytes);
             n_changed++;
         }
     }
@@ -286,20 +292,20 @@ static enum moec_status sum_spans(const struct moec_variant_batch *batch,
 {
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t next = 0;
-    for (uint32_t i = 0; i < batch->n_span; i++) {
-        const struct moec_variant_span *item = &batch->items[i];
-        const uint64_t base = baseline->row_start[item->window];
-        double nll = moec_score_sum(baseline->nll + base, item->first_position);
-        double kl = moec_score_sum(baseline->kl + base, item->first_position);
+    for (uint32_t i = 0; i < batch->spans.n; i++) {
+        const struct moec_variant_span *item = &batch->spans.items[i];
+        const uint64_t base = baseline->group.row_start[item->window];
+        double nll = moec_score_sum(baseline->scores.nll + base, item->first_position);
+        double kl = moec_score_sum(baseline->scores.kl + base, item->first_position);
         const uint32_t first_changed = next;
         for (uint32_t r = 0; r < item->n_rows; r++) {
             const uint64_t row = base + item->first_position + r;
-            const bool changed = next < n_changed && batch->changed[next] == item->first_row + r;
-            nll += changed ? batch->nll[next] : baseline->nll[row];
-            kl += changed ? batch->kl[next] : baseline->kl[row];
+            const bool changed = next < n_changed && batch->scores.changed[next] == item->first_row + r;
+            nll += changed ? batch->scores.nll[next] : baseline->scores.nll[row];
+            kl += changed ? batch->scores.kl[next] : baseline->scores.kl[row];
             next += changed;
         }
-        MOEC_TRY(moec_score_check(nll, baseline->first_window + item->window, err));
+        MOEC_TRY(moec_score_check(nll, baseline->group.first_window + item->window, err));
         *item->nll = nll;
         *item->kl = kl;
         /* The head is computed for changed rows alone. */
@@ -307,7 +313,7 @@ static enum moec_status sum_spans(const struct moec_variant_batch *batch,
             *item->multiply_adds +=
                 moec_cost_after_layer(
                     config, layer,
-                    moec_windows_source(baseline->windows, baseline->first_window + item->window),
+                    moec_windows_source(baseline->group.windows, baseline->group.first_window + item->window),
                     item->first_position, item->n_rows) -
                 moec_cost_head(config, item->n_rows) + moec_cost_head(config, next - first_changed);
     }
@@ -321,26 +327,26 @@ enum moec_status moec_variant_batch_run(struct moec_variant_batch *batch,
     const struct moec_config *config = &batch->forward->model->config;
     MOEC_TRY(run_layers(batch, baseline, layer + 1, err));
     const uint32_t n_changed = gather_changed(batch, baseline);
-    batch->skipped += moec_cost_head(config, batch->n_row - n_changed);
+    batch->scores.skipped += moec_cost_head(config, batch->rows.n - n_changed);
     /* In pieces, so that progress shows and a stop is heard. */
     for (uint32_t done = 0; done < n_changed;) {
         const uint32_t left = n_changed - done, most = batch->forward->max_tokens,
                        n = left < most ? left : most;
-        MOEC_TRY(
-            moec_token_scorer_run(batch->tokens, batch->forward,
-                                  &(struct moec_final_states){n, batch->hidden + done * baseline->stride},
-                                  &(struct moec_scored_tokens){.targets = batch->targets + done,
-                                                               .reference = &baseline->reference,
-                                                               .reference_rows = batch->reference_rows + done,
-                                                               .nll = batch->nll + done,
-                                                               .kl = batch->kl + done},
-                                  err));
+        MOEC_TRY(moec_token_scorer_run(
+            batch->tokens, batch->forward,
+            &(struct moec_final_states){n, batch->rows.hidden + done * baseline->states.stride},
+            &(struct moec_scored_tokens){.targets = batch->scores.targets + done,
+                                         .reference = &baseline->scores.reference,
+                                         .reference_rows = batch->scores.reference_rows + done,
+                                         .nll = batch->scores.nll + done,
+                                         .kl = batch->scores.kl + done},
+            err));
         MOEC_TRY(batch->worked(batch->context, moec_cost_head(config, n), err));
         done += n;
     }
     MOEC_TRY(sum_spans(batch, baseline, layer, n_changed, err));
-    batch->n_span = 0;
-    batch->n_row = 0;
-    batch->n_source = 0;
+    batch->spans.n = 0;
+    batch->rows.n = 0;
+    batch->rows.n_source = 0;
     return MOEC_OK;
 }

@@ -16,7 +16,8 @@
 
 /* The baseline on one group of windows: what variants are compared with and continue from. R rows,
  * window-major, and as many of the sources as they have. D layers are not an encoder's. */
-struct moec_baseline {
+/* The windows of a group. */
+struct moec_baseline_group {
     const struct moec_windows *windows;
     uint32_t first_window;
     uint32_t n_window;
@@ -24,15 +25,28 @@ struct moec_baseline {
     const uint64_t *source_start; /* the same of the sources; NULL without */
     uint64_t n_row;               /* R */
     uint64_t n_source;            /* rows of the sources */
+};
+
+struct moec_baseline_states {
     size_t stride;
-    float *attention_out;            /* (S, R or rows of sources, stride): moec_stacked_rows */
-    struct moec_kv_state kv;         /* each of the D layers, R rows */
-    struct moec_kv_state source_kv;  /* each of the D layers, rows of sources */
-    float *hidden;                   /* (rows of sources + R, stride) */
-    const float *final_hidden;       /* (R, stride): the last R of these */
-    uint32_t *targets;               /* (R) */
-    double *nll, *kl;                /* (R) */
+    float *attention_out;           /* (S, R or rows of sources, stride): moec_stacked_rows */
+    struct moec_kv_state kv;        /* each of the D layers, R rows */
+    struct moec_kv_state source_kv; /* each of the D layers, rows of sources */
+    float *hidden;                  /* (rows of sources + R, stride) */
+    const float *final_hidden;      /* (R, stride): the last R of these */
+};
+
+/* Of the group's tokens, (R) each. */
+struct moec_baseline_scores {
+    uint32_t *targets;
+    double *nll, *kl;
     struct moec_reference reference; /* rows 0..R-1 */
+};
+
+struct moec_baseline {
+    struct moec_baseline_group group;
+    struct moec_baseline_states states;
+    struct moec_baseline_scores scores;
 };
 
 struct moec_variant_span {
@@ -46,29 +60,41 @@ struct moec_variant_span {
     uint32_t first_row;    /* in the batch */
 };
 
+/* Rows of the spans so far, and room for them. */
+struct moec_variant_rows {
+    uint32_t capacity; /* rows, and rows of sources */
+    uint32_t n;
+    uint32_t n_source;
+    float *hidden;                  /* (capacity, stride) */
+    float *sources;                 /* (capacity, stride); NULL without an encoder */
+    struct moec_kv_state kv;        /* (max_tokens) in the layer at work */
+    struct moec_kv_state source_kv; /* (max_tokens) in the layer at work; empty without an encoder */
+};
+
+/* (capacity) each. */
+struct moec_variant_scores {
+    uint32_t *changed;        /* rows that go through the head, then */
+    uint32_t *targets;        /* their targets, */
+    uint32_t *reference_rows; /* their rows in the reference, */
+    double *nll, *kl;         /* and their scores */
+    uint64_t skipped;         /* multiply-adds of the head that rows equal to the baseline's did not need */
+};
+
 struct moec_variant_batch {
     const struct moec_forward *forward;
     struct moec_variants *variants;
     struct moec_token_scorer *tokens;
-    uint32_t capacity; /* rows, and rows of sources */
-    uint32_t n_row;
-    uint32_t n_source;
-    uint32_t n_span;
-    float *hidden;                   /* (capacity, stride) */
-    float *sources;                  /* (capacity, stride); NULL without an encoder */
-    struct moec_variant_span *items; /* (capacity) */
-    struct moec_span *spans;         /* (max_tokens of the forward) */
-    struct moec_kv_state kv;         /* (max_tokens) in the layer at work */
-    struct moec_kv_state source_kv;  /* (max_tokens) in the layer at work; empty without an encoder */
-    struct moec_batch_sequences sequences;
-    uint32_t *changed;        /* (capacity): rows that go through the head, then */
-    uint32_t *targets;        /* their targets, */
-    uint32_t *reference_rows; /* their rows in the reference, */
-    double *nll, *kl;         /* and their scores */
+    struct {
+        uint32_t n;
+        struct moec_variant_span *items; /* (capacity) */
+        struct moec_span *of;            /* (max_tokens of the forward) */
+        struct moec_batch_sequences sequences;
+    } spans;
+    struct moec_variant_rows rows;
+    struct moec_variant_scores scores;
 
     enum moec_status (*worked)(void *context, uint64_t multiply_adds, struct moec_error *err);
     void *context;
-    uint64_t skipped; /* multiply-adds of the head that rows equal to the baseline's did not need */
 };
 
 /* Bytes of one row of capacity. */
@@ -82,7 +108,8 @@ void moec_variant_batch_release(struct moec_variant_batch *batch);
 static inline bool moec_variant_batch_fits(const struct moec_variant_batch *batch, uint32_t n_source,
                                            uint32_t n)
 {
-    return batch->capacity - batch->n_row >= n && batch->capacity - batch->n_source >= n_source;
+    return batch->rows.capacity - batch->rows.n >= n &&
+           batch->rows.capacity - batch->rows.n_source >= n_source;
 }
 
 /* Adds a span and returns the rows to be filled with the hidden states that leave the changed layer: those of

@@ -16,32 +16,53 @@
 #define MIXED     MOEC_CODEC_TABLE /* in place of a number: the variant whose projections a plan lets differ */
 #define N_INDICES (MOEC_CODEC_TABLE + 1)
 
-struct moec_variants {
-    struct moec_experts experts; /* first: the forward pass sees this */
+/* The model whose experts these are. */
+struct variants_model {
     const struct moec_checkpoint *checkpoint;
     const struct moec_config *config;
     uint32_t n_moe;
     int32_t ordinals[MOEC_MAX_LAYERS]; /* MoE ordinal of each layer, -1 for dense ones */
-    struct moec_checkpoint_encoder own_encoder;
-    const struct moec_expert_encoder *encoder;           /* the own one, or borrowed */
+};
+
+/* By number. */
+struct variants_numbers {
     struct moec_codec codecs[MOEC_CODEC_TABLE];          /* at 32 F32 is a codec, elsewhere it means none */
     struct moec_record_layout layouts[MOEC_CODEC_TABLE]; /* n_bytes 0: no such number */
     struct moec_record_slot *slots[N_INDICES]; /* (n_moe, n_expert) each, owned; NULL: no such number */
-    uint8_t *assignment;                       /* (n_moe, n_expert) numbers or codes, 0: */
-    struct moec_variant *mixed;                /* (n_moe, n_expert) */
+    uint32_t n_change;                         /* of codecs or the encoder: records made before may differ */
+};
+
+/* What experts are taken at. */
+struct variants_choice {
+    uint8_t *assignment;        /* (n_moe, n_expert) numbers or codes, 0: */
+    struct moec_variant *mixed; /* (n_moe, n_expert) */
     uint32_t rest_number;
-    uint32_t n_change;                     /* of codecs or the encoder: records made before may differ */
     uint32_t low_code;                     /* of form 1 */
     const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
-    struct moec_record_store store;
-    uint64_t n_encoded;
+};
+
+struct variants_encoding {
+    struct moec_checkpoint_encoder own;
+    const struct moec_expert_encoder *by; /* the own one, or borrowed */
     struct moec_pool pool;
     uint8_t *scratch; /* (n_threads, scratch_bytes) for encoding */
     size_t scratch_bytes;
     struct encode_job *jobs; /* (2, n_expert) for what is encoded together */
-    uint32_t *expected;      /* (n_expert): experts that the forward pass will acquire next, in order */
-    uint32_t n_expected;
-    uint32_t expected_layer;
+    uint64_t n_encoded;
+};
+
+struct moec_variants {
+    struct moec_experts experts; /* first: the forward pass sees this */
+    struct variants_model of;
+    struct variants_numbers numbers;
+    struct variants_choice choice;
+    struct variants_encoding encoding;
+    struct moec_record_store store;
+    struct {
+        uint32_t *all; /* (n_expert): experts that the forward pass will acquire next, in order */
+        uint32_t n;
+        uint32_t layer;
+    } next;
     pthread_mutex_t lock;
 };
 
@@ -55,7 +76,7 @@ struct encode_job {
 
 static bool has_number(const struct moec_variants *variants, uint32_t number)
 {
-    return number < MOEC_CODEC_TABLE && variants->layouts[number].n_bytes > 0;
+    return number < MOEC_CODEC_TABLE && variants->numbers.layouts[number].n_bytes > 0;
 }
 
 /* The indices that a code needs, and the projection that comes from the first of them. */
@@ -68,7 +89,7 @@ struct parts {
 /* n = 0 for a code that does not exist. */
 static struct parts parts_of(const struct moec_variants *variants, uint32_t code)
 {
-    struct parts parts = {{code & 63u, variants->rest_number}, .n = 1};
+    struct parts parts = {{code & 63u, variants->choice.rest_number}, .n = 1};
     if (!has_number(variants, parts.index[0]) || code > UINT8_MAX)
         return (struct parts){.n = 0};
     if (code >> 6 != 0) {
@@ -80,34 +101,35 @@ static struct parts parts_of(const struct moec_variants *variants, uint32_t code
 
 static size_t place_of(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
-    return (size_t)variants->ordinals[layer] * variants->config->n_expert + expert;
+    return (size_t)variants->of.ordinals[layer] * variants->of.config->n_expert + expert;
 }
 
 static struct moec_record_slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
                                         uint32_t index)
 {
-    return &variants->slots[index][place_of(variants, layer, expert)];
+    return &variants->numbers.slots[index][place_of(variants, layer, expert)];
 }
 
 static struct moec_record_layout layout_of(const struct moec_variants *variants, uint32_t layer,
                                            uint32_t expert, uint32_t index)
 {
     if (index != MIXED)
-        return variants->layouts[index];
-    return moec_record_layout_of(variants->config, variants->mixed[place_of(variants, layer, expert)],
-                                 variants->codecs);
+        return variants->numbers.layouts[index];
+    return moec_record_layout_of(variants->of.config,
+                                 variants->choice.mixed[place_of(variants, layer, expert)],
+                                 variants->numbers.codecs);
 }
 
 static enum moec_status check_expert(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
                                      struct moec_error *err)
 {
-    if (layer >= variants->config->n_layer || variants->ordinals[layer] < 0)
+    if (layer >= variants->of.config->n_layer || variants->of.ordinals[layer] < 0)
         return moec_fail(err, MOEC_ERR_USAGE, "layer %" PRIu32 " has no routed experts", layer);
-    if (expert >= variants->config->n_expert)
+    if (expert >= variants->of.config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "expert %" PRIu32 " of layer %" PRIu32 " does not exist: a layer has %" PRIu32
                          " experts",
-                         expert, layer, variants->config->n_expert);
+                         expert, layer, variants->of.config->n_expert);
     return MOEC_OK;
 }
 
@@ -126,7 +148,7 @@ static enum moec_status check_code(const struct moec_variants *variants, uint32_
 static void keep(struct moec_variants *variants, struct moec_record_slot *slot, uint8_t *bytes,
                  uint64_t n_bytes)
 {
-    variants->n_encoded++;
+    variants->encoding.n_encoded++;
     moec_record_store_keep(&variants->store, slot, bytes, n_bytes);
 }
 
@@ -149,8 +171,8 @@ static enum moec_status encode(const struct moec_variants *variants, const struc
     const uint32_t exact = moec_variants_source_bits(variants);
     const struct moec_record_layout *layout = made->layout;
     const uint8_t *source = slot_at(variants, made->layer, made->expert, exact)->bytes;
-    const struct moec_record_layout *exact_layout = &variants->layouts[exact];
-    if (source != NULL && variants->encoder == &variants->own_encoder.encoder &&
+    const struct moec_record_layout *exact_layout = &variants->numbers.layouts[exact];
+    if (source != NULL && variants->encoding.by == &variants->encoding.own.encoder &&
         has_codecs(exact_layout, true) && has_codecs(layout, false)) {
         const uint64_t begun_ns = moec_work_begin(MOEC_WORK_ENCODING);
         const enum moec_status status =
@@ -159,7 +181,7 @@ static enum moec_status encode(const struct moec_variants *variants, const struc
         if (status == MOEC_OK) /* else the checkpoint's error names the tensor */
             return MOEC_OK;
     }
-    return moec_expert_encode(variants->encoder, made, scratch, bytes, err);
+    return moec_expert_encode(variants->encoding.by, made, scratch, bytes, err);
 }
 
 /* Fills an empty slot. */
@@ -175,8 +197,8 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
                          variants->store.limit_bytes);
     uint8_t *bytes = NULL;
     MOEC_TRY(moec_record_store_take(&variants->store, layout.n_bytes, &bytes, err));
-    enum moec_status status =
-        encode(variants, &(struct moec_expert_record){layer, expert, &layout}, variants->scratch, bytes, err);
+    enum moec_status status = encode(variants, &(struct moec_expert_record){layer, expert, &layout},
+                                     variants->encoding.scratch, bytes, err);
     if (status != MOEC_OK) {
         moec_record_store_give_back(&variants->store, layout.n_bytes, bytes);
         return status;
@@ -214,7 +236,7 @@ static void compose(enum moec_projection projection, const struct moec_mlp *name
 /* What an expert is assigned. */
 static struct parts assigned_parts(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
-    const uint8_t code = variants->assignment[place_of(variants, layer, expert)];
+    const uint8_t code = variants->choice.assignment[place_of(variants, layer, expert)];
     return code == 0 ? (struct parts){.index = {MIXED}, .n = 1} : parts_of(variants, code);
 }
 
@@ -222,7 +244,7 @@ static struct parts assigned_parts(const struct moec_variants *variants, uint32_
 static struct parts requested_parts(const struct moec_variants *variants, struct moec_expert_request request)
 {
     return request.form == 0 ? assigned_parts(variants, request.layer, request.expert)
-                             : parts_of(variants, variants->low_code);
+                             : parts_of(variants, variants->choice.low_code);
 }
 
 static enum moec_status borrow_parts(struct moec_variants *variants, uint32_t layer, uint32_t expert,
@@ -263,8 +285,8 @@ static void encode_item(void *context, size_t item, int thread)
 {
     const struct prepare *prepare = context;
     struct moec_variants *variants = prepare->variants;
-    struct encode_job *job = &variants->jobs[item];
-    uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
+    struct encode_job *job = &variants->encoding.jobs[item];
+    uint8_t *scratch = variants->encoding.scratch + (size_t)thread * variants->encoding.scratch_bytes;
     const struct moec_record_layout layout = layout_of(variants, prepare->layer, job->expert, job->index);
     const struct moec_expert_record made = {prepare->layer, job->expert, &layout};
     job->status = encode(variants, &made, scratch, job->bytes, NULL);
@@ -276,14 +298,15 @@ static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t ex
 {
     uint8_t *bytes = NULL;
     const uint64_t n_bytes = layout_of(variants, layer, expert, index).n_bytes;
-    const struct encode_job *last = *n_jobs > 0 ? &variants->jobs[*n_jobs - 1] : NULL;
+    const struct encode_job *last = *n_jobs > 0 ? &variants->encoding.jobs[*n_jobs - 1] : NULL;
     const bool is_planned = last != NULL && last->expert == expert && last->index == index;
     if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
         return true;
     if (!moec_record_store_make_room(&variants->store, n_bytes) ||
         moec_record_store_take(&variants->store, n_bytes, &bytes, NULL) != MOEC_OK)
         return false;
-    variants->jobs[(*n_jobs)++] = (struct encode_job){.expert = expert, .index = index, .bytes = bytes};
+    variants->encoding.jobs[(*n_jobs)++] =
+        (struct encode_job){.expert = expert, .index = index, .bytes = bytes};
     return true;
 }
 
@@ -291,9 +314,9 @@ static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t ex
 static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t n_jobs)
 {
     struct prepare prepare = {variants, layer};
-    moec_parallel_for(&variants->pool, n_jobs, encode_item, &prepare);
+    moec_parallel_for(&variants->encoding.pool, n_jobs, encode_item, &prepare);
     for (uint32_t j = 0; j < n_jobs; j++) {
-        struct encode_job *job = &variants->jobs[j];
+        struct encode_job *job = &variants->encoding.jobs[j];
         const uint64_t n_bytes = layout_of(variants, layer, job->expert, job->index).n_bytes;
         if (job->status == MOEC_OK) {
             keep(variants, slot_at(variants, layer, job->expert, job->index), job->bytes, n_bytes);
@@ -318,8 +341,8 @@ static bool is_missing(struct moec_variants *variants, uint32_t layer, uint32_t 
 /* Under the lock: those that are there become the last to make room, the first of them the very last. */
 static void keep_expected(struct moec_variants *variants, uint32_t from)
 {
-    for (uint32_t at = variants->n_expected; at-- > from;) {
-        const uint32_t layer = variants->expected_layer, expert = variants->expected[at];
+    for (uint32_t at = variants->next.n; at-- > from;) {
+        const uint32_t layer = variants->next.layer, expert = variants->next.all[at];
         const struct parts parts = assigned_parts(variants, layer, expert);
         for (uint32_t i = 0; i < parts.n; i++)
             moec_record_store_move(&variants->store, slot_at(variants, layer, expert, parts.index[i]), true);
@@ -334,13 +357,12 @@ static void encode_expected(struct moec_variants *variants, uint32_t layer, uint
     bool has_room = true;
     pthread_mutex_lock(&variants->lock);
     uint32_t from = 0;
-    while (from < variants->n_expected && variants->expected[from] != expert)
+    while (from < variants->next.n && variants->next.all[from] != expert)
         from++;
-    if (layer == variants->expected_layer)
+    if (layer == variants->next.layer)
         keep_expected(variants, from);
-    for (uint32_t at = from; layer == variants->expected_layer && has_room && at < variants->n_expected;
-         at++) {
-        const uint32_t next = variants->expected[at];
+    for (uint32_t at = from; layer == variants->next.layer && has_room && at < variants->next.n; at++) {
+        const uint32_t next = variants->next.all[at];
         const struct parts parts = assigned_parts(variants, layer, next);
         for (uint32_t i = 0; has_room && i < parts.n; i++)
             has_room = plan_job(variants, layer, next, parts.index[i], &n_jobs);
@@ -352,16 +374,16 @@ static void encode_expected(struct moec_variants *variants, uint32_t layer, uint
 static void expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
-    if (answer->layer >= variants->config->n_layer || variants->ordinals[answer->layer] < 0)
+    if (answer->layer >= variants->of.config->n_layer || variants->of.ordinals[answer->layer] < 0)
         return;
     pthread_mutex_lock(&variants->lock);
-    variants->expected_layer = answer->layer;
+    variants->next.layer = answer->layer;
     /* Those of form 0, which stand first. */
-    variants->n_expected = 0;
-    while (variants->n_expected < answer->n_active &&
-           answer->active[variants->n_expected] < variants->config->n_expert)
-        variants->n_expected++;
-    memcpy(variants->expected, answer->active, variants->n_expected * sizeof *answer->active);
+    variants->next.n = 0;
+    while (variants->next.n < answer->n_active &&
+           answer->active[variants->next.n] < variants->of.config->n_expert)
+        variants->next.n++;
+    memcpy(variants->next.all, answer->active, variants->next.n * sizeof *answer->active);
     pthread_mutex_unlock(&variants->lock);
 }
 
@@ -375,8 +397,8 @@ static enum moec_status acquire(struct moec_experts *self, struct moec_expert_re
     if (request.form == 0 && is_missing(variants, layer, expert))
         encode_expected(variants, layer, expert);
     MOEC_TRY(borrow_parts(variants, layer, expert, requested_parts(variants, request), mlp, err));
-    if (variants->filters != NULL)
-        mlp->filter = variants->filters[place_of(variants, layer, expert)];
+    if (variants->choice.filters != NULL)
+        mlp->filter = variants->choice.filters[place_of(variants, layer, expert)];
     return MOEC_OK;
 }
 
@@ -417,7 +439,7 @@ enum moec_status moec_variants_serve_low(struct moec_variants *variants, uint32_
                                          struct moec_error *err)
 {
     MOEC_TRY(check_code(variants, code, err));
-    variants->low_code = code;
+    variants->choice.low_code = code;
     variants->experts.n_form = 2;
     return MOEC_OK;
 }
@@ -429,16 +451,16 @@ static void variant_bytes(struct moec_experts *self, struct moec_expert_request 
     struct moec_variants *variants = (struct moec_variants *)self;
     const struct parts parts = requested_parts(variants, request);
     const size_t place = place_of(variants, request.layer, request.expert);
-    const uint8_t *mixed = variants->mixed[place].codecs;
+    const uint8_t *mixed = variants->choice.mixed[place].codecs;
     uint32_t content = parts.index[0];
     if (parts.n == 2)
         content |= (parts.projection + 1u) << 16 | parts.index[1] << 8;
     *out = (struct moec_expert_bytes){.n_range = parts.n};
     if (parts.index[0] == MIXED)
         content = 1u << 24 | (uint32_t)mixed[0] << 16 | (uint32_t)mixed[1] << 8 | mixed[2];
-    out->content = (uint64_t)variants->n_change << 32 | content;
-    if (variants->filters != NULL)
-        out->filter = variants->filters[place];
+    out->content = (uint64_t)variants->numbers.n_change << 32 | content;
+    if (variants->choice.filters != NULL)
+        out->filter = variants->choice.filters[place];
     for (uint32_t i = 0; i < parts.n; i++) {
         out->n_bytes[i] = layout_of(variants, request.layer, request.expert, parts.index[i]).n_bytes;
         if (held != NULL)
@@ -453,12 +475,12 @@ static const struct moec_experts_ops variants_ops = {
 static enum moec_status add_number(struct moec_variants *variants, uint32_t number, struct moec_codec codec,
                                    struct moec_error *err)
 {
-    const uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
-    if (variants->slots[number] == NULL)
-        MOEC_TRY(moec_alloc((void **)&variants->slots[number], n_experts, sizeof(struct moec_record_slot),
-                            "the table of variants", err));
-    variants->codecs[number] = codec;
-    variants->layouts[number] = moec_record_layout_make(variants->config, codec);
+    const uint64_t n_experts = (uint64_t)variants->of.n_moe * variants->of.config->n_expert;
+    if (variants->numbers.slots[number] == NULL)
+        MOEC_TRY(moec_alloc((void **)&variants->numbers.slots[number], n_experts,
+                            sizeof(struct moec_record_slot), "the table of variants", err));
+    variants->numbers.codecs[number] = codec;
+    variants->numbers.layouts[number] = moec_record_layout_make(variants->of.config, codec);
     return MOEC_OK;
 }
 
@@ -466,7 +488,7 @@ static enum moec_status add_number(struct moec_variants *variants, uint32_t numb
 static enum moec_status add_bitwidths(struct moec_variants *variants, enum moec_scheme scheme, uint32_t group,
                                       struct moec_error *err)
 {
-    const enum moec_dtype source = (enum moec_dtype)variants->config->expert_dtype;
+    const enum moec_dtype source = (enum moec_dtype)variants->of.config->expert_dtype;
     struct moec_codec codec = {.dtype = MOEC_DTYPE_F32};
     MOEC_TRY(add_number(variants, 32, codec, err));
     MOEC_TRY(moec_codec_for_bits(2, scheme, group, source, &codec, err));
@@ -484,26 +506,27 @@ static enum moec_status add_bitwidths(struct moec_variants *variants, enum moec_
 
 static enum moec_status make_tables(struct moec_variants *variants, struct moec_error *err)
 {
-    uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
+    uint64_t n_experts = (uint64_t)variants->of.n_moe * variants->of.config->n_expert;
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, n_experts, sizeof(struct moec_record_slot), "the table of variants", err));
-    variants->slots[MIXED] = memory;
+    variants->numbers.slots[MIXED] = memory;
     MOEC_TRY(moec_alloc(&memory, n_experts, 1, "the assignment", err));
-    variants->assignment = memory;
-    MOEC_TRY(moec_alloc(&memory, n_experts, sizeof *variants->mixed, "the assignment", err));
-    variants->mixed = memory;
-    memset(variants->assignment, (int)moec_variants_source_bits(variants), n_experts);
-    variants->rest_number = moec_variants_source_bits(variants);
-    MOEC_TRY(moec_alloc(&memory, 2 * (uint64_t)variants->config->n_expert, sizeof *variants->jobs,
+    variants->choice.assignment = memory;
+    MOEC_TRY(moec_alloc(&memory, n_experts, sizeof *variants->choice.mixed, "the assignment", err));
+    variants->choice.mixed = memory;
+    memset(variants->choice.assignment, (int)moec_variants_source_bits(variants), n_experts);
+    variants->choice.rest_number = moec_variants_source_bits(variants);
+    MOEC_TRY(moec_alloc(&memory, 2 * (uint64_t)variants->of.config->n_expert, sizeof *variants->encoding.jobs,
                         "encoding jobs", err));
-    variants->jobs = memory;
-    MOEC_TRY(
-        moec_alloc(&memory, variants->config->n_expert, sizeof *variants->expected, "expected experts", err));
-    variants->expected = memory;
-    variants->scratch_bytes = (moec_checkpoint_expert_scratch_bytes(variants->checkpoint) + 63) / 64 * 64;
-    MOEC_TRY(moec_alloc_aligned(&memory, (uint64_t)variants->pool.n_threads, variants->scratch_bytes,
-                                "working memory of the encoder", err));
-    variants->scratch = memory;
+    variants->encoding.jobs = memory;
+    MOEC_TRY(moec_alloc(&memory, variants->of.config->n_expert, sizeof *variants->next.all,
+                        "expected experts", err));
+    variants->next.all = memory;
+    variants->encoding.scratch_bytes =
+        (moec_checkpoint_expert_scratch_bytes(variants->of.checkpoint) + 63) / 64 * 64;
+    MOEC_TRY(moec_alloc_aligned(&memory, (uint64_t)variants->encoding.pool.n_threads,
+                                variants->encoding.scratch_bytes, "working memory of the encoder", err));
+    variants->encoding.scratch = memory;
     return MOEC_OK;
 }
 
@@ -518,14 +541,14 @@ enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint,
     pthread_mutex_init(&variants->lock, NULL);
     moec_record_store_init(&variants->store, options->cache_limit_bytes);
     variants->experts = (struct moec_experts){.ops = &variants_ops, .max_held = UINT32_MAX};
-    variants->checkpoint = checkpoint;
-    variants->own_encoder = moec_checkpoint_encoder_make(checkpoint);
-    variants->encoder = &variants->own_encoder.encoder;
-    variants->config = moec_checkpoint_config(checkpoint);
-    variants->pool = moec_pool_make(options->n_threads);
-    variants->n_moe = moec_config_moe_count(variants->config);
-    for (uint32_t layer = 0; layer < variants->config->n_layer; layer++)
-        variants->ordinals[layer] = moec_config_moe_ordinal(variants->config, layer);
+    variants->of.checkpoint = checkpoint;
+    variants->encoding.own = moec_checkpoint_encoder_make(checkpoint);
+    variants->encoding.by = &variants->encoding.own.encoder;
+    variants->of.config = moec_checkpoint_config(checkpoint);
+    variants->encoding.pool = moec_pool_make(options->n_threads);
+    variants->of.n_moe = moec_config_moe_count(variants->of.config);
+    for (uint32_t layer = 0; layer < variants->of.config->n_layer; layer++)
+        variants->of.ordinals[layer] = moec_config_moe_ordinal(variants->of.config, layer);
     MOEC_TRY_OUT(add_bitwidths(variants, options->scheme, options->group, err));
     MOEC_TRY_OUT(make_tables(variants, err));
     *out = variants;
@@ -540,18 +563,18 @@ void moec_variants_free(struct moec_variants *variants)
 {
     if (variants == NULL)
         return;
-    const size_t n = (size_t)variants->n_moe * variants->config->n_expert;
+    const size_t n = (size_t)variants->of.n_moe * variants->of.config->n_expert;
     for (uint32_t index = 0; index < N_INDICES; index++) {
-        for (size_t i = 0; variants->slots[index] != NULL && i < n; i++)
-            free(variants->slots[index][i].bytes);
-        free(variants->slots[index]);
+        for (size_t i = 0; variants->numbers.slots[index] != NULL && i < n; i++)
+            free(variants->numbers.slots[index][i].bytes);
+        free(variants->numbers.slots[index]);
     }
     moec_record_store_end(&variants->store);
-    free(variants->scratch);
-    free(variants->jobs);
-    free(variants->expected);
-    free(variants->assignment);
-    free(variants->mixed);
+    free(variants->encoding.scratch);
+    free(variants->encoding.jobs);
+    free(variants->next.all);
+    free(variants->choice.assignment);
+    free(variants->choice.mixed);
     pthread_mutex_destroy(&variants->lock);
     free(variants);
 }
@@ -559,12 +582,13 @@ void moec_variants_free(struct moec_variants *variants)
 /* Drops the records of a number, those included that have it for one projection. */
 static void drop_number(struct moec_variants *variants, uint32_t number)
 {
-    const size_t n = (size_t)variants->n_moe * variants->config->n_expert;
+    const size_t n = (size_t)variants->of.n_moe * variants->of.config->n_expert;
     pthread_mutex_lock(&variants->lock);
-    variants->n_change++;
+    variants->numbers.n_change++;
     for (size_t i = 0; i < n; i++) {
-        struct moec_record_slot *own = &variants->slots[number][i], *mixed = &variants->slots[MIXED][i];
-        const uint8_t *used = variants->mixed[i].codecs;
+        struct moec_record_slot *own = &variants->numbers.slots[number][i],
+                                *mixed = &variants->numbers.slots[MIXED][i];
+        const uint8_t *used = variants->choice.mixed[i].codecs;
         if (own->bytes != NULL)
             moec_record_store_drop(&variants->store, own);
         if (mixed->bytes != NULL && (used[0] == number || used[1] == number || used[2] == number))
@@ -590,7 +614,7 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, uint32_
                          bits, number, bits, MOEC_CODEC_FIRST_OTHER, MOEC_CODEC_TABLE - 1);
     if (!has_number(variants, number))
         return add_number(variants, number, codec, err);
-    const struct moec_codec old = variants->codecs[number];
+    const struct moec_codec old = variants->numbers.codecs[number];
     if (moec_codec_equal(old, codec) && old.quantizer == codec.quantizer)
         return MOEC_OK;
     drop_number(variants, number);
@@ -599,7 +623,7 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, uint32_
 
 struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t number)
 {
-    return variants->codecs[number];
+    return variants->numbers.codecs[number];
 }
 
 enum moec_status moec_variants_set_codecs(struct moec_variants *variants,
@@ -614,12 +638,12 @@ enum moec_status moec_variants_set_codecs(struct moec_variants *variants,
 
 void moec_variants_set_encoder(struct moec_variants *variants, const struct moec_expert_encoder *encoder)
 {
-    const struct moec_expert_encoder *next = encoder != NULL ? encoder : &variants->own_encoder.encoder;
-    const bool moves = next->reorders != variants->encoder->reorders;
+    const struct moec_expert_encoder *next = encoder != NULL ? encoder : &variants->encoding.own.encoder;
+    const bool moves = next->reorders != variants->encoding.by->reorders;
     for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
-        if (has_number(variants, number) && (moves || moec_codec_bits(variants->codecs[number]) < 16))
+        if (has_number(variants, number) && (moves || moec_codec_bits(variants->numbers.codecs[number]) < 16))
             drop_number(variants, number);
-    variants->encoder = next;
+    variants->encoding.by = next;
 }
 
 struct moec_experts *moec_variants_experts(struct moec_variants *variants)
@@ -629,23 +653,23 @@ struct moec_experts *moec_variants_experts(struct moec_variants *variants)
 
 uint32_t moec_variants_source_bits(const struct moec_variants *variants)
 {
-    return variants->config->expert_dtype == MOEC_DTYPE_F32 ? 32 : 16;
+    return variants->of.config->expert_dtype == MOEC_DTYPE_F32 ? 32 : 16;
 }
 
 enum moec_status moec_variants_assign(struct moec_variants *variants, const uint8_t *assignment,
                                       struct moec_error *err)
 {
-    uint32_t n_expert = variants->config->n_expert;
-    size_t n = (size_t)variants->n_moe * n_expert;
+    uint32_t n_expert = variants->of.config->n_expert;
+    size_t n = (size_t)variants->of.n_moe * n_expert;
     for (size_t i = 0; i < n; i++) {
         if (parts_of(variants, assignment[i]).n == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the assignment gives variant number %u to expert %" PRIu32 " of layer %" PRIu32
                              ", but no codec has this number",
                              assignment[i] & 63u, (uint32_t)(i % n_expert),
-                             moec_config_moe_layer(variants->config, (uint32_t)(i / n_expert)));
+                             moec_config_moe_layer(variants->of.config, (uint32_t)(i / n_expert)));
     }
-    memcpy(variants->assignment, assignment, n);
+    memcpy(variants->choice.assignment, assignment, n);
     return MOEC_OK;
 }
 
@@ -653,29 +677,29 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
                                            struct moec_error *err)
 {
     const size_t n = moec_plan_count(plan);
-    if (plan->n_layer != variants->n_moe || plan->n_expert != variants->config->n_expert)
+    if (plan->n_layer != variants->of.n_moe || plan->n_expert != variants->of.config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the plan has %" PRIu32 " layers of %" PRIu32 " experts, but the model has %" PRIu32
                          " layers of %" PRIu32 " experts",
-                         plan->n_layer, plan->n_expert, variants->n_moe, variants->config->n_expert);
+                         plan->n_layer, plan->n_expert, variants->of.n_moe, variants->of.config->n_expert);
     for (size_t i = 0; i < n; i++)
-        if (!moec_variant_exists(plan->experts[i], variants->codecs))
+        if (!moec_variant_exists(plan->experts[i], variants->numbers.codecs))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the plan gives codec numbers %u, %u and %u to expert %zu of layer %" PRIu32
                              ", but not all of these codecs exist",
                              plan->experts[i].codecs[0], plan->experts[i].codecs[1],
                              plan->experts[i].codecs[2], i % plan->n_expert,
-                             moec_config_moe_layer(variants->config, (uint32_t)(i / plan->n_expert)));
+                             moec_config_moe_layer(variants->of.config, (uint32_t)(i / plan->n_expert)));
     pthread_mutex_lock(&variants->lock);
     for (size_t i = 0; i < n; i++) {
         const bool is_uniform = moec_variant_is_uniform(plan->experts[i]);
-        variants->assignment[i] = is_uniform ? plan->experts[i].codecs[0] : 0;
-        if (is_uniform || moec_variant_equal(variants->mixed[i], plan->experts[i]))
+        variants->choice.assignment[i] = is_uniform ? plan->experts[i].codecs[0] : 0;
+        if (is_uniform || moec_variant_equal(variants->choice.mixed[i], plan->experts[i]))
             continue;
-        struct moec_record_slot *slot = &variants->slots[MIXED][i];
+        struct moec_record_slot *slot = &variants->numbers.slots[MIXED][i];
         if (slot->bytes != NULL)
             moec_record_store_drop(&variants->store, slot);
-        variants->mixed[i] = plan->experts[i];
+        variants->choice.mixed[i] = plan->experts[i];
     }
     pthread_mutex_unlock(&variants->lock);
     return MOEC_OK;
@@ -686,8 +710,8 @@ enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32
 {
     MOEC_TRY(check_expert(variants, layer, expert, err));
     MOEC_TRY(check_code(variants, code, err));
-    variants->assignment[place_of(variants, layer, expert)] = (uint8_t)code;
-    variants->n_expected = 0; /* of a pass that is over */
+    variants->choice.assignment[place_of(variants, layer, expert)] = (uint8_t)code;
+    variants->next.n = 0; /* of a pass that is over */
     return MOEC_OK;
 }
 
@@ -695,7 +719,8 @@ enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32
                                           struct moec_error *err)
 {
     MOEC_TRY(check_code(variants, code, err));
-    memset(variants->assignment, (int)code, (size_t)variants->n_moe * variants->config->n_expert);
+    memset(variants->choice.assignment, (int)code,
+           (size_t)variants->of.n_moe * variants->of.config->n_expert);
     return MOEC_OK;
 }
 
@@ -704,13 +729,13 @@ enum moec_status moec_variants_set_rest(struct moec_variants *variants, uint32_t
 {
     if (!has_number(variants, number))
         return check_code(variants, number, err);
-    variants->rest_number = number;
+    variants->choice.rest_number = number;
     return MOEC_OK;
 }
 
 void moec_variants_set_filters(struct moec_variants *variants, const struct moec_mlp_filter *filters)
 {
-    variants->filters = filters;
+    variants->choice.filters = filters;
 }
 
 static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t first, uint32_t end,
@@ -731,7 +756,7 @@ static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32
 enum moec_status moec_variants_prepare_some(struct moec_variants *variants, uint32_t layer, uint32_t first,
                                             uint32_t n, uint32_t code, struct moec_error *err)
 {
-    const uint32_t n_expert = variants->config->n_expert;
+    const uint32_t n_expert = variants->of.config->n_expert;
     MOEC_TRY(check_expert(variants, layer, first, err));
     if (code != 0)
         MOEC_TRY(check_code(variants, code, err));
@@ -745,13 +770,14 @@ enum moec_status moec_variants_prepare_some(struct moec_variants *variants, uint
 enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer, uint32_t code,
                                        struct moec_error *err)
 {
-    return moec_variants_prepare_some(variants, layer, 0, variants->config->n_expert, code, err);
+    return moec_variants_prepare_some(variants, layer, 0, variants->of.config->n_expert, code, err);
 }
 
 void moec_variants_rank(struct moec_variants *variants, uint32_t layer, uint32_t first, uint32_t n,
                         uint32_t code, enum moec_variants_need need)
 {
-    const uint32_t n_expert = variants->config->n_expert, end = n < n_expert - first ? first + n : n_expert;
+    const uint32_t n_expert = variants->of.config->n_expert,
+                   end = n < n_expert - first ? first + n : n_expert;
     const struct parts parts = parts_of(variants, code);
     pthread_mutex_lock(&variants->lock);
     for (uint32_t expert = end; expert-- > first;)
@@ -764,7 +790,7 @@ void moec_variants_rank(struct moec_variants *variants, uint32_t layer, uint32_t
 uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t code)
 {
     const struct parts parts = parts_of(variants, code);
-    return parts.n == 0 ? 0 : variants->layouts[parts.index[0]].n_bytes;
+    return parts.n == 0 ? 0 : variants->numbers.layouts[parts.index[0]].n_bytes;
 }
 
 /* ---- for tests ---- */
@@ -776,5 +802,5 @@ uint64_t moec_variants_cached_bytes(const struct moec_variants *variants)
 
 uint64_t moec_variants_encoded_count(const struct moec_variants *variants)
 {
-    return variants->n_encoded;
+    return variants->encoding.n_encoded;
 }

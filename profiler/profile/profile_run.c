@@ -333,30 +333,33 @@ static struct moec_work_request work_request(const struct moec_profile_job *job,
     const uint64_t n_rank = moec_ranks_count(options->ranks),
                    told = n_rank > 1 ? moec_up_study_bytes(job->config, 1) / n_rank : 0;
     const bool has_dense_study = moec_weight_study_wanted(MOEC_WEIGHT_STUDY_DENSE, options);
-    struct moec_work_request request = {.checkpoint = job->checkpoint,
-                                        .windows = &job->windows,
-                                        .work_bytes = options->memory_bytes,
-                                        .result_bytes = result_bytes(job) +
-                                                        moec_weight_studies_bytes(job->profile, options),
-                                        .exchange_bytes = moec_ranks_buffer_bytes(options->ranks) + told,
-                                        .n_threads = options->n_threads,
-                                        .arithmetic = options->arithmetic,
-                                        .dense_bits = 16,
-                                        .n_models = has_dense_study ? 2 : 1,
-                                        .n_passes = 2, /* the scorer's, and that of the phase at work */
-                                        .n_states = 3,
-                                        .traces = true,
-                                        .sweeps = true,
-                                        .folder = options->spill_folder};
+    struct moec_work_request request = {
+        .checkpoint = job->checkpoint,
+        .windows = &job->windows,
+        .bytes = {.work = options->memory_bytes,
+                  .result = result_bytes(job) + moec_weight_studies_bytes(job->profile, options),
+                  .exchange = moec_ranks_buffer_bytes(options->ranks) + told},
+        .n_threads = options->n_threads,
+        .evaluations =
+            {
+                .arithmetic = options->arithmetic,
+                .dense_bits = 16,
+                .n_models = has_dense_study ? 2 : 1,
+                .n_passes = 2, /* the scorer's, and that of the phase at work */
+                .n_states = 3,
+                .traces = true,
+                .sweeps = true,
+            },
+        .folder = options->spill_folder};
     /* Beside the scorer's: local errors take a perturbed model along for each layer, on part of the windows;
      * an exact sweep has its rows to itself. */
     if (options->sensitivity == MOEC_SENSITIVITY_FAST) {
         struct moec_gain_plan gains;
         const uint64_t n_row = moec_windows_scored_count(&job->windows);
         moec_gain_plan_make(job->config, &job->sensitivity_windows, &gains);
-        request.n_states +=
+        request.evaluations.n_states +=
             (uint32_t)((moec_gain_plan_rows(&gains, &job->sensitivity_windows) + n_row - 1) / n_row);
-        request.sweeps = false;
+        request.evaluations.sweeps = false;
     }
     return request;
 }
@@ -368,7 +371,7 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
     struct moec_work_plan *plan = &job->plan;
     if (options->memory_bytes == 0)
         return MOEC_OK;
-    MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
+    MOEC_TRY(moec_memory_resident_bytes(&request.bytes.base, err));
     MOEC_TRY(moec_work_plan_make(&request, plan, err));
     options->work_bytes = plan->sweep_bytes;
     options->cache_bytes = plan->cache_bytes;
@@ -398,10 +401,10 @@ static enum moec_status enter_device(struct moec_profile_job *job, struct moec_e
 static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    const struct moec_scorer_options scoring = {.kernels = options->kernels,
-                                                .n_threads = options->n_threads,
-                                                .arithmetic = options->arithmetic,
-                                                .ranks = options->ranks};
+    const struct moec_scorer_options scoring = {.by = {.kernels = options->kernels,
+                                                       .n_threads = options->n_threads,
+                                                       .arithmetic = options->arithmetic,
+                                                       .ranks = options->ranks}};
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     MOEC_TRY(moec_load_model(job->checkpoint, 16, 0, job->dense_keep_bytes, &job->model, err));
     MOEC_TRY(moec_variants_create(job->checkpoint,
@@ -556,8 +559,8 @@ static enum moec_status time_pass(struct moec_profile_job *job, struct moec_prof
     enum moec_status status = MOEC_OK;
     struct moec_windows few = {0};
     double *nll = NULL;
-    const struct moec_scorer_options scoring = {.kernels = job->options->kernels,
-                                                .n_threads = job->options->n_threads};
+    const struct moec_scorer_options scoring = {
+        .by = {.kernels = job->options->kernels, .n_threads = job->options->n_threads}};
     const uint32_t n = job->windows.n_window < PACE_WINDOWS ? job->windows.n_window : PACE_WINDOWS;
     MOEC_TRY_OUT(moec_windows_first(&job->windows, n, &few, err));
     MOEC_TRY_OUT(moec_alloc((void **)&nll, n, sizeof *nll, "window losses", err));

@@ -94,21 +94,18 @@ static enum moec_status find_thresholds(struct thresholds *thresholds, struct mo
     struct moec_windows windows = {0};
     MOEC_TRY(moec_windows_part(&job->windows, MOEC_PART_SEARCH, &windows, err));
     thresholds->pass = (double)moec_cost_pass(job->config, &job->windows);
-    struct moec_thresholds_job sweep = {.model = job->model,
-                                        .experts = moec_variants_experts(job->variants),
-                                        .kernels = job->options->kernels,
-                                        .n_threads = job->options->n_threads,
-                                        .windows = &windows,
-                                        .layer_done = layer_done,
-                                        .worked = worked,
-                                        .context = thresholds};
+    struct moec_thresholds_job sweep = {
+        .of = {.model = job->model, .experts = moec_variants_experts(job->variants), .windows = &windows},
+        .kernels = job->options->kernels,
+        .n_threads = job->options->n_threads,
+        .hooks = {.layer_done = layer_done, .worked = worked, .context = thresholds}};
     const uint32_t n_sweep = 1 + moec_sparsity_study_kinds(job->options) - CHESS;
     for (uint32_t i = 0; i < n_sweep; i++) {
         uint64_t multiply_adds = 0;
         MOEC_TRY_OUT(moec_thresholds_sweep(&sweep, &multiply_adds, err));
         job->multiply_adds += multiply_adds;
         thresholds->before += (double)multiply_adds;
-        sweep.layer_done = scaled_layer_done;
+        sweep.hooks.layer_done = scaled_layer_done;
         sweep.gate_scales = thresholds->up_means;
     }
     moec_weight_run_ended(thresholds->run);

@@ -20,7 +20,7 @@ struct sweeping {
 
 static void close_layer(struct sweeping *sweeping)
 {
-    sweeping->job->layer_done(sweeping->job->context, sweeping->ordinal, sweeping->activations);
+    sweeping->job->hooks.layer_done(sweeping->job->hooks.context, sweeping->ordinal, sweeping->activations);
     moec_activations_clear(sweeping->activations);
 }
 
@@ -55,27 +55,27 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
 {
     struct sweeping *sweeping = context;
     sweeping->multiply_adds += multiply_adds;
-    if (sweeping->job->worked == NULL)
+    if (sweeping->job->hooks.worked == NULL)
         return MOEC_OK;
-    return sweeping->job->worked(sweeping->job->context, work_so_far(sweeping), err);
+    return sweeping->job->hooks.worked(sweeping->job->hooks.context, work_so_far(sweeping), err);
 }
 
 enum moec_status moec_thresholds_sweep(const struct moec_thresholds_job *job, uint64_t *multiply_adds,
                                        struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const struct moec_config *config = &job->model->config;
-    const struct moec_windows *windows = job->windows;
+    const struct moec_config *config = &job->of.model->config;
+    const struct moec_windows *windows = job->of.windows;
     struct moec_forward forward = {0};
     struct moec_sweep sweep = {0};
     struct moec_states hidden = {0};
     struct sweeping sweeping = {.job = job, .config = config};
     const uint64_t row = moec_forward_stride(config) * sizeof(float);
     const uint32_t max_tokens = moec_sweep_max_tokens(windows);
-    MOEC_TRY_OUT(
-        moec_forward_init(&forward, job->model, job->kernels, job->n_threads, job->experts, max_tokens, err));
+    MOEC_TRY_OUT(moec_forward_init(&forward, job->of.model, job->kernels, job->n_threads, job->of.experts,
+                                   max_tokens, err));
     MOEC_TRY_OUT(moec_sweep_create(&forward, windows, false, &sweep, err));
-    MOEC_TRY_OUT(moec_activations_create(&forward, job->experts, &sweeping.activations, err));
+    MOEC_TRY_OUT(moec_activations_create(&forward, job->of.experts, &sweeping.activations, err));
     if (job->finds_turnover)
         MOEC_TRY_OUT(moec_activations_keep_up(sweeping.activations, MOEC_TURNOVER_TOKENS, err));
     MOEC_TRY_OUT(moec_alloc((void **)&sweeping.experts, (uint64_t)max_tokens * config->top_k,
@@ -166,12 +166,12 @@ enum moec_status moec_thresholds_fill(const struct moec_thresholds_job *job,
     struct moec_thresholds_job own = *job;
     uint64_t multiply_adds = 0;
     /* Counting computes gate and up a second time. */
-    filling.pass = 2 * (double)moec_cost_pass(&job->model->config, job->windows);
-    own.layer_done = fill_layer;
-    own.worked = report;
-    own.context = &filling;
+    filling.pass = 2 * (double)moec_cost_pass(&job->of.model->config, job->of.windows);
+    own.hooks.layer_done = fill_layer;
+    own.hooks.worked = report;
+    own.hooks.context = &filling;
     MOEC_TRY(moec_thresholds_sweep(&own, &multiply_adds, err));
-    table->n_token = moec_windows_token_count(job->windows);
+    table->n_token = moec_windows_token_count(job->of.windows);
     fill_turnover(&filling);
     return MOEC_OK;
 }

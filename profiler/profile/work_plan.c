@@ -22,13 +22,17 @@
 
 /* Sizes that the plan is made of. */
 struct sizes {
-    uint64_t row_bytes;    /* one hidden state */
-    uint64_t kv_bytes;     /* keys and values of one token in the largest layer */
-    uint64_t record_bytes; /* one expert, exact */
-    uint64_t layer_bytes;  /* all experts of a layer, exact */
-    uint64_t all_bytes;    /* every variant of every expert */
-    uint64_t dense_bytes;  /* of one model */
-    uint64_t dense_floor_bytes, head_bytes;
+    uint64_t row_bytes; /* one hidden state */
+    uint64_t kv_bytes;  /* keys and values of one token in the largest layer */
+    struct {
+        uint64_t record_bytes; /* one, exact */
+        uint64_t layer_bytes;  /* all of a layer, exact */
+        uint64_t all_bytes;    /* every variant of every one */
+    } experts;
+    struct {
+        uint64_t bytes; /* of one model */
+        uint64_t floor_bytes, head_bytes;
+    } dense;
     uint64_t n_row, longest; /* of the windows */
     uint64_t sweep_row_bytes;
 };
@@ -65,13 +69,14 @@ static enum moec_status measure_dense(const struct moec_work_request *request, s
 {
     struct moec_dense dense = {0};
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
-    MOEC_TRY(moec_checkpoint_stream_dense(request->checkpoint,
-                                          request->n_models > 1 ? 16 : request->dense_bits, 0, &dense, err));
+    MOEC_TRY(moec_checkpoint_stream_dense(
+        request->checkpoint, request->evaluations.n_models > 1 ? 16 : request->evaluations.dense_bits, 0,
+        &dense, err));
     const enum moec_role role = config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
     const struct moec_dense_entry *head = moec_dense_entry_find(&dense, role, MOEC_LAYER_NONE);
-    sizes->dense_bytes = dense.blob_bytes;
-    sizes->dense_floor_bytes = moec_model_stream_floor(config, &dense);
-    sizes->head_bytes = head == NULL ? 0 : head->n_bytes;
+    sizes->dense.bytes = dense.blob_bytes;
+    sizes->dense.floor_bytes = moec_model_stream_floor(config, &dense);
+    sizes->dense.head_bytes = head == NULL ? 0 : head->n_bytes;
     moec_dense_release(&dense);
     return MOEC_OK;
 }
@@ -84,9 +89,9 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
     *sizes =
         (struct sizes){.row_bytes = moec_forward_stride(config) * sizeof(float),
                        .kv_bytes = moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_ONE_LAYER),
-                       .record_bytes = record_bytes(config, config->expert_dtype)};
-    sizes->layer_bytes = config->n_expert * sizes->record_bytes;
-    sizes->all_bytes = all_variant_bytes(config);
+                       .experts.record_bytes = record_bytes(config, config->expert_dtype)};
+    sizes->experts.layer_bytes = config->n_expert * sizes->experts.record_bytes;
+    sizes->experts.all_bytes = all_variant_bytes(config);
     const uint64_t k = config->top_k;
     sizes->sweep_row_bytes = (n_moe + k + 5) * sizes->row_bytes +
                              moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER) +
@@ -130,10 +135,10 @@ static uint64_t batch_bytes(const struct moec_work_request *request, const struc
     /* Keys and values, of sources too. */
     const uint64_t n_kv = moec_config_is_encoder_decoder(config) ? 2 : 1;
     uint64_t n_bytes =
-        request->n_passes *
+        request->evaluations.n_passes *
         (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + n_kv * n * sizes->kv_bytes);
-    n_bytes += moec_forward_arithmetic_bytes(config, (uint32_t)n, request->arithmetic);
-    if (request->traces)
+    n_bytes += moec_forward_arithmetic_bytes(config, (uint32_t)n, request->evaluations.arithmetic);
+    if (request->evaluations.traces)
         n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + sizes->kv_bytes);
     return n_bytes;
 }
@@ -143,18 +148,19 @@ static uint64_t buffer_bytes(const struct moec_work_request *request, uint64_t c
 {
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     const uint64_t n_threads = (uint64_t)moec_pool_make(request->n_threads).n_threads;
-    uint64_t n_bytes = MARGIN_BYTES + request->exchange_bytes +
+    uint64_t n_bytes = MARGIN_BYTES + request->bytes.exchange +
                        n_threads * (moec_checkpoint_expert_scratch_bytes(request->checkpoint) + (1u << 18));
     if (request->windows == NULL)
         return n_bytes + n_threads * record_bytes(config, MOEC_DTYPE_BF16);
-    return n_bytes + request->n_passes * (logits_bytes + chunk_bytes);
+    return n_bytes + request->evaluations.n_passes * (logits_bytes + chunk_bytes);
 }
 
 static uint64_t total(const struct moec_work_request *request, const struct moec_work_plan *plan)
 {
-    return plan->base_bytes + plan->result_bytes + plan->buffer_bytes +
-           request->n_models * plan->dense_bytes + plan->activation_bytes + plan->cache_bytes +
-           plan->sweep_bytes + plan->work.states_bytes + request->n_reference * plan->reference_bytes;
+    return plan->fixed.base_bytes + plan->fixed.result_bytes + plan->fixed.buffer_bytes +
+           request->evaluations.n_models * plan->dense_bytes + plan->activation_bytes + plan->cache_bytes +
+           plan->sweep_bytes + plan->work.states_bytes +
+           request->evaluations.n_reference * plan->reference_bytes;
 }
 
 /* Everything at its least. */
@@ -163,24 +169,23 @@ static void plan_floor(const struct moec_work_request *request, const struct siz
 {
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     const uint64_t longest = smaller(larger(sizes->longest, MIN_ROWS), larger(sizes->n_row, 1));
-    *plan = (struct moec_work_plan){.limit_bytes =
-                                        request->work_bytes + moec_work_plan_layer_bytes(request->checkpoint),
-                                    .base_bytes = request->base_bytes,
-                                    .result_bytes = request->result_bytes,
-                                    .dense_bytes = smaller(sizes->dense_bytes, sizes->dense_floor_bytes),
-                                    .work = {.batch_tokens = (uint32_t)longest, .folder = request->folder}};
+    *plan = (struct moec_work_plan){
+        .limit_bytes = request->bytes.work + moec_work_plan_layer_bytes(request->checkpoint),
+        .fixed = {.base_bytes = request->bytes.base, .result_bytes = request->bytes.result},
+        .dense_bytes = smaller(sizes->dense.bytes, sizes->dense.floor_bytes),
+        .work = {.batch_tokens = (uint32_t)longest, .folder = request->folder}};
     plan->work.chunk_bytes = smaller(MIN_ROWS, larger(sizes->n_row, 1)) * moec_reference_row_bytes(config);
     plan->work.logits_bytes = moec_token_scorer_least_bytes(config);
-    plan->buffer_bytes = buffer_bytes(request, plan->work.chunk_bytes, plan->work.logits_bytes);
+    plan->fixed.buffer_bytes = buffer_bytes(request, plan->work.chunk_bytes, plan->work.logits_bytes);
     if (request->windows == NULL)
         return;
     plan->activation_bytes = batch_bytes(request, sizes, longest);
-    plan->cache_bytes = sizes->record_bytes;
+    plan->cache_bytes = sizes->experts.record_bytes;
     /* Of spilled states, a batch each is in memory. */
     const uint64_t resident = request->folder != NULL ? smaller(longest, sizes->n_row) : sizes->n_row;
-    plan->work.states_bytes = request->n_states * resident * sizes->row_bytes;
+    plan->work.states_bytes = request->evaluations.n_states * resident * sizes->row_bytes;
     /* Routing is studied before the sweep takes its memory. */
-    if (request->sweeps)
+    if (request->evaluations.sweeps)
         plan->sweep_bytes = larger(
             sizes->longest * sizes->sweep_row_bytes * 8 / 7,
             moec_router_study_bytes(config, request->n_threads, request->windows->n_window, sizes->n_row, 0));
@@ -189,17 +194,17 @@ static void plan_floor(const struct moec_work_request *request, const struct siz
 static enum moec_status refuse(const struct moec_work_request *request, const struct moec_work_plan *least,
                                struct moec_error *err)
 {
-    const uint64_t needed = total(request, least), layer = least->limit_bytes - request->work_bytes;
+    const uint64_t needed = total(request, least), layer = least->limit_bytes - request->bytes.work;
     return moec_fail(
         err, MOEC_ERR_BUDGET,
         "work memory of %.1f MiB is too little for this model: process %.1f + results %.1f + buffers %.1f + "
         "dense weights of a layer %.1f + activations of a window %.1f + largest expert %.1f + hidden states "
         "%.1f + sensitivity of a window %.1f MiB (%.1f MiB of the largest layer do not count as work "
         "memory); raise --work-memory to %.0f MiB or lower --seq-len",
-        MIB(request->work_bytes), MIB(least->base_bytes), MIB(least->result_bytes), MIB(least->buffer_bytes),
-        MIB(request->n_models * least->dense_bytes), MIB(least->activation_bytes), MIB(least->cache_bytes),
-        MIB(least->work.states_bytes), MIB(least->sweep_bytes), MIB(layer),
-        MIB(needed - layer + (1u << 20) - 1));
+        MIB(request->bytes.work), MIB(least->fixed.base_bytes), MIB(least->fixed.result_bytes),
+        MIB(least->fixed.buffer_bytes), MIB(request->evaluations.n_models * least->dense_bytes),
+        MIB(least->activation_bytes), MIB(least->cache_bytes), MIB(least->work.states_bytes),
+        MIB(least->sweep_bytes), MIB(layer), MIB(needed - layer + (1u << 20) - 1));
 }
 
 /* The whole model where it is a small part of what there is, else the layer at work,
@@ -207,12 +212,12 @@ static enum moec_status refuse(const struct moec_work_request *request, const st
 static void plan_dense(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
                        struct moec_work_plan *plan)
 {
-    const uint64_t share = left / 4 / request->n_models;
+    const uint64_t share = left / 4 / request->evaluations.n_models;
     uint64_t keep = plan->dense_bytes;
-    if (sizes->dense_bytes <= share)
-        keep = sizes->dense_bytes;
-    else if (request->windows != NULL && sizes->head_bytes <= share)
-        keep = larger(keep, sizes->head_bytes);
+    if (sizes->dense.bytes <= share)
+        keep = sizes->dense.bytes;
+    else if (request->windows != NULL && sizes->dense.head_bytes <= share)
+        keep = larger(keep, sizes->dense.head_bytes);
     plan->dense_bytes = keep;
 }
 
@@ -247,21 +252,22 @@ static void plan_shares(const struct moec_work_request *request, const struct si
                         struct moec_work_plan *plan)
 {
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
-    const uint64_t all_states = request->n_states * sizes->n_row * sizes->row_bytes,
+    const uint64_t all_states = request->evaluations.n_states * sizes->n_row * sizes->row_bytes,
                    states = all_states - smaller(all_states, plan->work.states_bytes);
-    const uint64_t layer = smaller(sizes->layer_bytes, left - left / 4);
-    const bool has_others = request->sweeps || request->n_reference > 0;
-    const uint64_t variants = sizes->all_bytes - plan->cache_bytes;
+    const uint64_t layer = smaller(sizes->experts.layer_bytes, left - left / 4);
+    const bool has_others = request->evaluations.sweeps || request->evaluations.n_reference > 0;
+    const uint64_t variants = sizes->experts.all_bytes - plan->cache_bytes;
     uint64_t most = larger(layer, has_others ? left / 2 : left - smaller(left / 2, states));
     if (left >= PLENTY_BYTES / 2 && variants <= left - PLENTY_BYTES / 2)
         most = larger(most, variants);
     plan->cache_bytes += take(&left, variants, most);
-    plan->work.states_bytes += take(&left, states, request->sweeps ? left / 3 : left);
-    if (request->n_reference > 0)
+    plan->work.states_bytes += take(&left, states, request->evaluations.sweeps ? left / 3 : left);
+    if (request->evaluations.n_reference > 0)
         plan->reference_bytes =
-            take(&left, request->n_reference * sizes->n_row * moec_reference_row_bytes(config), left) /
-            request->n_reference;
-    if (request->sweeps)
+            take(&left, request->evaluations.n_reference * sizes->n_row * moec_reference_row_bytes(config),
+                 left) /
+            request->evaluations.n_reference;
+    if (request->evaluations.sweeps)
         plan->sweep_bytes += left;
 }
 
@@ -294,7 +300,7 @@ enum moec_status moec_work_plan_make(const struct moec_work_request *request, st
     plan_dense(request, &sizes, made.limit_bytes - total(request, &made), &made);
     if (request->windows != NULL) {
         plan_logits(request, &sizes, made.limit_bytes - total(request, &made), &made);
-        made.buffer_bytes = buffer_bytes(request, made.work.chunk_bytes, made.work.logits_bytes);
+        made.fixed.buffer_bytes = buffer_bytes(request, made.work.chunk_bytes, made.work.logits_bytes);
         plan_batch(request, &sizes, made.limit_bytes - total(request, &made), &made);
         plan_shares(request, &sizes, made.limit_bytes - total(request, &made), &made);
     }
@@ -336,10 +342,10 @@ static uint64_t variant_bytes(const struct moec_work_request *request, const str
                               const struct moec_work_plan *plan, const struct moec_work_load *load)
 {
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
-    uint64_t one = sizes->record_bytes;
+    uint64_t one = sizes->experts.record_bytes;
     for (uint32_t b = 0; load != NULL && b < load->n_bits; b++)
         if (load->bits[b] < 16)
-            one += sizes->record_bytes * (load->bits[b] + 1) / 16;
+            one += sizes->experts.record_bytes * (load->bits[b] + 1) / 16;
     return smaller(plan->cache_bytes, (uint64_t)moec_config_moe_count(config) * config->n_expert * one);
 }
 
@@ -374,7 +380,7 @@ enum moec_status moec_work_plan_peak(const struct moec_work_request *request,
     const uint64_t n_threads = (uint64_t)moec_pool_make(request->n_threads).n_threads;
     MOEC_TRY(measure(request, &sizes, err));
     const uint64_t state =
-        smaller(sizes.n_row * sizes.row_bytes, plan->work.states_bytes / request->n_states);
+        smaller(sizes.n_row * sizes.row_bytes, plan->work.states_bytes / request->evaluations.n_states);
     const uint64_t batch = smaller(plan->work.batch_tokens, sizes.n_row);
     const uint64_t pass = pass_bytes(request, &sizes, plan, sizes.n_row);
     const uint64_t scorer = pass + logits_bytes(request, plan, sizes.n_row) + 2 * state;
@@ -383,8 +389,8 @@ enum moec_status moec_work_plan_peak(const struct moec_work_request *request,
     const uint64_t later = reference_bytes(request, plan, sizes.n_row) +
                            variant_bytes(request, &sizes, plan, load) +
                            single_bytes(request, &sizes, plan, load);
-    const uint64_t all = TOUCHED_BYTES + plan->base_bytes + plan->result_bytes + request->exchange_bytes +
-                         request->n_models * plan->dense_bytes +
+    const uint64_t all = TOUCHED_BYTES + plan->fixed.base_bytes + plan->fixed.result_bytes +
+                         request->bytes.exchange + request->evaluations.n_models * plan->dense_bytes +
                          n_threads * moec_checkpoint_expert_scratch_bytes(request->checkpoint) + scorer +
                          larger(routing, later);
     *n_bytes = smaller(all, plan->limit_bytes);

@@ -16,15 +16,16 @@
 #include "profiler/evaluate/windows.h"
 #include "runtime/kernels/arithmetic.h"
 
-struct moec_work_request {
-    const struct moec_checkpoint *checkpoint;
-    const struct moec_windows *windows; /* NULL: nothing is evaluated */
-    uint64_t work_bytes;                /* --work-memory */
-    uint64_t base_bytes;                /* resident size of the process now */
-    uint64_t result_bytes;              /* what the job fills while it runs */
-    uint64_t
-        exchange_bytes; /* buffers of what ranks tell each other (moec_ranks_buffer_bytes); 0 of a process alone */
-    int n_threads;      /* as moec_pool_make */
+/* What the process has, and what a job takes beside evaluations. */
+struct moec_work_bytes {
+    uint64_t work;     /* --work-memory */
+    uint64_t base;     /* resident size of the process now */
+    uint64_t result;   /* what the job fills while it runs */
+    uint64_t exchange; /* what ranks tell each other (moec_ranks_buffer_bytes); 0 of a process alone */
+};
+
+/* What a job evaluates. */
+struct moec_work_evaluations {
     uint32_t dense_bits;
     uint32_t n_models;    /* dense weights at once: 1, or 2 where the original's are compared with others */
     uint32_t n_passes;    /* forward passes with scratch of their own at once */
@@ -33,14 +34,24 @@ struct moec_work_request {
     bool traces;          /* what layers do is traced, with the outputs of each rank */
     bool sweeps;          /* exact sensitivities are measured */
     enum moec_arithmetic arithmetic; /* of one of the passes; the others are canonical */
-    const char *folder;              /* where states spill; NULL: they do not */
+};
+
+struct moec_work_request {
+    const struct moec_checkpoint *checkpoint;
+    const struct moec_windows *windows; /* NULL: nothing is evaluated */
+    struct moec_work_bytes bytes;
+    int n_threads; /* as moec_pool_make */
+    struct moec_work_evaluations evaluations;
+    const char *folder; /* where states spill; NULL: they do not */
 };
 
 struct moec_work_plan {
     uint64_t limit_bytes; /* of everything */
-    uint64_t base_bytes;
-    uint64_t result_bytes;
-    uint64_t buffer_bytes;        /* encoders, logits, chunks of the reference, exchange of ranks */
+    struct {
+        uint64_t base_bytes;
+        uint64_t result_bytes;
+        uint64_t buffer_bytes; /* encoders, logits, chunks of the reference, exchange of ranks */
+    } fixed;
     uint64_t dense_bytes;         /* to be kept of each model, for moec_load_model */
     uint64_t activation_bytes;    /* of batches */
     uint64_t cache_bytes;         /* of variants */

@@ -56,7 +56,7 @@ static enum moec_status close_layer(struct sweeping *sweeping, struct moec_error
                                          .before =
                                              ordinal > first + 1 ? side_of(sweeping, ordinal - 2) : NULL,
                                          .stride = sweeping->stride};
-    return sweeping->job->pair(sweeping->job->context, &pair, err);
+    return sweeping->job->hooks.pair(sweeping->job->hooks.context, &pair, err);
 }
 
 static void begin_layer(struct sweeping *sweeping, uint32_t ordinal)
@@ -99,15 +99,16 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
 {
     struct sweeping *sweeping = context;
     sweeping->done += (double)multiply_adds / (double)moec_cost_pass(sweeping->config, &sweeping->windows);
-    if (sweeping->job->worked == NULL)
+    if (sweeping->job->hooks.worked == NULL)
         return MOEC_OK;
-    return sweeping->job->worked(sweeping->job->context, sweeping->done < 1 ? sweeping->done : 1, err);
+    return sweeping->job->hooks.worked(sweeping->job->hooks.context, sweeping->done < 1 ? sweeping->done : 1,
+                                       err);
 }
 
 /* As many windows as there is memory for. */
 static enum moec_status choose_windows(struct sweeping *sweeping, struct moec_error *err)
 {
-    const struct moec_windows *all = sweeping->job->windows;
+    const struct moec_windows *all = sweeping->job->of.windows;
     const uint64_t bytes = sweeping->job->work_bytes;
     const uint64_t token_bytes =
         2 * sweeping->stride * sizeof(float) +
@@ -166,8 +167,8 @@ static enum moec_status run(struct sweeping *sweeping, struct moec_error *err)
     const uint32_t max_tokens = moec_sweep_max_tokens(&sweeping->windows);
     struct moec_sweep sweep = {0};
     struct moec_states hidden = {0};
-    MOEC_TRY_OUT(moec_forward_init(&sweeping->forward, job->model, job->kernels, job->n_threads, job->experts,
-                                   max_tokens, err));
+    MOEC_TRY_OUT(moec_forward_init(&sweeping->forward, job->of.model, job->kernels, job->n_threads,
+                                   job->of.experts, max_tokens, err));
     MOEC_TRY_OUT(moec_sweep_create(&sweeping->forward, &sweeping->windows, true, &sweep, err));
     MOEC_TRY_OUT(allocate(sweeping, max_tokens, err));
     MOEC_TRY_OUT(moec_states_create(sweeping->windows.work, moec_windows_token_count(&sweeping->windows),
@@ -202,7 +203,7 @@ static enum moec_status check_model(const struct moec_config *config, struct moe
 enum moec_status moec_layer_pairs_run(const struct moec_layer_pairs_job *job, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const struct moec_config *config = &job->model->config;
+    const struct moec_config *config = &job->of.model->config;
     struct sweeping sweeping = {
         .job = job, .config = config, .stride = moec_lanes_padded((size_t)config->n_embd + job->n_spare)};
     MOEC_TRY(check_model(config, err));

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_LAYER_PAIRS_H
 #define MOEC_PROFILER_LAYER_PAIRS_H
 
-#include "profiler/evaluate/windows.h"
+#include "profiler/evaluate/sweep.h"
 #include "runtime/forward/pass/forward.h"
 
 /* One MoE layer. */
@@ -28,20 +28,22 @@ struct moec_layer_pair {
     size_t stride; /* floats of a row of inputs */
 };
 
-struct moec_layer_pairs_job {
-    const struct moec_model *model; /* all borrowed */
-    struct moec_experts *experts;
-    const struct moec_kernels *kernels;
-    int n_threads; /* as moec_pool_make */
-    const struct moec_windows *windows;
-    uint32_t n_spare;    /* floats behind the inputs of a token that the caller may fill */
-    bool of_experts;     /* inputs are those of the experts, where the router reads another */
-    uint64_t work_bytes; /* of what is kept; windows beyond are left out; 0 = no bound */
+struct moec_layer_pairs_hooks {
     /* All tokens have passed both layers. Errors stop the sweep. */
     enum moec_status (*pair)(void *context, const struct moec_layer_pair *pair, struct moec_error *err);
     /* Called with the share of the sweep that is done; other than MOEC_OK stops. NULL allowed. */
     enum moec_status (*worked)(void *context, double share, struct moec_error *err);
     void *context;
+};
+
+struct moec_layer_pairs_job {
+    struct moec_swept of;
+    const struct moec_kernels *kernels;
+    int n_threads;       /* as moec_pool_make */
+    uint32_t n_spare;    /* floats behind the inputs of a token that the caller may fill */
+    bool of_experts;     /* inputs are those of the experts, where the router reads another */
+    uint64_t work_bytes; /* of what is kept; windows beyond are left out; 0 = no bound */
+    struct moec_layer_pairs_hooks hooks;
 };
 
 /* Tokens of windows first .. first + n - 1 that a stack reads: where in T window `first + n` begins. */

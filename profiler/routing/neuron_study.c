@@ -276,16 +276,13 @@ enum moec_status moec_neuron_study_run(const struct moec_neuron_study_job *job,
                                 .config = &job->model->config,
                                 .study = out,
                                 .pool = moec_pool_make(job->n_threads)};
-    const struct moec_layer_pairs_job pairs = {.model = job->model,
-                                               .experts = job->experts,
-                                               .kernels = job->kernels,
-                                               .n_threads = job->n_threads,
-                                               .windows = job->windows,
-                                               .of_experts = true,
-                                               .work_bytes = job->work_bytes,
-                                               .pair = take_pair,
-                                               .worked = worked,
-                                               .context = &studying};
+    const struct moec_layer_pairs_job pairs = {
+        .of = {.model = job->model, .experts = job->experts, .windows = job->windows},
+        .kernels = job->kernels,
+        .n_threads = job->n_threads,
+        .of_experts = true,
+        .work_bytes = job->work_bytes,
+        .hooks = {.pair = take_pair, .worked = worked, .context = &studying}};
     *out = (struct moec_neuron_study){0};
     if (moec_sparsity_check_config(studying.config, NULL) != MOEC_OK)
         return MOEC_OK;

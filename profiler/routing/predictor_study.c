@@ -324,15 +324,12 @@ enum moec_status moec_predictor_study_run(const struct moec_predictor_study_job 
     enum moec_status status = MOEC_OK;
     struct studying studying = {
         .job = job, .progress = progress, .config = &job->model->config, .study = out};
-    const struct moec_layer_pairs_job pairs = {.model = job->model,
-                                               .experts = job->experts,
-                                               .kernels = job->kernels,
-                                               .n_threads = job->n_threads,
-                                               .windows = job->windows,
-                                               .work_bytes = job->work_bytes,
-                                               .pair = take_pair,
-                                               .worked = worked,
-                                               .context = &studying};
+    const struct moec_layer_pairs_job pairs = {
+        .of = {.model = job->model, .experts = job->experts, .windows = job->windows},
+        .kernels = job->kernels,
+        .n_threads = job->n_threads,
+        .work_bytes = job->work_bytes,
+        .hooks = {.pair = take_pair, .worked = worked, .context = &studying}};
     *out = (struct moec_predictor_study){0};
     MOEC_TRY_OUT(prepare(&studying, err));
     MOEC_TRY_OUT(moec_layer_pairs_run(&pairs, err));

@@ -36,11 +36,11 @@
 #define MOEC_PROFILER_FAST_SENSITIVITY_H
 
 #include "profiler/common/progress.h"
+#include "profiler/evaluate/pass_means.h"
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/sensitivity/subject.h"
 #include "runtime/forward/pass/forward.h"
-#include "runtime/kernels/arithmetic.h"
 
 struct moec_fast_options {
     /* On windows of the search part, with increasing bits; every expert is assigned its source bits

@@ -80,7 +80,7 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
     job->planned_done += multiply_adds;
     const double pass = (double)job->pass;
     return moec_progress_report(job->options->progress, PHASE,
-                                (double)(job->planned_done + job->batch.skipped) / pass,
+                                (double)(job->planned_done + job->batch.scores.skipped) / pass,
                                 (double)job->planned / pass, err);
 }
 
@@ -276,10 +276,10 @@ static enum moec_status allocate_sources(struct sensitivity *job, struct moec_er
     const char *what = "keys and values of the sources";
     if (job->options->of.windows->source == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&job->source_start, (uint64_t)baseline->windows->n_window + 1,
+    MOEC_TRY(moec_alloc((void **)&job->source_start, (uint64_t)baseline->group.windows->n_window + 1,
                         sizeof(uint64_t), what, err));
-    MOEC_TRY(create_kv(job, job->source_capacity, what, &baseline->source_kv, err));
-    baseline->source_start = job->source_start;
+    MOEC_TRY(create_kv(job, job->source_capacity, what, &baseline->states.source_kv, err));
+    baseline->group.source_start = job->source_start;
     return MOEC_OK;
 }
 
@@ -290,21 +290,21 @@ static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_e
         moec_stacked_rows(job->n_moe, moec_config_moe_encoder_count(job->config), job->source_capacity, n);
     struct moec_baseline *baseline = &job->baseline;
     const char *what = "activations of the baseline";
-    *baseline = (struct moec_baseline){.windows = job->windows, .stride = job->stride};
-    MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)baseline->windows->n_window + 1, sizeof(uint64_t),
-                        what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->attention_out, n_traced, row, what, err));
-    MOEC_TRY(create_kv(job, n, what, &baseline->kv, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->hidden, job->source_capacity + n, row, what, err));
-    MOEC_TRY(moec_alloc((void **)&baseline->targets, n, sizeof(uint32_t), what, err));
-    MOEC_TRY(moec_alloc((void **)&baseline->nll, n, sizeof(double), what, err));
-    MOEC_TRY(moec_alloc((void **)&baseline->kl, n, sizeof(double), what, err));
+    *baseline = (struct moec_baseline){.group.windows = job->windows, .states.stride = job->stride};
+    MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)baseline->group.windows->n_window + 1,
+                        sizeof(uint64_t), what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->states.attention_out, n_traced, row, what, err));
+    MOEC_TRY(create_kv(job, n, what, &baseline->states.kv, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->states.hidden, job->source_capacity + n, row, what, err));
+    MOEC_TRY(moec_alloc((void **)&baseline->scores.targets, n, sizeof(uint32_t), what, err));
+    MOEC_TRY(moec_alloc((void **)&baseline->scores.nll, n, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&baseline->scores.kl, n, sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&job->row_numbers, n, sizeof(uint32_t), what, err));
     for (uint32_t i = 0; i < n; i++)
         job->row_numbers[i] = i;
-    baseline->row_start = job->row_start;
+    baseline->group.row_start = job->row_start;
     MOEC_TRY(allocate_sources(job, err));
-    return moec_reference_create(job->config, (uint32_t)n, &baseline->reference, err);
+    return moec_reference_create(job->config, (uint32_t)n, &baseline->scores.reference, err);
 }
 
 static void release(struct sensitivity *job)
@@ -317,14 +317,14 @@ static void release(struct sensitivity *job)
     moec_token_scorer_release(&job->tokens);
     moec_sweep_release(&job->sweep);
     moec_forward_release(&job->forward);
-    moec_reference_release(&baseline->reference);
-    moec_kv_state_release(&baseline->kv);
-    moec_kv_state_release(&baseline->source_kv);
-    void *const owned[] = {baseline->attention_out,
-                           baseline->hidden,
-                           baseline->targets,
-                           baseline->nll,
-                           baseline->kl,
+    moec_reference_release(&baseline->scores.reference);
+    moec_kv_state_release(&baseline->states.kv);
+    moec_kv_state_release(&baseline->states.source_kv);
+    void *const owned[] = {baseline->states.attention_out,
+                           baseline->states.hidden,
+                           baseline->scores.targets,
+                           baseline->scores.nll,
+                           baseline->scores.kl,
                            trace->experts,
                            trace->weights,
                            trace->input,
@@ -373,11 +373,11 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
 {
     const struct moec_baseline *baseline = &job->baseline;
     struct moec_sensitivity *result = job->result;
-    for (uint32_t i = 0; i < baseline->n_window; i++) {
-        const uint32_t n = baseline->windows->scored[baseline->first_window + i],
-                       w = moec_rank_windows_number(&job->shared, baseline->first_window + i);
-        const double nll = moec_score_sum(baseline->nll + baseline->row_start[i], n);
-        const double kl = moec_score_sum(baseline->kl + baseline->row_start[i], n);
+    for (uint32_t i = 0; i < baseline->group.n_window; i++) {
+        const uint32_t n = baseline->group.windows->scored[baseline->group.first_window + i],
+                       w = moec_rank_windows_number(&job->shared, baseline->group.first_window + i);
+        const double nll = moec_score_sum(baseline->scores.nll + baseline->group.row_start[i], n);
+        const double kl = moec_score_sum(baseline->scores.kl + baseline->group.row_start[i], n);
         MOEC_TRY(moec_score_check(nll, w, err));
         if (job->kept.baseline[w] && (result->baseline.nll[w] != nll || result->baseline.kl[w] != kl))
             return moec_fail(
@@ -397,18 +397,18 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
 static void open_group(struct sensitivity *job, uint32_t first, uint32_t n)
 {
     struct moec_baseline *baseline = &job->baseline;
-    const struct moec_windows *windows = baseline->windows;
-    baseline->first_window = first;
-    baseline->n_window = n;
-    baseline->n_row = moec_sweep_rows(&job->sweep, first, n);
-    baseline->n_source = moec_sweep_source_rows(&job->sweep, first, n);
-    baseline->final_hidden = baseline->hidden + baseline->n_source * job->stride;
+    const struct moec_windows *windows = baseline->group.windows;
+    baseline->group.first_window = first;
+    baseline->group.n_window = n;
+    baseline->group.n_row = moec_sweep_rows(&job->sweep, first, n);
+    baseline->group.n_source = moec_sweep_source_rows(&job->sweep, first, n);
+    baseline->states.final_hidden = baseline->states.hidden + baseline->group.n_source * job->stride;
     for (uint32_t i = 0; i <= n; i++)
         job->row_start[i] = moec_sweep_rows(&job->sweep, first, i);
     for (uint32_t i = 0; job->source_start != NULL && i <= n; i++)
         job->source_start[i] = moec_sweep_source_rows(&job->sweep, first, i);
     for (uint32_t i = 0; i < n; i++)
-        memcpy(baseline->targets + job->row_start[i], moec_windows_target(windows, first + i) + 1,
+        memcpy(baseline->scores.targets + job->row_start[i], moec_windows_target(windows, first + i) + 1,
                windows->scored[first + i] * sizeof *windows->tokens);
 }
 
@@ -419,33 +419,33 @@ static enum moec_status run_baseline(struct sensitivity *job, bool again, uint64
     struct moec_baseline *baseline = &job->baseline;
     const float *reference = job->options->reference_hidden;
     const struct moec_states *states = job->options->reference_states;
-    const uint32_t first = baseline->first_window, n = baseline->n_window;
+    const uint32_t first = baseline->group.first_window, n = baseline->group.n_window;
     const uint64_t first_row = job->sweep.row_start[first];
     for (uint32_t w = first; w < first + n; w++)
         *cost += window_cost(job, w);
     if (again)
         job->planned += *cost;
-    const struct moec_sweep_store store = {.attention_out = baseline->attention_out,
-                                           .kv = &baseline->kv,
-                                           .source_kv = &baseline->source_kv,
+    const struct moec_sweep_store store = {.attention_out = baseline->states.attention_out,
+                                           .kv = &baseline->states.kv,
+                                           .source_kv = &baseline->states.source_kv,
                                            .worked = worked,
                                            .context = job};
-    MOEC_TRY(
-        moec_sweep_run(&job->sweep, (struct moec_window_range){first, n}, baseline->hidden, &store, err));
+    MOEC_TRY(moec_sweep_run(&job->sweep, (struct moec_window_range){first, n}, baseline->states.hidden,
+                            &store, err));
     /* The original's head, again for each group instead of kept for all windows. */
-    const uint32_t n_row = (uint32_t)baseline->n_row;
+    const uint32_t n_row = (uint32_t)baseline->group.n_row;
     MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->canonical,
                                      &(struct moec_final_states){n_row, reference + first_row * job->stride},
-                                     &baseline->reference, 0, err));
+                                     &baseline->scores.reference, 0, err));
     if (states != NULL)
         moec_states_leave(states, (uint64_t)(reference - states->rows) / states->stride + first_row, n_row);
     MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward,
-                                   &(struct moec_final_states){n_row, baseline->final_hidden},
-                                   &(struct moec_scored_tokens){.targets = baseline->targets,
-                                                                .reference = &baseline->reference,
+                                   &(struct moec_final_states){n_row, baseline->states.final_hidden},
+                                   &(struct moec_scored_tokens){.targets = baseline->scores.targets,
+                                                                .reference = &baseline->scores.reference,
                                                                 .reference_rows = job->row_numbers,
-                                                                .nll = baseline->nll,
-                                                                .kl = baseline->kl},
+                                                                .nll = baseline->scores.nll,
+                                                                .kl = baseline->scores.kl},
                                    err));
     const uint64_t head = moec_cost_head(job->config, n_row);
     job->planned += head;
@@ -460,7 +460,7 @@ static enum moec_status share_baseline(struct sensitivity *job, struct moec_erro
     struct moec_sensitivity *result = job->result;
     const bool again = job->kept.baseline[job->first_window]; /* for its states alone */
     uint64_t cost = 0;
-    if (job->baseline.n_window > 0)
+    if (job->baseline.group.n_window > 0)
         MOEC_TRY(run_baseline(job, again, &cost, err));
     if (again)
         return MOEC_OK;
@@ -484,9 +484,10 @@ static const uint64_t *stack_start(const struct sensitivity *job, uint32_t s)
 static const float *mlp_input(const struct sensitivity *job, uint32_t s)
 {
     const struct moec_baseline *baseline = &job->baseline;
-    return baseline->attention_out + moec_stacked_rows(s, moec_config_moe_encoder_count(job->config),
-                                                       baseline->n_source, baseline->n_row) *
-                                         job->stride;
+    return baseline->states.attention_out + moec_stacked_rows(s, moec_config_moe_encoder_count(job->config),
+                                                              baseline->group.n_source,
+                                                              baseline->group.n_row) *
+                                                job->stride;
 }
 
 /* Which choices each expert got; those that reach no expert are nobody's. */
@@ -514,8 +515,8 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
 {
     struct layer_trace *trace = &job->trace;
     const uint32_t layer = moec_config_moe_layer(job->config, s), k = job->config->top_k;
-    const uint32_t n_window = job->baseline.n_window;
-    const struct moec_windows *windows = job->baseline.windows;
+    const uint32_t n_window = job->baseline.group.n_window;
+    const struct moec_windows *windows = job->baseline.group.windows;
     const uint64_t *start = stack_start(job, s), n_row = start[n_window];
     const size_t stride = job->stride;
     memcpy(trace->out, mlp_input(job, s), n_row * stride * sizeof(float));
@@ -525,7 +526,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
         moec_batch_sequences_clear(&job->sweep.sequences);
         for (; w < n_window && start[w + 1] - row <= job->forward.max_tokens; w++)
             moec_batch_sequences_add(&job->sweep.sequences,
-                                     moec_windows_target(windows, job->baseline.first_window + w),
+                                     moec_windows_target(windows, job->baseline.group.first_window + w),
                                      (uint32_t)(start[w + 1] - start[w]), 0);
         const uint32_t n = (uint32_t)(start[w] - row);
         const struct moec_mlp_trace part = {.experts = trace->experts + row * k,
@@ -602,11 +603,11 @@ static void recombine(struct sensitivity *job, uint32_t s, uint32_t choice, cons
 static void open_span(const struct sensitivity *job, uint32_t s, uint64_t row, struct moec_variant_span *span)
 {
     const struct moec_baseline *baseline = &job->baseline;
-    const uint64_t *rows = baseline->row_start + span->window;
+    const uint64_t *rows = baseline->group.row_start + span->window;
     const uint32_t n_row = (uint32_t)(rows[1] - rows[0]), limit = job->config->router.expert_capacity;
     const bool begins_anew = (limit > 0 && n_row > limit) || moec_config_is_running(job->config);
     if (s < moec_config_moe_encoder_count(job->config)) {
-        const uint64_t *sources = baseline->source_start + span->window;
+        const uint64_t *sources = baseline->group.source_start + span->window;
         span->n_source = (uint32_t)(sources[1] - sources[0]);
     } else if (!begins_anew) {
         span->first_position = (uint32_t)(row - rows[0]);
@@ -630,7 +631,7 @@ static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t
     const uint32_t *choices = choices_of(job, variant % job->config->n_expert, &n_choice);
     const struct moec_baseline *baseline = &job->baseline;
     const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
-    const uint32_t w = baseline->first_window + span->window;
+    const uint32_t w = baseline->group.first_window + span->window;
     const size_t stride = job->stride;
     const uint64_t full = full_cost(job, layer, w);
     uint64_t rows_first = stack_start(job, s)[span->window]; /* the row of the layer that rows[0] is */
@@ -656,7 +657,7 @@ static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t
     /* What the plan counted and nobody needs to do. */
     uint64_t rest = 0;
     if (rows != NULL)
-        rest = moec_cost_after_layer(job->config, layer, moec_windows_source(baseline->windows, w),
+        rest = moec_cost_after_layer(job->config, layer, moec_windows_source(baseline->group.windows, w),
                                      span->first_position, span->n_rows);
     job->planned_done += full - rest;
     return MOEC_OK;
@@ -680,8 +681,9 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
                                           err));
     }
     uint32_t next = 0;
-    for (uint32_t i = 0; i < baseline->n_window; i++) {
-        const uint32_t first = next, w = moec_rank_windows_number(&job->shared, baseline->first_window + i);
+    for (uint32_t i = 0; i < baseline->group.n_window; i++) {
+        const uint32_t first = next,
+                       w = moec_rank_windows_number(&job->shared, baseline->group.first_window + i);
         while (next < n_choice && choices[next] / k < start[i + 1])
             next++;
         struct moec_variant_span span = {.nll = cell(job, job->result->expert_nll, s, e, b, w),
@@ -785,7 +787,7 @@ static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct mo
     job->trace_cost = 0;
     memset(job->costs, 0, n_variant * sizeof *job->costs);
     memset(job->reached, 0, job->config->n_expert * sizeof *job->reached);
-    if (job->baseline.n_window > 0)
+    if (job->baseline.group.n_window > 0)
         MOEC_TRY(run_variants(job, s, first, err));
     job->n_finished = n_variant;
     return keep_variants(job, s, true, err);
@@ -799,7 +801,7 @@ static enum moec_status run_group(struct sensitivity *job, uint32_t first, uint3
         return MOEC_OK;
     job->first_window = first;
     job->n_window = n;
-    job->baseline.n_window = 0;
+    job->baseline.group.n_window = 0;
     if (n_own > 0)
         open_group(job, n_before, n_own);
     MOEC_TRY(share_baseline(job, err));

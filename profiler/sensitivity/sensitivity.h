@@ -22,11 +22,11 @@
 #define MOEC_PROFILER_SENSITIVITY_H
 
 #include "profiler/common/unit.h"
+#include "profiler/evaluate/pass_means.h"
 #include "profiler/evaluate/rank_windows.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/sensitivity/subject.h"
 #include "runtime/forward/pass/forward.h"
-#include "runtime/kernels/arithmetic.h"
 
 struct moec_sensitivity_options {
     struct moec_sensitivity_subject of; /* every expert is assigned baseline_bits afterwards */

@@ -22,12 +22,16 @@ struct row_maker {
     struct moec_rows *rows;
     enum moec_task_kind kind;
     struct moec_row_text raw, list; /* owned: choices as the row has them, and as the prompt lists them */
-    const char *labels;             /* borrowed: the file of labels, NULL when the task has none */
-    size_t labels_bytes, labels_at;
-    const char *labels_path;
-    char **owned;          /* borrowed: what was read, which may become the rows' text; NULL: it may not */
-    uint64_t memory_bytes; /* of the data and the rows; 0 = no bound */
-    uint64_t data_bytes;   /* of the data that is held meanwhile */
+    struct {
+        const char *text; /* borrowed, NULL when the task has none */
+        size_t n_bytes, at;
+        const char *path;
+    } label_file;
+    char **owned; /* borrowed: what was read, which may become the rows' text; NULL: it may not */
+    struct {
+        uint64_t limit_bytes; /* of the data and the rows; 0 = no bound */
+        uint64_t data_bytes;  /* of the data that is held meanwhile */
+    } memory;
 };
 
 #define MIB(n) ((double)(n) / (1 << 20))
@@ -48,10 +52,10 @@ static enum moec_status no_memory(const char *subject, uint64_t needed, uint64_t
 static enum moec_status check_memory(const struct row_maker *maker, uint64_t more, const char *subject,
                                      struct moec_error *err)
 {
-    const uint64_t needed = maker->data_bytes + moec_rows_memory_bytes(maker->rows) + more;
-    if (maker->memory_bytes == 0 || needed <= maker->memory_bytes)
+    const uint64_t needed = maker->memory.data_bytes + moec_rows_memory_bytes(maker->rows) + more;
+    if (maker->memory.limit_bytes == 0 || needed <= maker->memory.limit_bytes)
         return MOEC_OK;
-    return no_memory(subject, needed, maker->memory_bytes, err);
+    return no_memory(subject, needed, maker->memory.limit_bytes, err);
 }
 
 /* The line at `*at` without its end, and `*at` behind it. */
@@ -254,22 +258,23 @@ static enum moec_status add_choices(struct row_maker *maker, struct moec_row_fie
 static enum moec_status next_label(struct row_maker *maker, struct moec_row_fields *fields,
                                    struct moec_error *err)
 {
-    while (maker->labels_at < maker->labels_bytes) {
+    while (maker->label_file.at < maker->label_file.n_bytes) {
         size_t length = 0;
-        const char *line = next_line(maker->labels, maker->labels_bytes, &maker->labels_at, &length);
+        const char *line =
+            next_line(maker->label_file.text, maker->label_file.n_bytes, &maker->label_file.at, &length);
         if (is_blank(line, length))
             continue;
         fields->extras[0] = (struct moec_row_extra){"label", line, length};
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has only %zu labels, but '%s' has more rows",
-                     maker->labels_path, maker->rows->n_row, fields->subject);
+                     maker->label_file.path, maker->rows->n_row, fields->subject);
 }
 
 static enum moec_status render_row(struct row_maker *maker, struct moec_row_fields *fields,
                                    struct moec_row_text *out, struct moec_row *row, struct moec_error *err)
 {
-    if (maker->labels != NULL)
+    if (maker->label_file.text != NULL)
         MOEC_TRY(next_label(maker, fields, err));
     if (maker->kind == MOEC_TASK_KIND_CHOICE) {
         MOEC_TRY(add_choices(maker, fields, out, row, err));
@@ -303,14 +308,14 @@ static enum moec_status add_row(struct row_maker *maker, const struct moec_row_f
                                 .capacity = rows->text_capacity,
                                 .limit_bytes = 4 * MOEC_ROWS_MAX_BYTES};
     MOEC_TRY(check_memory(maker, sizeof row, fields->subject, err));
-    if (maker->memory_bytes > 0)
-        out.limit_bytes = rows->text_bytes + maker->memory_bytes - maker->data_bytes - sizeof row -
-                          moec_rows_memory_bytes(rows);
+    if (maker->memory.limit_bytes > 0)
+        out.limit_bytes = rows->text_bytes + maker->memory.limit_bytes - maker->memory.data_bytes -
+                          sizeof row - moec_rows_memory_bytes(rows);
     struct moec_error own_err = {0};
     status = render_row(maker, &own, &out, &row, &own_err);
-    if (status == MOEC_ERR_LIMIT && maker->memory_bytes > 0 && out.wanted_bytes > out.limit_bytes)
-        status = no_memory(fields->subject, maker->memory_bytes + (out.wanted_bytes - out.limit_bytes),
-                           maker->memory_bytes, err);
+    if (status == MOEC_ERR_LIMIT && maker->memory.limit_bytes > 0 && out.wanted_bytes > out.limit_bytes)
+        status = no_memory(fields->subject, maker->memory.limit_bytes + (out.wanted_bytes - out.limit_bytes),
+                           maker->memory.limit_bytes, err);
     else if (status != MOEC_OK)
         (void)moec_fail(err, status, "%s", own_err.message);
     rows->text = out.bytes;
@@ -325,7 +330,7 @@ static enum moec_status add_row(struct row_maker *maker, const struct moec_row_f
 static bool take_whole(struct row_maker *maker, const char *bytes, size_t n_bytes)
 {
     const struct moec_task *task = maker->task;
-    if (maker->owned == NULL || maker->kind != MOEC_TASK_KIND_WINDOWS || maker->labels != NULL ||
+    if (maker->owned == NULL || maker->kind != MOEC_TASK_KIND_WINDOWS || maker->label_file.text != NULL ||
         strcmp(task->prompt, "{text}") != 0 || task->reference[0] != '\0')
         return false;
     struct moec_rows *rows = maker->rows;
@@ -333,7 +338,7 @@ static bool take_whole(struct row_maker *maker, const char *bytes, size_t n_byte
     rows->text = *maker->owned;
     rows->text_bytes = rows->text_capacity = offset + n_bytes;
     *maker->owned = NULL;
-    maker->data_bytes = 0;
+    maker->memory.data_bytes = 0;
     rows->rows[0] = (struct moec_row){
         .prompt_offset = offset, .prompt_bytes = n_bytes, .reference_offset = offset + n_bytes, .line = 1};
     rows->n_row = 1;
@@ -426,7 +431,7 @@ static enum moec_status parse_json(struct row_maker *maker, const struct moec_ta
     struct moec_row_fields fields = {.unit = "row", .subject = data->subject};
     struct moec_json *root = NULL;
     MOEC_TRY(check_memory(maker, data->n_bytes, data->subject, err)); /* the tree holds the text once more */
-    maker->data_bytes += data->n_bytes;
+    maker->memory.data_bytes += data->n_bytes;
     MOEC_TRY(moec_json_parse(data->bytes, data->n_bytes, MOEC_ROWS_MAX_BYTES, data->subject, &root, err));
     if (moec_json_type(root) != MOEC_JSON_ARRAY) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
@@ -491,7 +496,7 @@ static enum moec_status parse_reshaped(struct row_maker *maker, const struct moe
     size_t n_lines = 0;
     MOEC_TRY(maker->task->reshape(maker->task, data, &lines, &n_lines, err));
     enum moec_status status = check_memory(maker, n_lines, data->subject, err);
-    maker->data_bytes += n_lines;
+    maker->memory.data_bytes += n_lines;
     const struct moec_task_data reshaped = {MOEC_TASK_FORMAT_JSONL, 0, lines, n_lines, data->subject};
     if (status == MOEC_OK)
         status = parse_jsonl(maker, data->format == MOEC_TASK_FORMAT_JSON ? "row" : "line", &reshaped, err);
@@ -528,12 +533,13 @@ static enum moec_status parse(struct row_maker *maker, const struct moec_task_da
 /* Labels are told one after another, so a file of more of them belongs to other data. */
 static enum moec_status check_labels(struct row_maker *maker, const char *subject, struct moec_error *err)
 {
-    while (maker->labels != NULL && maker->labels_at < maker->labels_bytes) {
+    while (maker->label_file.text != NULL && maker->label_file.at < maker->label_file.n_bytes) {
         size_t length = 0;
-        const char *line = next_line(maker->labels, maker->labels_bytes, &maker->labels_at, &length);
+        const char *line =
+            next_line(maker->label_file.text, maker->label_file.n_bytes, &maker->label_file.at, &length);
         if (!is_blank(line, length))
             return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' has more labels than '%s' has rows (%zu)",
-                             maker->labels_path, subject, maker->rows->n_row);
+                             maker->label_file.path, subject, maker->rows->n_row);
     }
     return MOEC_OK;
 }
@@ -696,18 +702,19 @@ enum moec_status moec_rows_read(const struct moec_task *task, const char *path, 
     size_t n_bytes = 0;
     *rows = (struct moec_rows){0};
     struct moec_rows file = {0};
-    struct row_maker maker = {.task = task, .rows = rows, .owned = &bytes, .memory_bytes = memory_bytes};
+    struct row_maker maker = {
+        .task = task, .rows = rows, .owned = &bytes, .memory.limit_bytes = memory_bytes};
     MOEC_TRY_OUT(load_within(path, memory_bytes, &file, &bytes, &n_bytes, err));
     struct moec_task_data data = {
         .delimiter = task->delimiter, .bytes = bytes, .n_bytes = n_bytes, .subject = path};
     const enum moec_task_format named = format_of_name(path, &data.delimiter);
     data.format = task->format == MOEC_TASK_FORMAT_AUTO ? named : task->format;
     if (task->labels[0] != '\0') {
-        MOEC_TRY_OUT(load_labels(task, path, &labels_path, &labels, &maker.labels_bytes, err));
-        maker.labels = labels;
-        maker.labels_path = labels_path;
+        MOEC_TRY_OUT(load_labels(task, path, &labels_path, &labels, &maker.label_file.n_bytes, err));
+        maker.label_file.text = labels;
+        maker.label_file.path = labels_path;
     }
-    maker.data_bytes = n_bytes + maker.labels_bytes;
+    maker.memory.data_bytes = n_bytes + maker.label_file.n_bytes;
     MOEC_TRY_OUT(make_rows(&maker, &data, err));
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
     (void)moec_printable(name, strlen(name), false, rows->name, sizeof rows->name);

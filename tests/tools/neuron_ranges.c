@@ -173,7 +173,7 @@ static enum moec_status run(struct tool *tool, int argc, char **argv, struct moe
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_source_open(argv[1], (uint64_t)4 << 30, 0, WINDOW, &tool->source, err));
     const uint32_t n_words = (tool->source.config->n_ff_expert + 63) / 64;
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best()};
+    const struct moec_scorer_options options = {.by.kernels = moec_kernels_best()};
     MOEC_TRY(read_windows(tool, argv[2], err));
     MOEC_TRY(moec_alloc((void **)&tool->bits, n_words, sizeof *tool->bits, "neurons", err));
     MOEC_TRY(moec_alloc((void **)&tool->by_lot, n_words, sizeof *tool->by_lot, "neurons", err));

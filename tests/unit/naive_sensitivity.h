@@ -12,9 +12,9 @@ static enum moec_status naive_sensitivity(const struct moec_sensitivity_options 
     struct moec_scorer *scorer = NULL;
     struct moec_variants *variants = options->of.variants;
     const struct moec_config *config = &options->of.model->config;
-    const struct moec_scorer_options scoring = {.kernels = options->by.kernels,
-                                                .n_threads = options->by.n_threads,
-                                                .arithmetic = options->by.arithmetic};
+    const struct moec_scorer_options scoring = {.by = {.kernels = options->by.kernels,
+                                                       .n_threads = options->by.n_threads,
+                                                       .arithmetic = options->by.arithmetic}};
     struct moec_experts *experts = moec_variants_experts(variants);
     MOEC_TRY_OUT(moec_scorer_create(options->of.model, experts, options->of.windows, &scoring, &scorer, err));
     MOEC_TRY_OUT(moec_variants_assign_all(variants, moec_variants_source_bits(variants), err));

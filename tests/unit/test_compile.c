@@ -115,7 +115,7 @@ static double original_perplexity(const struct bench *b, const struct moec_windo
     struct moec_variants *variants = NULL;
     struct moec_scorer *scorer = NULL;
     double *nll = calloc(windows->n_window, sizeof *nll);
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 1};
+    const struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = 1}};
     MUST(moec_load_model(b->checkpoint, 16, 0, 0, &model, &err));
     MUST(moec_variants_create(b->checkpoint, &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, 0, 0, 1},
                               &variants, &err));

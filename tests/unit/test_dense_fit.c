@@ -39,7 +39,8 @@ struct bench {
 static void bench_open_shared(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens,
                               struct moec_ranks *ranks)
 {
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
+    const struct moec_scorer_options options = {
+        .by = {.kernels = moec_kernels_best(), .n_threads = n_threads}};
     *bench = (struct bench){.fixture = fixture_open(name)};
     struct moec_experts *experts = moec_variants_experts(bench->fixture.variants);
     bench->work = (struct moec_work_memory){.batch_tokens = batch_tokens};

@@ -25,7 +25,7 @@ struct bench {
 static void bench_open_shared(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens,
                               struct moec_ranks *ranks)
 {
-    struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
+    struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = n_threads}};
     *bench = (struct bench){.fixture = fixture_open(name), .work = {.batch_tokens = batch_tokens}};
     struct moec_windows *windows = &bench->windows;
     *windows = (struct moec_windows){.n_window = N_WINDOW, .seq_len_tokens = SEQ_LEN, .work = &bench->work};

@@ -72,7 +72,7 @@ static enum moec_status score_in(struct bench *bench, enum moec_arithmetic arith
     struct moec_scorer *scorer = NULL;
     struct moec_experts *experts = moec_variants_experts(bench->variants);
     const struct moec_scorer_options options = {
-        .kernels = moec_kernels_best(), .n_threads = 1, .arithmetic = arithmetic};
+        .by = {.kernels = moec_kernels_best(), .n_threads = 1, .arithmetic = arithmetic}};
     const struct moec_measure measure = {scores->nll, scores->kl};
     scores->n_float = moec_windows_scored_count(&bench->windows) * moec_forward_stride(&bench->model->config);
     MUST(moec_variants_assign_all(bench->variants, moec_variants_source_bits(bench->variants), &err));

@@ -129,7 +129,7 @@ static struct moec_harm_request request_of(struct bench *bench)
 static double kl_of(struct bench *bench, uint32_t code, const struct moec_model *model)
 {
     const struct moec_scorer_options options = {
-        .kernels = moec_kernels_best(), .n_threads = 1, .arithmetic = bench->arithmetic};
+        .by = {.kernels = moec_kernels_best(), .n_threads = 1, .arithmetic = bench->arithmetic}};
     struct moec_experts *experts = moec_variants_experts(bench->fixture.variants);
     struct moec_scorer *scorer = NULL;
     double nll[N_WINDOW], kl[N_WINDOW], sum = 0;

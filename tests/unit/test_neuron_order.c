@@ -150,7 +150,8 @@ static void order_with(const char *name, int n_threads, uint32_t batch_tokens,
     struct fixture fixture = fixture_open(name);
     struct moec_work_memory work = {.batch_tokens = batch_tokens};
     struct moec_windows windows = {.n_window = N_WINDOW, .seq_len_tokens = SEQ_LEN, .work = &work};
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
+    const struct moec_scorer_options options = {
+        .by = {.kernels = moec_kernels_best(), .n_threads = n_threads}};
     struct moec_scorer *scorer = NULL;
     double nll[N_WINDOW];
     const struct moec_measure measure = {.nll = nll};
@@ -169,7 +170,7 @@ static void order_with(const char *name, int n_threads, uint32_t batch_tokens,
     const struct moec_coactivation_request request = {.config = &fixture.model->config,
                                                       .scorer = scorer,
                                                       .measure = &measure,
-                                                      .kernels = options.kernels,
+                                                      .kernels = options.by.kernels,
                                                       .n_threads = n_threads};
     assert_true(moec_coactivation_bytes(request.config, n_threads) > 0);
     MUST(moec_neuron_order_create(request.config, order, &err));

@@ -301,8 +301,8 @@ static void test_route_models__evaluations_agree_with_sessions(void **state)
                                              .tokens = opened.fixture.tokens,
                                              .length = length,
                                              .scored = scored};
-        const struct moec_scorer_options options = {
-            .kernels = moec_kernels_best(), .n_threads = 2, .route = &routes[0], .n_prompt = N_PROMPT};
+        const struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = 2},
+                                                    .decisions = {.route = &routes[0], .n_prompt = N_PROMPT}};
         struct moec_scorer *scorer = NULL;
         struct moec_error err = {0};
         double nll[N_WINDOW];

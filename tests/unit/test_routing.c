@@ -104,7 +104,7 @@ static void score_against(struct fixture *fixture, const struct moec_windows *wi
                           struct reference_scores *out)
 {
     struct moec_error err = {0};
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
+    const struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = 2}};
     const struct moec_config *config = &fixture->model->config;
     const size_t n_choice = moec_windows_token_count(windows) * moec_config_moe_count(config) * config->top_k,
                  n_cell = (size_t)moec_config_moe_count(config) * config->n_expert;
@@ -120,7 +120,7 @@ static void score_against(struct fixture *fixture, const struct moec_windows *wi
               err);
     assert_ok(moec_scorer_create(fixture->model, experts, windows, &options, &scorer, &err), err);
     if (by_routing) {
-        assert_ok(moec_routing_run(&(struct moec_runner){fixture->model, experts, options.kernels, 2},
+        assert_ok(moec_routing_run(&(struct moec_runner){fixture->model, experts, options.by.kernels, 2},
                                    windows, &routing, NULL, &err),
                   err);
         assert_ok(moec_scorer_take_reference(scorer, &hidden, out->original, NULL, &err), err);

@@ -13,8 +13,8 @@
 
 static struct moec_scorer *scorer_make(const struct bench *bench, uint64_t reference_limit_bytes)
 {
-    const struct moec_scorer_options options = {
-        .kernels = moec_kernels_best(), .n_threads = 1, .reference_limit_bytes = reference_limit_bytes};
+    const struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = 1},
+                                                .reference_limit_bytes = reference_limit_bytes};
     struct moec_scorer *scorer = NULL;
     MUST(moec_scorer_create(bench->model, moec_variants_experts(bench->variants), &bench->windows, &options,
                             &scorer, &err));

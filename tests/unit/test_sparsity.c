@@ -299,11 +299,11 @@ static struct moec_sparsity *sparsity_of_windows(const struct fixture *fixture,
     struct moec_sparsity_table table;
     struct moec_sparsity *sparsity = NULL;
     const struct moec_config *config = &fixture->model->config;
-    const struct moec_thresholds_job job = {.model = fixture->model,
-                                            .experts = moec_variants_experts(fixture->variants),
+    const struct moec_thresholds_job job = {.of = {.model = fixture->model,
+                                                   .experts = moec_variants_experts(fixture->variants),
+                                                   .windows = windows},
                                             .kernels = moec_kernels_best(),
-                                            .n_threads = 2,
-                                            .windows = windows};
+                                            .n_threads = 2};
     assert_ok(moec_sparsity_table_create(config, shares, N_SHARE, &table, &err), err);
     assert_ok(moec_thresholds_fill(&job, NULL, &table, &err), err);
     assert_ok(moec_sparsity_create(&table, config, share, &sparsity, &err), err);
@@ -331,14 +331,15 @@ static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sp
     double nll[N_WINDOW], factors[64];
     const struct moec_measure measure = {.nll = nll};
     const struct moec_config *config = &fixture->model->config;
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
+    const struct moec_scorer_options options = {
+        .by = {.kernels = moec_kernels_best(), .n_threads = n_threads}};
     cut_make(fixture, &cut);
     for (uint32_t l = 0; l < moec_config_moe_count(config); l++)
         factors[l] = 1;
-    assert_ok(
-        moec_neuron_harm_create(
-            config, &(struct moec_neuron_harm_options){by, at_gate, options.kernels, n_threads}, &harm, &err),
-        err);
+    assert_ok(moec_neuron_harm_create(
+                  config, &(struct moec_neuron_harm_options){by, at_gate, options.by.kernels, n_threads},
+                  &harm, &err),
+              err);
     assert_ok(moec_scorer_create(fixture->model, moec_variants_experts(fixture->variants), &cut.windows,
                                  &options, &scorer, &err),
               err);
@@ -456,7 +457,7 @@ static void test_sparsity__thresholds_leave_out_their_share(void **state)
     struct fixture fixture = fixture_open("olmoe");
     struct moec_error err = {0};
     struct moec_experts *experts = moec_variants_experts(fixture.variants);
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
+    const struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = 2}};
     uint32_t length[N_REPEAT], scored[N_REPEAT];
     uint32_t *tokens = calloc((size_t)N_REPEAT * fixture.n_tok, sizeof *tokens);
     double nll[N_REPEAT];
@@ -532,7 +533,7 @@ static void test_sparsity__plans_by_harm_harm_less(void **state)
         struct moec_sparsity *sparsity =
             turn == 0 ? sparsity_of(&fixture, 750)
                       : plan_of(&fixture, MOEC_SPARSITY_BY_NEURON, false, 0.75, 2, NULL);
-        const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
+        const struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = 2}};
         assert_ok(moec_scorer_create(fixture.model, experts, &cut.windows, &options, &scorer, &err), err);
         assert_ok(moec_scorer_set_reference(scorer, fixture.model, experts, NULL, NULL, &err), err);
         assert_ok(moec_scorer_set_sparsity(scorer, sparsity, &err), err);
@@ -627,8 +628,8 @@ static void test_sparsity__evaluations_agree_with_sessions(void **state)
     cut_make(&fixture, &cut);
     for (int turn = 0; turn < 2; turn++) {
         struct moec_sparsity *sparsity = turn == 0 ? NULL : sparsity_of(&fixture, 750);
-        const struct moec_scorer_options options = {
-            .kernels = moec_kernels_best(), .n_threads = 2, .sparsity = sparsity};
+        const struct moec_scorer_options options = {.by = {.kernels = moec_kernels_best(), .n_threads = 2},
+                                                    .sparsity = sparsity};
         assert_ok(moec_scorer_create(fixture.model, experts, &cut.windows, &options, &scorer, &err), err);
         if (turn == 1)
             assert_ok(moec_scorer_set_reference(scorer, fixture.model, experts, reference, NULL, &err), err);

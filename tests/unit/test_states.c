@@ -144,7 +144,7 @@ static void measure(const struct fixture *fixture, struct moec_work_memory *work
     windows.index = index;
     struct moec_experts *experts = moec_variants_experts(fixture->variants);
     const struct moec_kernels *kernels = moec_kernels_best();
-    const struct moec_scorer_options options = {.kernels = kernels, .n_threads = 2};
+    const struct moec_scorer_options options = {.by = {.kernels = kernels, .n_threads = 2}};
     struct moec_scorer *scorer = NULL;
     assert_ok(moec_scorer_create(fixture->model, experts, &windows, &options, &scorer, &err), err);
     const uint32_t exact = moec_variants_source_bits(fixture->variants);

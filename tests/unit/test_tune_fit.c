@@ -270,11 +270,10 @@ static void run_scorer(const struct bench_of_parts *b, const struct moec_route *
 {
     struct moec_scorer *scorer = NULL;
     struct moec_router_record *record = NULL;
-    const struct moec_scorer_options options = {.kernels = &moec_kernels_scalar,
-                                                .n_threads = 1,
-                                                .route = route,
-                                                .n_prompt = N_PROMPT,
-                                                .record_bytes = {b->bundle.record_bytes[0], NULL}};
+    const struct moec_scorer_options options = {
+        .by = {.kernels = &moec_kernels_scalar, .n_threads = 1},
+        .decisions = {
+            .route = route, .n_prompt = N_PROMPT, .record_bytes = {b->bundle.record_bytes[0], NULL}}};
     double nll[N_WINDOW];
     const struct moec_measure measure = {.nll = nll};
     MUST(moec_scorer_create(b->bundle.model, b->bundle.experts, &b->windows, &options, &scorer, &err));

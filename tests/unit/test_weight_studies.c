@@ -58,7 +58,7 @@ struct bench {
 static void bench_open(struct bench *bench, const struct profiled *made, uint32_t dense_bits)
 {
     struct moec_dense dense;
-    const struct moec_scorer_options scoring = {.kernels = moec_kernels_best(), .n_threads = 1};
+    const struct moec_scorer_options scoring = {.by = {.kernels = moec_kernels_best(), .n_threads = 1}};
     MUST(moec_windows_from_profile(&made->profile, MOEC_PART_ALL, &bench->windows, &err));
     bench->windows.n_window = made->profile.n_window; /* studies leave the certificate's alone */
     MUST(dense_load(made->checkpoint, dense_bits, 0, &dense, &err));

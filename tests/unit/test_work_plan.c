@@ -28,26 +28,22 @@ static void bench_open(struct bench *bench)
 
 static struct moec_work_request request_make(const struct bench *bench, uint64_t work_bytes)
 {
-    return (struct moec_work_request){.checkpoint = bench->checkpoint,
-                                      .windows = &bench->windows,
-                                      .work_bytes = work_bytes,
-                                      .base_bytes = 10 * MIB,
-                                      .result_bytes = 1 * MIB,
-                                      .n_threads = 2,
-                                      .dense_bits = 16,
-                                      .n_models = 1,
-                                      .n_passes = 2,
-                                      .n_states = 3,
-                                      .traces = true,
-                                      .sweeps = true,
-                                      .folder = "/tmp"};
+    return (struct moec_work_request){
+        .checkpoint = bench->checkpoint,
+        .windows = &bench->windows,
+        .bytes = {.work = work_bytes, .base = 10 * MIB, .result = 1 * MIB},
+        .n_threads = 2,
+        .evaluations =
+            {.dense_bits = 16, .n_models = 1, .n_passes = 2, .n_states = 3, .traces = true, .sweeps = true},
+        .folder = "/tmp"};
 }
 
 static uint64_t sum(const struct moec_work_request *request, const struct moec_work_plan *plan)
 {
-    return plan->base_bytes + plan->result_bytes + plan->buffer_bytes +
-           request->n_models * plan->dense_bytes + plan->activation_bytes + plan->cache_bytes +
-           plan->sweep_bytes + plan->work.states_bytes + request->n_reference * plan->reference_bytes;
+    return plan->fixed.base_bytes + plan->fixed.result_bytes + plan->fixed.buffer_bytes +
+           request->evaluations.n_models * plan->dense_bytes + plan->activation_bytes + plan->cache_bytes +
+           plan->sweep_bytes + plan->work.states_bytes +
+           request->evaluations.n_reference * plan->reference_bytes;
 }
 
 static void test_work_plan__stays_within_the_limit(void **state)
@@ -65,17 +61,17 @@ static void test_work_plan__stays_within_the_limit(void **state)
             struct moec_work_plan plan;
             struct moec_work_request request = request_make(&bench, work_bytes);
             if (shape == 1) {
-                request.sweeps = false;
-                request.n_reference = 1;
-                request.n_models = 2;
+                request.evaluations.sweeps = false;
+                request.evaluations.n_reference = 1;
+                request.evaluations.n_models = 2;
             } else if (shape == 2) {
                 request.folder = NULL;
             } else if (shape == 3) {
                 request.windows = NULL;
             } else if (shape == 4) {
-                request.sweeps = false;
+                request.evaluations.sweeps = false;
             } else if (shape == 5) {
-                request.exchange_bytes = 24 * MIB;
+                request.bytes.exchange = 24 * MIB;
             }
             if (moec_work_plan_make(&request, &plan, &err) != MOEC_OK) {
                 assert_int_equal(err.status, MOEC_ERR_BUDGET);
@@ -94,7 +90,7 @@ static void test_work_plan__stays_within_the_limit(void **state)
                 batch = plan.work.batch_tokens;
                 shared = plan.cache_bytes;
             }
-            assert_true(plan.buffer_bytes >= request.exchange_bytes);
+            assert_true(plan.fixed.buffer_bytes >= request.bytes.exchange);
             if (shape == 4) /* experts get what nothing else wants */
                 assert_true(plan.cache_bytes >= shared);
         }
@@ -151,7 +147,7 @@ static void test_work_plan__default_holds_all_experts(void **state)
     assert_int_equal(moec_work_plan_default_bytes(checkpoint, 4 * variants, plenty), 4 * variants);
     struct moec_work_request request = request_make(&bench, 1024 * MIB + variants);
     for (int sweeps = 0; sweeps < 2; sweeps++) {
-        request.sweeps = sweeps != 0;
+        request.evaluations.sweeps = sweeps != 0;
         assert_ok(moec_work_plan_make(&request, &plan, &err), err);
         assert_int_equal(plan.cache_bytes, variants);
     }
@@ -181,11 +177,11 @@ static void test_work_plan__refuses_with_the_items(void **state)
         if (strstr(err.message, items[i]) == NULL)
             fail_msg("'%s' is not in: %s", items[i], err.message);
     const char *enough = strstr(err.message, "raise --work-memory to ");
-    request.work_bytes = strtoull(enough + strlen("raise --work-memory to "), NULL, 10) * MIB;
-    assert_true(request.work_bytes > 4 * MIB);
+    request.bytes.work = strtoull(enough + strlen("raise --work-memory to "), NULL, 10) * MIB;
+    assert_true(request.bytes.work > 4 * MIB);
     err = (struct moec_error){0};
     assert_ok(moec_work_plan_make(&request, &plan, &err), err);
-    request.work_bytes -= 2 * MIB;
+    request.bytes.work -= 2 * MIB;
     assert_int_equal(moec_work_plan_make(&request, &plan, NULL), MOEC_ERR_BUDGET);
     moec_checkpoint_close(bench.checkpoint);
 }
@@ -213,7 +209,7 @@ static void test_work_plan__hints_what_is_filled(void **state)
         assert_ok(moec_work_plan_peak(&request, &plan, &load, &exact, &err), err);
         assert_true(without <= fast && without <= exact);
         assert_true(fast <= plan.limit_bytes && exact <= plan.limit_bytes);
-        assert_true(without > request.base_bytes + request.result_bytes);
+        assert_true(without > request.bytes.base + request.bytes.result);
         most = without;
     }
     assert_true(most < 400 * MIB);
