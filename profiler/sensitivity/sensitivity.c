@@ -3,14 +3,10 @@
  * that differs. It is the whole window where experts can be full or layers keep a state. Variants finish
  * in order, so that a journal holds a prefix of them. What was planned and turned out not to be needed
  * counts as done. */
-#include "profiler/sensitivity/sensitivity.h"
+#include "profiler/sensitivity/sensitivity_internal.h"
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
-#include "profiler/evaluate/score.h"
-#include "profiler/evaluate/sweep.h"
-#include "profiler/evaluate/variant_batch.h"
-#include "profiler/sensitivity/sensitivity_units.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,112 +16,61 @@
 #define PHASE              "sensitivity"
 #define UNIT_PARTS         4 /* a unit of variants is at least this part of a pass */
 
-/* What layer s of the baseline did for the rows of its stack in the group. R rows, k = top-k. */
-struct layer_trace {
-    uint32_t *experts;    /* (R, k) */
-    float *weights;       /* (R, k) */
-    float *input;         /* (R, stride) */
-    float *rank_outputs;  /* (R, k, stride) */
-    float *shared_output; /* (R, stride) */
-    float *out;           /* (R, stride): hidden states that leave the layer */
-    uint32_t *start;      /* (E + 1): first choice of each expert in */
-    uint32_t *choices;    /* (R * k): row * k + rank, by expert, rows increasing */
-};
-
-/* Multiply-adds of a variant. */
-struct variant_cost {
-    uint64_t expert; /* of the changed expert itself */
-    uint64_t later;  /* of what followed from it */
-};
-
-struct sensitivity {
-    const struct moec_sensitivity_options *options;
-    struct moec_sensitivity *result;
-    const struct moec_config *config;
-    size_t stride;
-    uint32_t n_moe;
-    struct moec_rank_windows shared;
-    const struct moec_windows *windows; /* this rank's */
-    struct moec_forward forward;
-    struct moec_forward canonical; /* forward in the canonical arithmetic; borrows its memory */
-    struct moec_sweep sweep;
-    struct moec_token_scorer tokens;
-    struct moec_variant_batch batch;
-    struct moec_baseline baseline;
-    uint64_t *row_start, *source_start; /* (W + 1) of the group, owned */
-    uint64_t capacity, source_capacity; /* rows that a group may have, and rows of sources */
-    struct layer_trace trace;
-    float *gathered;                 /* (max_tokens, stride): inputs of the changed expert, piece by piece */
-    float *changed;                  /* (R, stride): its outputs */
-    float *row;                      /* (stride) */
-    uint32_t *row_numbers;           /* (R): 0, 1, .. */
-    uint32_t first_window, n_window; /* of the group, among all */
-
-    struct moec_sensitivity_units kept;
-    struct variant_cost *costs; /* (E * B): variants of the layer at work */
-    uint64_t *reached;          /* (E): of that layer, in the group */
-    uint64_t trace_cost;        /* of that layer */
-    uint32_t n_finished;        /* its first so many variants have all their measures */
-
-    uint64_t pass;
-    uint64_t planned; /* multiply-adds if every variant changed every window from the first token on */
-    uint64_t planned_done;
-};
-
 /* ---- progress and cost ---- */
 
-static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
+enum moec_status moec_sensitivity_worked(void *context, uint64_t multiply_adds, struct moec_error *err)
 {
     struct sensitivity *job = context;
-    job->planned_done += multiply_adds;
-    const double pass = (double)job->pass;
+    job->progress.done += multiply_adds;
+    const double pass = (double)job->progress.pass;
     return moec_progress_report(job->options->progress, PHASE,
-                                (double)(job->planned_done + job->batch.scores.skipped) / pass,
-                                (double)job->planned / pass, err);
+                                (double)(job->progress.done + job->passes.batch.scores.skipped) / pass,
+                                (double)job->progress.planned / pass, err);
 }
 
 /* What one variant of this layer costs after its expert when it changes the whole window. */
 static uint64_t full_cost(const struct sensitivity *job, uint32_t layer, uint32_t w)
 {
-    const struct moec_windows *windows = job->windows;
-    return moec_cost_after_layer(job->config, layer, moec_windows_source(windows, w), 0, windows->scored[w]);
+    const struct moec_windows *windows = job->passes.windows;
+    return moec_cost_after_layer(job->model.config, layer, moec_windows_source(windows, w), 0,
+                                 windows->scored[w]);
 }
 
-/* All layers and the head on a window. */
-static uint64_t window_cost(const struct sensitivity *job, uint32_t w)
+uint64_t moec_sensitivity_window_cost(const struct sensitivity *job, uint32_t w)
 {
-    const struct moec_windows *windows = job->windows;
-    return moec_cost_from_layer(job->config, 0, moec_windows_source(windows, w), 0, windows->scored[w]);
+    const struct moec_windows *windows = job->passes.windows;
+    return moec_cost_from_layer(job->model.config, 0, moec_windows_source(windows, w), 0, windows->scored[w]);
 }
 
 /* Of this rank's windows, as progress is. */
 static void plan(struct sensitivity *job)
 {
-    const struct moec_windows *windows = job->windows;
-    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->of.n_bits;
-    job->pass = moec_cost_pass(job->config, windows);
-    job->planned = job->pass;
+    const struct moec_windows *windows = job->passes.windows;
+    const uint64_t n_variant = (uint64_t)job->model.config->n_expert * job->options->of.n_bits;
+    job->progress.pass = moec_cost_pass(job->model.config, windows);
+    job->progress.planned = job->progress.pass;
     for (uint32_t w = 0; w < windows->n_window; w++) {
-        for (uint32_t s = 0; s < job->n_moe; s++)
-            job->planned += n_variant * full_cost(job, moec_config_moe_layer(job->config, s), w);
+        for (uint32_t s = 0; s < job->model.n_moe; s++)
+            job->progress.planned +=
+                n_variant * full_cost(job, moec_config_moe_layer(job->model.config, s), w);
     }
 }
 
 /* What was found counts as in the run that did it, so that progress goes on where that stood. */
 static void plan_kept(struct sensitivity *job)
 {
-    const struct moec_windows *windows = job->windows;
-    job->planned += job->kept.extra;
-    job->planned_done += job->kept.extra;
-    for (uint32_t w = 0; w < moec_rank_windows_count(&job->shared, job->shared.n_all); w++) {
-        const uint32_t n = windows->scored[w], number = moec_rank_windows_number(&job->shared, w);
+    const struct moec_windows *windows = job->passes.windows;
+    job->progress.planned += job->kept.extra;
+    job->progress.done += job->kept.extra;
+    for (uint32_t w = 0; w < moec_rank_windows_count(&job->passes.shared, job->passes.shared.n_all); w++) {
+        const uint32_t n = windows->scored[w], number = moec_rank_windows_number(&job->passes.shared, w);
         if (job->kept.baseline[number]) {
-            job->planned += moec_cost_head(job->config, n);
-            job->planned_done += window_cost(job, w) + moec_cost_head(job->config, n);
+            job->progress.planned += moec_cost_head(job->model.config, n);
+            job->progress.done += moec_sensitivity_window_cost(job, w) + moec_cost_head(job->model.config, n);
         }
-        for (uint32_t s = 0; s < job->n_moe; s++)
-            job->planned_done += *moec_sensitivity_units_variants(&job->kept, number, s) *
-                                 full_cost(job, moec_config_moe_layer(job->config, s), w);
+        for (uint32_t s = 0; s < job->model.n_moe; s++)
+            job->progress.done += *moec_sensitivity_units_variants(&job->kept, number, s) *
+                                  full_cost(job, moec_config_moe_layer(job->model.config, s), w);
     }
 }
 
@@ -134,38 +79,27 @@ static void plan_kept(struct sensitivity *job)
 /* Keys and values of one token in the layers that keep them: those that are not an encoder's. */
 static uint64_t kv_row_bytes(const struct sensitivity *job)
 {
-    const struct moec_config *config = job->config;
+    const struct moec_config *config = job->model.config;
     return moec_kv_state_row_bytes(config, config->n_encoder_layer, config->n_layer - config->n_encoder_layer,
                                    MOEC_KV_EACH_LAYER);
 }
 
-static enum moec_status create_kv(const struct sensitivity *job, uint64_t n_rows, const char *what,
-                                  struct moec_kv_state *state, struct moec_error *err)
-{
-    const struct moec_config *config = job->config;
-    return moec_kv_state_create(config,
-                                (struct moec_kv_layers){config->n_encoder_layer,
-                                                        config->n_layer - config->n_encoder_layer,
-                                                        MOEC_KV_EACH_LAYER, n_rows},
-                                what, state, err);
-}
-
 static uint64_t row_bytes(const struct sensitivity *job)
 {
-    const struct moec_config *config = job->config;
+    const struct moec_config *config = job->model.config;
     const uint64_t k = config->top_k;
-    const uint64_t n_moe = job->n_moe - moec_config_moe_encoder_count(config);
+    const uint64_t n_moe = job->model.n_moe - moec_config_moe_encoder_count(config);
     const uint64_t rows = n_moe + 1 /* final */ + (k + 3) /* trace */ + 1 /* changed */;
-    return rows * job->stride * sizeof(float) + kv_row_bytes(job) + moec_reference_row_bytes(config) +
+    return rows * job->model.stride * sizeof(float) + kv_row_bytes(job) + moec_reference_row_bytes(config) +
            k * (2 * sizeof(uint32_t) + sizeof(float)) + 2 * sizeof(uint32_t) + 2 * sizeof(double);
 }
 
 /* The same of a source's token. */
 static uint64_t source_row_bytes(const struct sensitivity *job)
 {
-    const uint64_t k = job->config->top_k;
-    const uint64_t rows = moec_config_moe_encoder_count(job->config) + 1 + (k + 3) + 1;
-    return rows * job->stride * sizeof(float) + kv_row_bytes(job) +
+    const uint64_t k = job->model.config->top_k;
+    const uint64_t rows = moec_config_moe_encoder_count(job->model.config) + 1 + (k + 3) + 1;
+    return rows * job->model.stride * sizeof(float) + kv_row_bytes(job) +
            k * (2 * sizeof(uint32_t) + sizeof(float));
 }
 
@@ -191,29 +125,29 @@ static void choose_group(struct sensitivity *job, uint64_t fit_bytes)
         longest = larger(windows->scored[w], longest);
         longest_source = larger(moec_windows_source(windows, w), longest_source);
     }
-    job->capacity = n_row;
-    job->source_capacity = n_source;
+    job->group.capacity = n_row;
+    job->group.source_capacity = n_source;
     if (all > fit_bytes) {
         const uint64_t n_group = (all + fit_bytes) / (fit_bytes + 1);
         const double share = (double)fit_bytes / (double)all;
-        job->capacity = smaller(n_row / n_group + longest, (uint64_t)((double)n_row * share));
-        job->source_capacity =
+        job->group.capacity = smaller(n_row / n_group + longest, (uint64_t)((double)n_row * share));
+        job->group.source_capacity =
             smaller(n_source / n_group + longest_source, (uint64_t)((double)n_source * share));
     }
-    job->capacity = larger(smaller(job->capacity, most), longest);
-    job->source_capacity = larger(smaller(job->source_capacity, most), longest_source);
+    job->group.capacity = larger(smaller(job->group.capacity, most), longest);
+    job->group.source_capacity = larger(smaller(job->group.source_capacity, most), longest_source);
 }
 
 static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
 {
     const uint64_t work = job->options->work_bytes > 0 ? job->options->work_bytes : DEFAULT_WORK_BYTES;
     const uint64_t n_all = moec_windows_state_count(job->options->of.windows);
-    uint64_t rows = work / 8 / moec_variant_batch_row_bytes(job->config);
+    uint64_t rows = work / 8 / moec_variant_batch_row_bytes(job->model.config);
     rows = rows > BATCH_MAX_ROWS ? BATCH_MAX_ROWS : rows;
     /* Variants are finished, and kept, when their batch has run: no later than after two passes or so. */
     const uint64_t soon = 2 * n_all > MOEC_SWEEP_TOKENS ? 2 * n_all : MOEC_SWEEP_TOKENS;
     rows = rows > soon ? soon : rows;
-    *batch_rows = rows < job->forward.max_tokens ? job->forward.max_tokens : (uint32_t)rows;
+    *batch_rows = rows < job->passes.forward.max_tokens ? job->passes.forward.max_tokens : (uint32_t)rows;
     choose_group(job, work / 8 * 7);
 }
 
@@ -222,312 +156,129 @@ uint64_t moec_sensitivity_bytes(const struct moec_config *config, const struct m
 {
     const struct moec_sensitivity_options options = {.of.windows = windows, .work_bytes = work_bytes};
     struct sensitivity job = {.options = &options,
-                              .config = config,
-                              .stride = moec_forward_stride(config),
-                              .n_moe = moec_config_moe_count(config)};
+                              .model = {.config = config,
+                                        .stride = moec_forward_stride(config),
+                                        .n_moe = moec_config_moe_count(config)}};
     uint32_t batch_rows = 0;
-    job.forward.max_tokens = moec_sweep_max_tokens(windows);
+    job.passes.forward.max_tokens = moec_sweep_max_tokens(windows);
     choose_capacity(&job, &batch_rows);
-    return job.capacity * row_bytes(&job) + job.source_capacity * source_row_bytes(&job) +
+    return job.group.capacity * row_bytes(&job) + job.group.source_capacity * source_row_bytes(&job) +
            batch_rows * moec_variant_batch_row_bytes(config);
 }
 
 static enum moec_status allocate_trace(struct sensitivity *job, struct moec_error *err)
 {
-    const uint64_t n = larger(job->capacity, job->source_capacity), k = job->config->top_k;
-    const uint64_t row = job->stride * sizeof(float);
-    struct layer_trace *trace = &job->trace;
+    const uint64_t n = larger(job->group.capacity, job->group.source_capacity), k = job->model.config->top_k;
+    const uint64_t row = job->model.stride * sizeof(float);
+    struct layer_trace *trace = &job->layer.trace;
     const char *what = "the trace of a layer";
     MOEC_TRY(moec_alloc((void **)&trace->experts, n * k, sizeof(uint32_t), what, err));
     MOEC_TRY(moec_alloc((void **)&trace->weights, n * k, sizeof(float), what, err));
     MOEC_TRY(moec_alloc((void **)&trace->choices, n * k, sizeof(uint32_t), what, err));
-    MOEC_TRY(
-        moec_alloc((void **)&trace->start, (uint64_t)job->config->n_expert + 1, sizeof(uint32_t), what, err));
+    MOEC_TRY(moec_alloc((void **)&trace->start, (uint64_t)job->model.config->n_expert + 1, sizeof(uint32_t),
+                        what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&trace->input, n, row, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&trace->rank_outputs, n * k, row, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&trace->shared_output, n, row, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&trace->out, n, row, what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&job->changed, n, row, what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&job->gathered, job->forward.max_tokens, row, what, err));
-    return moec_alloc_aligned((void **)&job->row, 1, row, what, err);
+    MOEC_TRY(moec_alloc_aligned((void **)&job->layer.changed, n, row, what, err));
+    MOEC_TRY(
+        moec_alloc_aligned((void **)&job->layer.gathered, job->passes.forward.max_tokens, row, what, err));
+    return moec_alloc_aligned((void **)&job->layer.row, 1, row, what, err);
 }
 
 static enum moec_status allocate_units(struct sensitivity *job, struct moec_error *err)
 {
-    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->of.n_bits;
+    const uint64_t n_variant = (uint64_t)job->model.config->n_expert * job->options->of.n_bits;
     const char *what = "costs of variants";
-    MOEC_TRY(moec_alloc((void **)&job->costs, n_variant, sizeof *job->costs, what, err));
-    MOEC_TRY(moec_alloc((void **)&job->reached, job->config->n_expert, sizeof *job->reached, what, err));
+    MOEC_TRY(moec_alloc((void **)&job->layer.costs, n_variant, sizeof *job->layer.costs, what, err));
+    MOEC_TRY(moec_alloc((void **)&job->layer.reached, job->model.config->n_expert, sizeof *job->layer.reached,
+                        what, err));
     job->kept = (struct moec_sensitivity_units){
         .units = job->options->units,
         .name = job->options->unit_name != NULL ? job->options->unit_name : PHASE,
         .ranks = job->options->by.ranks,
         .n_window = job->options->of.windows->n_window,
-        .n_moe = job->n_moe,
-        .n_expert = job->config->n_expert,
+        .n_moe = job->model.n_moe,
+        .n_expert = job->model.config->n_expert,
         .n_bits = job->options->of.n_bits};
     return moec_sensitivity_units_restore(&job->kept, job->result, err);
 }
 
-/* Arrays of the group's sources. */
-static enum moec_status allocate_sources(struct sensitivity *job, struct moec_error *err)
-{
-    struct moec_baseline *baseline = &job->baseline;
-    const char *what = "keys and values of the sources";
-    if (job->options->of.windows->source == NULL)
-        return MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&job->source_start, (uint64_t)baseline->group.windows->n_window + 1,
-                        sizeof(uint64_t), what, err));
-    MOEC_TRY(create_kv(job, job->source_capacity, what, &baseline->states.source_kv, err));
-    baseline->group.source_start = job->source_start;
-    return MOEC_OK;
-}
-
-static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_error *err)
-{
-    const uint64_t n = job->capacity, row = job->stride * sizeof(float);
-    const uint64_t n_traced =
-        moec_stacked_rows(job->n_moe, moec_config_moe_encoder_count(job->config), job->source_capacity, n);
-    struct moec_baseline *baseline = &job->baseline;
-    const char *what = "activations of the baseline";
-    *baseline = (struct moec_baseline){.group.windows = job->windows, .states.stride = job->stride};
-    MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)baseline->group.windows->n_window + 1,
-                        sizeof(uint64_t), what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->states.attention_out, n_traced, row, what, err));
-    MOEC_TRY(create_kv(job, n, what, &baseline->states.kv, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->states.hidden, job->source_capacity + n, row, what, err));
-    MOEC_TRY(moec_alloc((void **)&baseline->scores.targets, n, sizeof(uint32_t), what, err));
-    MOEC_TRY(moec_alloc((void **)&baseline->scores.nll, n, sizeof(double), what, err));
-    MOEC_TRY(moec_alloc((void **)&baseline->scores.kl, n, sizeof(double), what, err));
-    MOEC_TRY(moec_alloc((void **)&job->row_numbers, n, sizeof(uint32_t), what, err));
-    for (uint32_t i = 0; i < n; i++)
-        job->row_numbers[i] = i;
-    baseline->group.row_start = job->row_start;
-    MOEC_TRY(allocate_sources(job, err));
-    return moec_reference_create(job->config, (uint32_t)n, &baseline->scores.reference, err);
-}
-
 static void release(struct sensitivity *job)
 {
-    struct layer_trace *trace = &job->trace;
-    struct moec_baseline *baseline = &job->baseline;
+    struct layer_trace *trace = &job->layer.trace;
     moec_sensitivity_units_release(&job->kept);
-    moec_rank_windows_release(&job->shared);
-    moec_variant_batch_release(&job->batch);
-    moec_token_scorer_release(&job->tokens);
-    moec_sweep_release(&job->sweep);
-    moec_forward_release(&job->forward);
-    moec_reference_release(&baseline->scores.reference);
-    moec_kv_state_release(&baseline->states.kv);
-    moec_kv_state_release(&baseline->states.source_kv);
-    void *const owned[] = {baseline->states.attention_out,
-                           baseline->states.hidden,
-                           baseline->scores.targets,
-                           baseline->scores.nll,
-                           baseline->scores.kl,
-                           trace->experts,
-                           trace->weights,
-                           trace->input,
-                           trace->rank_outputs,
-                           trace->shared_output,
-                           trace->out,
-                           trace->start,
-                           trace->choices,
-                           job->costs,
-                           job->reached,
-                           job->row_start,
-                           job->source_start,
-                           job->gathered,
-                           job->changed,
-                           job->row,
-                           job->row_numbers};
+    moec_rank_windows_release(&job->passes.shared);
+    moec_variant_batch_release(&job->passes.batch);
+    moec_token_scorer_release(&job->passes.tokens);
+    moec_sweep_release(&job->passes.sweep);
+    moec_forward_release(&job->passes.forward);
+    moec_sensitivity_baseline_release(job);
+    void *const owned[] = {
+        trace->experts,      trace->weights,     trace->input,   trace->rank_outputs, trace->shared_output,
+        trace->out,          trace->start,       trace->choices, job->layer.costs,    job->layer.reached,
+        job->layer.gathered, job->layer.changed, job->layer.row,
+    };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }
 
-/* ---- the baseline on a group ---- */
-
-/* Of window w among all. */
-static double *cell(const struct sensitivity *job, double *array, uint32_t s, uint32_t e, uint32_t b,
-                    uint32_t w)
-{
-    const size_t variant = ((size_t)s * job->config->n_expert + e) * job->options->of.n_bits + b;
-    return array + variant * job->options->of.windows->n_window + w;
-}
-
-/* Every variant of the window that is not measured yet starts as the baseline. */
-static void start_variants(struct sensitivity *job, uint32_t w)
-{
-    struct moec_sensitivity *result = job->result;
-    const uint32_t n_expert = job->config->n_expert, n_variant = n_expert * job->options->of.n_bits;
-    for (uint32_t s = 0; s < job->n_moe; s++) {
-        for (uint32_t v = *moec_sensitivity_units_variants(&job->kept, w, s); v < n_variant; v++) {
-            *cell(job, result->expert_nll, s, v % n_expert, v / n_expert, w) = result->baseline.nll[w];
-            *cell(job, result->expert_kl, s, v % n_expert, v / n_expert, w) = result->baseline.kl[w];
-        }
-    }
-}
-
-/* Sums of the group's windows. */
-static enum moec_status store_baseline(struct sensitivity *job, struct moec_error *err)
-{
-    const struct moec_baseline *baseline = &job->baseline;
-    struct moec_sensitivity *result = job->result;
-    for (uint32_t i = 0; i < baseline->group.n_window; i++) {
-        const uint32_t n = baseline->group.windows->scored[baseline->group.first_window + i],
-                       w = moec_rank_windows_number(&job->shared, baseline->group.first_window + i);
-        const double nll = moec_score_sum(baseline->scores.nll + baseline->group.row_start[i], n);
-        const double kl = moec_score_sum(baseline->scores.kl + baseline->group.row_start[i], n);
-        MOEC_TRY(moec_score_check(nll, w, err));
-        if (job->kept.baseline[w] && (result->baseline.nll[w] != nll || result->baseline.kl[w] != kl))
-            return moec_fail(
-                err, MOEC_ERR_MISMATCH,
-                "window %" PRIu32
-                ": the baseline's losses differ from those in the journal, which another build or "
-                "a faulty machine may have written; delete the journal to start over",
-                w);
-        result->baseline.nll[w] = nll;
-        result->baseline.kl[w] = kl;
-        start_variants(job, w);
-    }
-    return MOEC_OK;
-}
-
-/* Makes windows first .. first + n - 1 of this rank the group. */
-static void open_group(struct sensitivity *job, uint32_t first, uint32_t n)
-{
-    struct moec_baseline *baseline = &job->baseline;
-    const struct moec_windows *windows = baseline->group.windows;
-    baseline->group.first_window = first;
-    baseline->group.n_window = n;
-    baseline->group.n_row = moec_sweep_rows(&job->sweep, first, n);
-    baseline->group.n_source = moec_sweep_source_rows(&job->sweep, first, n);
-    baseline->states.final_hidden = baseline->states.hidden + baseline->group.n_source * job->stride;
-    for (uint32_t i = 0; i <= n; i++)
-        job->row_start[i] = moec_sweep_rows(&job->sweep, first, i);
-    for (uint32_t i = 0; job->source_start != NULL && i <= n; i++)
-        job->source_start[i] = moec_sweep_source_rows(&job->sweep, first, i);
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(baseline->scores.targets + job->row_start[i], moec_windows_target(windows, first + i) + 1,
-               windows->scored[first + i] * sizeof *windows->tokens);
-}
-
-/* This rank's windows of the group. `*cost`: what it adds to that of the sweep. */
-static enum moec_status run_baseline(struct sensitivity *job, bool again, uint64_t *cost,
-                                     struct moec_error *err)
-{
-    struct moec_baseline *baseline = &job->baseline;
-    const float *reference = job->options->reference_hidden;
-    const struct moec_states *states = job->options->reference_states;
-    const uint32_t first = baseline->group.first_window, n = baseline->group.n_window;
-    const uint64_t first_row = job->sweep.row_start[first];
-    for (uint32_t w = first; w < first + n; w++)
-        *cost += window_cost(job, w);
-    if (again)
-        job->planned += *cost;
-    const struct moec_sweep_store store = {.attention_out = baseline->states.attention_out,
-                                           .kv = &baseline->states.kv,
-                                           .source_kv = &baseline->states.source_kv,
-                                           .worked = worked,
-                                           .context = job};
-    MOEC_TRY(moec_sweep_run(&job->sweep, (struct moec_window_range){first, n}, baseline->states.hidden,
-                            &store, err));
-    /* The original's head, again for each group instead of kept for all windows. */
-    const uint32_t n_row = (uint32_t)baseline->group.n_row;
-    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->canonical,
-                                     &(struct moec_final_states){n_row, reference + first_row * job->stride},
-                                     &baseline->scores.reference, 0, err));
-    if (states != NULL)
-        moec_states_leave(states, (uint64_t)(reference - states->rows) / states->stride + first_row, n_row);
-    MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward,
-                                   &(struct moec_final_states){n_row, baseline->states.final_hidden},
-                                   &(struct moec_scored_tokens){.targets = baseline->scores.targets,
-                                                                .reference = &baseline->scores.reference,
-                                                                .reference_rows = job->row_numbers,
-                                                                .nll = baseline->scores.nll,
-                                                                .kl = baseline->scores.kl},
-                                   err));
-    const uint64_t head = moec_cost_head(job->config, n_row);
-    job->planned += head;
-    *cost += head;
-    MOEC_TRY(worked(job, 2 * head, err));
-    return store_baseline(job, err);
-}
-
-/* Together: the baseline of the whole group. */
-static enum moec_status share_baseline(struct sensitivity *job, struct moec_error *err)
-{
-    struct moec_sensitivity *result = job->result;
-    const bool again = job->kept.baseline[job->first_window]; /* for its states alone */
-    uint64_t cost = 0;
-    if (job->baseline.group.n_window > 0)
-        MOEC_TRY(run_baseline(job, again, &cost, err));
-    if (again)
-        return MOEC_OK;
-    MOEC_TRY(
-        moec_ranks_gather(job->shared.ranks, result->baseline.nll, job->shared.n_all, sizeof(double), err));
-    MOEC_TRY(
-        moec_ranks_gather(job->shared.ranks, result->baseline.kl, job->shared.n_all, sizeof(double), err));
-    MOEC_TRY(moec_ranks_sum(job->shared.ranks, &cost, 1, err));
-    result->multiply_adds += cost;
-    return moec_sensitivity_units_keep_baseline(&job->kept, result, job->first_window, job->n_window, cost,
-                                                err);
-}
-
-/* Rows of the group in the stack of MoE layer s: where each window's begin, and what entered the layer's MLP.
- */
+/* Rows of the group in the stack of MoE layer s: where each window's begin, and what entered its MLP. */
 static const uint64_t *stack_start(const struct sensitivity *job, uint32_t s)
 {
-    return s < moec_config_moe_encoder_count(job->config) ? job->source_start : job->row_start;
+    return s < moec_config_moe_encoder_count(job->model.config) ? job->group.source_start
+                                                                : job->group.row_start;
 }
 
 static const float *mlp_input(const struct sensitivity *job, uint32_t s)
 {
-    const struct moec_baseline *baseline = &job->baseline;
-    return baseline->states.attention_out + moec_stacked_rows(s, moec_config_moe_encoder_count(job->config),
-                                                              baseline->group.n_source,
-                                                              baseline->group.n_row) *
-                                                job->stride;
+    const struct moec_baseline *baseline = &job->passes.baseline;
+    return baseline->states.attention_out +
+           moec_stacked_rows(s, moec_config_moe_encoder_count(job->model.config), baseline->group.n_source,
+                             baseline->group.n_row) *
+               job->model.stride;
 }
 
 /* Which choices each expert got; those that reach no expert are nobody's. */
 static void group_choices(struct sensitivity *job, uint32_t n_row)
 {
-    struct layer_trace *trace = &job->trace;
-    const uint32_t n_choice = n_row * job->config->top_k, n_expert = job->config->n_expert;
+    struct layer_trace *trace = &job->layer.trace;
+    const uint32_t n_choice = n_row * job->model.config->top_k, n_expert = job->model.config->n_expert;
     memset(trace->start, 0, ((size_t)n_expert + 1) * sizeof *trace->start);
     for (uint32_t c = 0; c < n_choice; c++)
-        if (!moec_choice_is_passed(job->config, trace->weights[c]))
+        if (!moec_choice_is_passed(job->model.config, trace->weights[c]))
             trace->start[trace->experts[c] + 1]++;
     for (uint32_t e = 0; e < n_expert; e++)
         trace->start[e + 1] += trace->start[e];
     for (uint32_t c = 0; c < n_choice; c++)
-        if (!moec_choice_is_passed(job->config, trace->weights[c]))
+        if (!moec_choice_is_passed(job->model.config, trace->weights[c]))
             trace->choices[trace->start[trace->experts[c]]++] = c;
     memmove(trace->start + 1, trace->start, n_expert * sizeof *trace->start);
     trace->start[0] = 0;
     for (uint32_t e = 0; e < n_expert; e++)
-        job->reached[e] = trace->start[e + 1] - trace->start[e];
+        job->layer.reached[e] = trace->start[e + 1] - trace->start[e];
 }
 
 /* Runs the MLP of MoE layer s on the group again and keeps what the variants of its experts need. */
 static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
 {
-    struct layer_trace *trace = &job->trace;
-    const uint32_t layer = moec_config_moe_layer(job->config, s), k = job->config->top_k;
-    const uint32_t n_window = job->baseline.group.n_window;
-    const struct moec_windows *windows = job->baseline.group.windows;
+    struct layer_trace *trace = &job->layer.trace;
+    const uint32_t layer = moec_config_moe_layer(job->model.config, s), k = job->model.config->top_k;
+    const uint32_t n_window = job->passes.baseline.group.n_window;
+    const struct moec_windows *windows = job->passes.baseline.group.windows;
     const uint64_t *start = stack_start(job, s), n_row = start[n_window];
-    const size_t stride = job->stride;
+    const size_t stride = job->model.stride;
     memcpy(trace->out, mlp_input(job, s), n_row * stride * sizeof(float));
-    job->trace_cost = 0;
+    job->layer.trace_cost = 0;
     for (uint32_t w = 0; w < n_window;) {
         const uint64_t row = start[w];
-        moec_batch_sequences_clear(&job->sweep.sequences);
-        for (; w < n_window && start[w + 1] - row <= job->forward.max_tokens; w++)
-            moec_batch_sequences_add(&job->sweep.sequences,
-                                     moec_windows_target(windows, job->baseline.group.first_window + w),
-                                     (uint32_t)(start[w + 1] - start[w]), 0);
+        moec_batch_sequences_clear(&job->passes.sweep.sequences);
+        for (; w < n_window && start[w + 1] - row <= job->passes.forward.max_tokens; w++)
+            moec_batch_sequences_add(
+                &job->passes.sweep.sequences,
+                moec_windows_target(windows, job->passes.baseline.group.first_window + w),
+                (uint32_t)(start[w + 1] - start[w]), 0);
         const uint32_t n = (uint32_t)(start[w] - row);
         const struct moec_mlp_trace part = {.experts = trace->experts + row * k,
                                             .weights = trace->weights + row * k,
@@ -535,16 +286,16 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
                                             .rank_outputs = trace->rank_outputs + row * k * stride,
                                             .shared_output = trace->shared_output + row * stride};
         MOEC_TRY(moec_forward_mlp(
-            &job->forward, layer,
+            &job->passes.forward, layer,
             &(struct moec_mlp_batch){.n_tok = n,
                                      .hidden = trace->out + row * stride,
-                                     .sequences = moec_batch_sequences_batch(&job->sweep.sequences),
+                                     .sequences = moec_batch_sequences_batch(&job->passes.sweep.sequences),
                                      .trace = &part},
             err));
-        const uint64_t cost = moec_cost_mlp(job->config, layer, n);
-        job->planned += cost;
-        job->trace_cost += cost;
-        MOEC_TRY(worked(job, cost, err));
+        const uint64_t cost = moec_cost_mlp(job->model.config, layer, n);
+        job->progress.planned += cost;
+        job->layer.trace_cost += cost;
+        MOEC_TRY(moec_sensitivity_worked(job, cost, err));
     }
     group_choices(job, (uint32_t)n_row);
     return MOEC_OK;
@@ -555,7 +306,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
 /* The choices that are an expert's in the traced layer. */
 static const uint32_t *choices_of(const struct sensitivity *job, uint32_t expert, uint32_t *n)
 {
-    const struct layer_trace *trace = &job->trace;
+    const struct layer_trace *trace = &job->layer.trace;
     *n = trace->start[expert + 1] - trace->start[expert];
     return trace->choices + trace->start[expert];
 }
@@ -565,19 +316,20 @@ static enum moec_status run_expert(struct sensitivity *job, uint32_t layer, uint
                                    uint64_t *multiply_adds, struct moec_error *err)
 {
     uint32_t n_choice = 0;
-    const uint32_t *choices = choices_of(job, expert, &n_choice), k = job->config->top_k;
-    const size_t stride = job->stride;
+    const uint32_t *choices = choices_of(job, expert, &n_choice), k = job->model.config->top_k;
+    const size_t stride = job->model.stride;
     for (uint32_t done = 0; done < n_choice;) {
-        const uint32_t left = n_choice - done, most = job->forward.max_tokens, n = left < most ? left : most;
+        const uint32_t left = n_choice - done, most = job->passes.forward.max_tokens,
+                       n = left < most ? left : most;
         for (uint32_t i = 0; i < n; i++)
-            memcpy(job->gathered + i * stride, job->trace.input + choices[done + i] / k * stride,
+            memcpy(job->layer.gathered + i * stride, job->layer.trace.input + choices[done + i] / k * stride,
                    stride * sizeof(float));
-        MOEC_TRY(moec_forward_routed(&job->forward, moec_expert_request_of(layer, expert), n, job->gathered,
-                                     job->changed + done * stride, err));
-        const uint64_t cost = moec_cost_expert(job->config, n);
+        MOEC_TRY(moec_forward_routed(&job->passes.forward, moec_expert_request_of(layer, expert), n,
+                                     job->layer.gathered, job->layer.changed + done * stride, err));
+        const uint64_t cost = moec_cost_expert(job->model.config, n);
         *multiply_adds += cost;
-        job->planned += cost;
-        MOEC_TRY(worked(job, cost, err));
+        job->progress.planned += cost;
+        MOEC_TRY(moec_sensitivity_worked(job, cost, err));
         done += n;
     }
     return MOEC_OK;
@@ -586,27 +338,27 @@ static enum moec_status run_expert(struct sensitivity *job, uint32_t layer, uint
 /* job->row = what leaves layer s for the token of this choice, with the expert's output replaced. */
 static void recombine(struct sensitivity *job, uint32_t s, uint32_t choice, const float *replaced)
 {
-    const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
-    const size_t stride = job->stride, row = choice / k;
-    const struct layer_trace *trace = &job->trace;
+    const uint32_t k = job->model.config->top_k, layer = moec_config_moe_layer(job->model.config, s);
+    const size_t stride = job->model.stride, row = choice / k;
+    const struct layer_trace *trace = &job->layer.trace;
     const float *outputs[MOEC_MAX_TOP_K];
     for (uint32_t rank = 0; rank < k; rank++)
         outputs[rank] = trace->rank_outputs + (row * k + rank) * stride;
     outputs[choice % k] = replaced;
-    const bool has_shared = job->forward.model->layers[layer].has_shared;
-    memcpy(job->row, mlp_input(job, s) + row * stride, stride * sizeof(float));
-    moec_forward_combine(&job->forward, layer, outputs, trace->weights + row * k,
-                         has_shared ? trace->shared_output + row * stride : NULL, job->row);
+    const bool has_shared = job->passes.forward.model->layers[layer].has_shared;
+    memcpy(job->layer.row, mlp_input(job, s) + row * stride, stride * sizeof(float));
+    moec_forward_combine(&job->passes.forward, layer, outputs, trace->weights + row * k,
+                         has_shared ? trace->shared_output + row * stride : NULL, job->layer.row);
 }
 
 /* Sets which rows a variant has in a window where `row` of its layer is the first that changes. */
 static void open_span(const struct sensitivity *job, uint32_t s, uint64_t row, struct moec_variant_span *span)
 {
-    const struct moec_baseline *baseline = &job->baseline;
+    const struct moec_baseline *baseline = &job->passes.baseline;
     const uint64_t *rows = baseline->group.row_start + span->window;
-    const uint32_t n_row = (uint32_t)(rows[1] - rows[0]), limit = job->config->router.expert_capacity;
-    const bool begins_anew = (limit > 0 && n_row > limit) || moec_config_is_running(job->config);
-    if (s < moec_config_moe_encoder_count(job->config)) {
+    const uint32_t n_row = (uint32_t)(rows[1] - rows[0]), limit = job->model.config->router.expert_capacity;
+    const bool begins_anew = (limit > 0 && n_row > limit) || moec_config_is_running(job->model.config);
+    if (s < moec_config_moe_encoder_count(job->model.config)) {
         const uint64_t *sources = baseline->group.source_start + span->window;
         span->n_source = (uint32_t)(sources[1] - sources[0]);
     } else if (!begins_anew) {
@@ -628,51 +380,52 @@ static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t
                                    struct moec_error *err)
 {
     uint32_t n_choice = 0;
-    const uint32_t *choices = choices_of(job, variant % job->config->n_expert, &n_choice);
-    const struct moec_baseline *baseline = &job->baseline;
-    const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
+    const uint32_t *choices = choices_of(job, variant % job->model.config->n_expert, &n_choice);
+    const struct moec_baseline *baseline = &job->passes.baseline;
+    const uint32_t k = job->model.config->top_k, layer = moec_config_moe_layer(job->model.config, s);
     const uint32_t w = baseline->group.first_window + span->window;
-    const size_t stride = job->stride;
+    const size_t stride = job->model.stride;
     const uint64_t full = full_cost(job, layer, w);
     uint64_t rows_first = stack_start(job, s)[span->window]; /* the row of the layer that rows[0] is */
     float *rows = NULL;
     for (uint32_t c = lying.first; c < lying.end; c++) {
         const uint64_t row = choices[c] / k;
-        recombine(job, s, choices[c], job->changed + c * stride);
-        if (memcmp(job->row, job->trace.out + row * stride, stride * sizeof(float)) == 0)
+        recombine(job, s, choices[c], job->layer.changed + c * stride);
+        if (memcmp(job->layer.row, job->layer.trace.out + row * stride, stride * sizeof(float)) == 0)
             continue;
         if (rows == NULL) {
             open_span(job, s, row, span);
-            if (!moec_variant_batch_fits(&job->batch, span->n_source, span->n_rows)) {
-                MOEC_TRY(moec_variant_batch_run(&job->batch, baseline, layer, err));
-                job->n_finished = variant;
+            if (!moec_variant_batch_fits(&job->passes.batch, span->n_source, span->n_rows)) {
+                MOEC_TRY(moec_variant_batch_run(&job->passes.batch, baseline, layer, err));
+                job->layer.n_finished = variant;
             }
-            rows = moec_variant_batch_add(&job->batch, span);
+            rows = moec_variant_batch_add(&job->passes.batch, span);
             rows_first += span->first_position;
-            memcpy(rows, job->trace.out + rows_first * stride,
+            memcpy(rows, job->layer.trace.out + rows_first * stride,
                    (span->n_source > 0 ? span->n_source : span->n_rows) * stride * sizeof(float));
         }
-        memcpy(rows + (row - rows_first) * stride, job->row, stride * sizeof(float));
+        memcpy(rows + (row - rows_first) * stride, job->layer.row, stride * sizeof(float));
     }
     /* What the plan counted and nobody needs to do. */
     uint64_t rest = 0;
     if (rows != NULL)
-        rest = moec_cost_after_layer(job->config, layer, moec_windows_source(baseline->group.windows, w),
-                                     span->first_position, span->n_rows);
-    job->planned_done += full - rest;
+        rest =
+            moec_cost_after_layer(job->model.config, layer, moec_windows_source(baseline->group.windows, w),
+                                  span->first_position, span->n_rows);
+    job->progress.done += full - rest;
     return MOEC_OK;
 }
 
 static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_t e, uint32_t b,
                                     struct moec_error *err)
 {
-    const struct moec_baseline *baseline = &job->baseline;
-    const uint32_t layer = moec_config_moe_layer(job->config, s), bits = job->options->of.bits[b];
+    const struct moec_baseline *baseline = &job->passes.baseline;
+    const uint32_t layer = moec_config_moe_layer(job->model.config, s), bits = job->options->of.bits[b];
     uint32_t n_choice = 0;
-    const uint32_t *choices = choices_of(job, e, &n_choice), k = job->config->top_k;
-    const uint32_t variant = b * job->config->n_expert + e;
+    const uint32_t *choices = choices_of(job, e, &n_choice), k = job->model.config->top_k;
+    const uint32_t variant = b * job->model.config->n_expert + e;
     const uint64_t *start = stack_start(job, s);
-    struct variant_cost *cost = &job->costs[variant];
+    struct variant_cost *cost = &job->layer.costs[variant];
     *cost = (struct variant_cost){0};
     if (n_choice > 0) {
         MOEC_TRY(moec_variants_assign_one(job->options->of.variants, layer, e, bits, err));
@@ -683,11 +436,11 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     uint32_t next = 0;
     for (uint32_t i = 0; i < baseline->group.n_window; i++) {
         const uint32_t first = next,
-                       w = moec_rank_windows_number(&job->shared, baseline->group.first_window + i);
+                       w = moec_rank_windows_number(&job->passes.shared, baseline->group.first_window + i);
         while (next < n_choice && choices[next] / k < start[i + 1])
             next++;
-        struct moec_variant_span span = {.nll = cell(job, job->result->expert_nll, s, e, b, w),
-                                         .kl = cell(job, job->result->expert_kl, s, e, b, w),
+        struct moec_variant_span span = {.nll = sensitivity_cell(job, job->result->expert_nll, s, e, b, w),
+                                         .kl = sensitivity_cell(job, job->result->expert_kl, s, e, b, w),
                                          .multiply_adds = &cost->later,
                                          .window = i};
         MOEC_TRY(add_window(job, s, variant, &span, (struct choice_range){first, next}, err));
@@ -699,28 +452,28 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
 static enum moec_status exchange(struct sensitivity *job, uint32_t s, struct moec_error *err)
 {
     struct moec_sensitivity *result = job->result;
-    struct moec_ranks *ranks = job->shared.ranks;
-    const uint32_t n_bits = job->options->of.n_bits, n_cell = job->config->n_expert * n_bits;
+    struct moec_ranks *ranks = job->passes.shared.ranks;
+    const uint32_t n_bits = job->options->of.n_bits, n_cell = job->model.config->n_expert * n_bits;
     const uint32_t lead =
-        job->first_window % moec_ranks_count(ranks); /* so that owners are those of windows */
+        job->group.first_window % moec_ranks_count(ranks); /* so that owners are those of windows */
     double *items = NULL;
     if (ranks == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&items, (uint64_t)lead + job->n_window, 2 * n_cell * sizeof *items,
+    MOEC_TRY(moec_alloc((void **)&items, (uint64_t)lead + job->group.n_window, 2 * n_cell * sizeof *items,
                         "measures of ranks", err));
     enum moec_status status = MOEC_OK;
     for (int back = 0; back < 2 && status == MOEC_OK; back++) {
-        for (uint32_t i = 0; i < job->n_window; i++)
+        for (uint32_t i = 0; i < job->group.n_window; i++)
             for (uint32_t c = 0; c < n_cell; c++) {
-                const uint32_t e = c / n_bits, b = c % n_bits, w = job->first_window + i;
+                const uint32_t e = c / n_bits, b = c % n_bits, w = job->group.first_window + i;
                 double *item = items + ((size_t)lead + i) * 2 * n_cell + 2 * (size_t)c;
-                double *nll = cell(job, result->expert_nll, s, e, b, w),
-                       *kl = cell(job, result->expert_kl, s, e, b, w);
+                double *nll = sensitivity_cell(job, result->expert_nll, s, e, b, w),
+                       *kl = sensitivity_cell(job, result->expert_kl, s, e, b, w);
                 *(back ? nll : &item[0]) = *(back ? &item[0] : nll);
                 *(back ? kl : &item[1]) = *(back ? &item[1] : kl);
             }
         if (!back)
-            status = moec_ranks_gather(ranks, items, (uint64_t)lead + job->n_window,
+            status = moec_ranks_gather(ranks, items, (uint64_t)lead + job->group.n_window,
                                        2 * n_cell * sizeof *items, err);
     }
     free(items);
@@ -732,39 +485,40 @@ static enum moec_status exchange(struct sensitivity *job, uint32_t s, struct moe
 static enum moec_status keep_variants(struct sensitivity *job, uint32_t s, bool is_end,
                                       struct moec_error *err)
 {
-    const uint32_t n_expert = job->config->n_expert;
-    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->first_window, s);
+    const uint32_t n_expert = job->model.config->n_expert;
+    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->group.first_window, s);
     struct moec_sensitivity_range range = {.s = s,
-                                           .first_window = job->first_window,
-                                           .n_window = job->n_window,
+                                           .first_window = job->group.first_window,
+                                           .n_window = job->group.n_window,
                                            .first_variant = first,
-                                           .n_variant = job->n_finished - first,
-                                           .extra = first == 0 ? job->trace_cost : 0};
+                                           .n_variant = job->layer.n_finished - first,
+                                           .extra = first == 0 ? job->layer.trace_cost : 0};
     uint64_t later = 0;
-    if (!is_end && job->shared.ranks != NULL)
+    if (!is_end && job->passes.shared.ranks != NULL)
         return MOEC_OK;
-    for (uint32_t v = first; v < job->n_finished; v++) {
-        range.extra += job->costs[v].expert;
-        later += job->costs[v].later;
+    for (uint32_t v = first; v < job->layer.n_finished; v++) {
+        range.extra += job->layer.costs[v].expert;
+        later += job->layer.costs[v].later;
     }
     range.multiply_adds = range.extra + later;
-    if (range.n_variant == 0 || (!is_end && range.multiply_adds < job->pass / UNIT_PARTS))
+    if (range.n_variant == 0 || (!is_end && range.multiply_adds < job->progress.pass / UNIT_PARTS))
         return MOEC_OK;
     MOEC_TRY(exchange(job, s, err));
-    MOEC_TRY(moec_ranks_sum(job->shared.ranks, &range.extra, 1, err));
-    MOEC_TRY(moec_ranks_sum(job->shared.ranks, &range.multiply_adds, 1, err));
-    MOEC_TRY(moec_ranks_sum(job->shared.ranks, job->reached, n_expert, err));
+    MOEC_TRY(moec_ranks_sum(job->passes.shared.ranks, &range.extra, 1, err));
+    MOEC_TRY(moec_ranks_sum(job->passes.shared.ranks, &range.multiply_adds, 1, err));
+    MOEC_TRY(moec_ranks_sum(job->passes.shared.ranks, job->layer.reached, n_expert, err));
     for (uint32_t e = 0; e < n_expert && job->result->reached != NULL && first == 0; e++)
-        job->result->reached[(size_t)s * n_expert + e] += job->reached[e];
+        job->result->reached[(size_t)s * n_expert + e] += job->layer.reached[e];
     job->result->multiply_adds += range.multiply_adds;
-    return moec_sensitivity_units_keep(&job->kept, job->result, &range, job->reached, err);
+    return moec_sensitivity_units_keep(&job->kept, job->result, &range, job->layer.reached, err);
 }
 
 /* The layer's variants from `first` on, on this rank's windows of the group. */
 static enum moec_status run_variants(struct sensitivity *job, uint32_t s, uint32_t first,
                                      struct moec_error *err)
 {
-    const uint32_t layer = moec_config_moe_layer(job->config, s), n_expert = job->config->n_expert;
+    const uint32_t layer = moec_config_moe_layer(job->model.config, s),
+                   n_expert = job->model.config->n_expert;
     const uint32_t n_variant = n_expert * job->options->of.n_bits;
     MOEC_TRY(trace_layer(job, s, err));
     for (uint32_t v = first; v < n_variant; v++) {
@@ -774,38 +528,38 @@ static enum moec_status run_variants(struct sensitivity *job, uint32_t s, uint32
         MOEC_TRY(run_variant(job, s, e, b, err));
         MOEC_TRY(keep_variants(job, s, false, err));
     }
-    return moec_variant_batch_run(&job->batch, &job->baseline, layer, err);
+    return moec_variant_batch_run(&job->passes.batch, &job->passes.baseline, layer, err);
 }
 
 static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
 {
-    const uint32_t n_variant = job->config->n_expert * job->options->of.n_bits;
-    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->first_window, s);
+    const uint32_t n_variant = job->model.config->n_expert * job->options->of.n_bits;
+    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->group.first_window, s);
     if (first == n_variant)
         return MOEC_OK;
-    job->n_finished = first;
-    job->trace_cost = 0;
-    memset(job->costs, 0, n_variant * sizeof *job->costs);
-    memset(job->reached, 0, job->config->n_expert * sizeof *job->reached);
-    if (job->baseline.group.n_window > 0)
+    job->layer.n_finished = first;
+    job->layer.trace_cost = 0;
+    memset(job->layer.costs, 0, n_variant * sizeof *job->layer.costs);
+    memset(job->layer.reached, 0, job->model.config->n_expert * sizeof *job->layer.reached);
+    if (job->passes.baseline.group.n_window > 0)
         MOEC_TRY(run_variants(job, s, first, err));
-    job->n_finished = n_variant;
+    job->layer.n_finished = n_variant;
     return keep_variants(job, s, true, err);
 }
 
 static enum moec_status run_group(struct sensitivity *job, uint32_t first, uint32_t n, struct moec_error *err)
 {
-    const uint32_t n_before = moec_rank_windows_count(&job->shared, first),
-                   n_own = moec_rank_windows_count(&job->shared, first + n) - n_before;
+    const uint32_t n_before = moec_rank_windows_count(&job->passes.shared, first),
+                   n_own = moec_rank_windows_count(&job->passes.shared, first + n) - n_before;
     if (moec_sensitivity_units_complete(&job->kept, first))
         return MOEC_OK;
-    job->first_window = first;
-    job->n_window = n;
-    job->baseline.group.n_window = 0;
+    job->group.first_window = first;
+    job->group.n_window = n;
+    job->passes.baseline.group.n_window = 0;
     if (n_own > 0)
-        open_group(job, n_before, n_own);
-    MOEC_TRY(share_baseline(job, err));
-    for (uint32_t s = 0; s < job->n_moe; s++)
+        moec_sensitivity_baseline_open(job, n_before, n_own);
+    MOEC_TRY(moec_sensitivity_baseline_share(job, err));
+    for (uint32_t s = 0; s < job->model.n_moe; s++)
         MOEC_TRY(run_layer(job, s, err));
     return MOEC_OK;
 }
@@ -814,14 +568,14 @@ static enum moec_status run_group(struct sensitivity *job, uint32_t first, uint3
 static bool is_over(const struct sensitivity *job, uint32_t first, uint32_t n)
 {
     const struct moec_windows *windows = job->options->of.windows;
-    const uint32_t count = moec_ranks_count(job->shared.ranks);
+    const uint32_t count = moec_ranks_count(job->passes.shared.ranks);
     for (uint32_t rank = 0; rank < count && rank < n; rank++) {
         uint64_t n_row = 0, n_source = 0;
         for (uint32_t w = first + rank; w < first + n; w += count) {
             n_row += windows->scored[w];
             n_source += moec_windows_source(windows, w);
         }
-        if (n_row > job->capacity || n_source > job->source_capacity)
+        if (n_row > job->group.capacity || n_source > job->group.source_capacity)
             return true;
     }
     return false;
@@ -846,17 +600,17 @@ static enum moec_status run_groups(struct sensitivity *job, struct moec_error *e
 static enum moec_status agree(struct sensitivity *job, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct moec_ranks *ranks = job->shared.ranks;
+    struct moec_ranks *ranks = job->passes.shared.ranks;
     const uint32_t count = moec_ranks_count(ranks), own = moec_ranks_own(ranks);
     struct room {
         uint64_t rows, sources;
     } *rooms = NULL;
     MOEC_TRY(moec_alloc((void **)&rooms, count, sizeof *rooms, "the room of ranks", err));
-    rooms[own] = (struct room){job->capacity, job->source_capacity};
+    rooms[own] = (struct room){job->group.capacity, job->group.source_capacity};
     MOEC_TRY_OUT(moec_ranks_gather(ranks, rooms, count, sizeof *rooms, err));
     for (uint32_t r = 0; r < count; r++) {
-        job->capacity = smaller(job->capacity, rooms[r].rows);
-        job->source_capacity = smaller(job->source_capacity, rooms[r].sources);
+        job->group.capacity = smaller(job->group.capacity, rooms[r].rows);
+        job->group.source_capacity = smaller(job->group.source_capacity, rooms[r].sources);
     }
 out:
     free(rooms);
@@ -889,32 +643,33 @@ enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *opt
     uint32_t batch_rows = 0;
     struct sensitivity job = {.options = options,
                               .result = result,
-                              .config = &options->of.model->config,
-                              .stride = moec_forward_stride(&options->of.model->config),
-                              .n_moe = moec_config_moe_count(&options->of.model->config)};
+                              .model = {.config = &options->of.model->config,
+                                        .stride = moec_forward_stride(&options->of.model->config),
+                                        .n_moe = moec_config_moe_count(&options->of.model->config)}};
     result->multiply_adds = 0;
     if (result->reached != NULL)
-        memset(result->reached, 0, (size_t)job.n_moe * job.config->n_expert * sizeof *result->reached);
+        memset(result->reached, 0,
+               (size_t)job.model.n_moe * job.model.config->n_expert * sizeof *result->reached);
     MOEC_TRY(check_options(options, err));
     MOEC_TRY(moec_variants_assign_all(options->of.variants, options->of.baseline_bits, err));
-    MOEC_TRY(moec_rank_windows_make(options->by.ranks, options->of.windows, &job.shared, err));
-    job.windows = &job.shared.own;
-    const uint32_t max_tokens = moec_sweep_max_tokens(job.windows);
-    MOEC_TRY_OUT(moec_forward_init(&job.forward, options->of.model, options->by.kernels,
+    MOEC_TRY(moec_rank_windows_make(options->by.ranks, options->of.windows, &job.passes.shared, err));
+    job.passes.windows = &job.passes.shared.own;
+    const uint32_t max_tokens = moec_sweep_max_tokens(job.passes.windows);
+    MOEC_TRY_OUT(moec_forward_init(&job.passes.forward, options->of.model, options->by.kernels,
                                    options->by.n_threads, moec_variants_experts(options->of.variants),
                                    max_tokens, err));
-    job.canonical = job.forward;
-    MOEC_TRY_OUT(moec_forward_use_arithmetic(&job.forward, options->by.arithmetic, err));
-    MOEC_TRY_OUT(moec_sweep_create(&job.forward, job.windows, false, &job.sweep, err));
-    MOEC_TRY_OUT(
-        moec_token_scorer_create(job.config, max_tokens, options->of.windows->work, &job.tokens, err));
+    job.passes.canonical = job.passes.forward;
+    MOEC_TRY_OUT(moec_forward_use_arithmetic(&job.passes.forward, options->by.arithmetic, err));
+    MOEC_TRY_OUT(moec_sweep_create(&job.passes.forward, job.passes.windows, false, &job.passes.sweep, err));
+    MOEC_TRY_OUT(moec_token_scorer_create(job.model.config, max_tokens, options->of.windows->work,
+                                          &job.passes.tokens, err));
     choose_capacity(&job, &batch_rows);
     MOEC_TRY_OUT(agree(&job, err));
-    MOEC_TRY_OUT(moec_variant_batch_create(&job.batch, &job.forward, batch_rows, err));
-    job.batch.tokens = &job.tokens;
-    job.batch.worked = worked;
-    job.batch.context = &job;
-    MOEC_TRY_OUT(allocate_baseline(&job, err));
+    MOEC_TRY_OUT(moec_variant_batch_create(&job.passes.batch, &job.passes.forward, batch_rows, err));
+    job.passes.batch.tokens = &job.passes.tokens;
+    job.passes.batch.worked = moec_sensitivity_worked;
+    job.passes.batch.context = &job;
+    MOEC_TRY_OUT(moec_sensitivity_baseline_create(&job, err));
     MOEC_TRY_OUT(allocate_trace(&job, err));
     MOEC_TRY_OUT(allocate_units(&job, err));
     plan(&job);
