@@ -13,16 +13,16 @@ static bool has_option(const struct cli_args *args, const char *name)
     return cli_offers(args, name) && cli_has(args, name);
 }
 
-static enum moec_status check_nested(const struct cli_args *args, const struct cli_measure_options *options,
+static enum moec_status check_nested(const struct cli_args *args, const struct moec_profile_codes *codes,
                                      struct moec_error *err)
 {
     const char *scheme = cli_text(args, "scheme");
-    if (options->group == 0)
+    if (codes->group == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--scheme %s stores an 8-bit scale for each group of a "
                          "row, so it needs groups: give --group 16, 32, 64 or 128",
                          scheme);
-    if (options->quantizer == MOEC_QUANTIZER_AUTO)
+    if (codes->quantizer == MOEC_QUANTIZER_AUTO)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--quantizer auto compares only symmetric and asymmetric codes: "
                          "leave out --scheme %s, or give --quantizer linear or hqq",
@@ -30,7 +30,7 @@ static enum moec_status check_nested(const struct cli_args *args, const struct c
     return MOEC_OK;
 }
 
-static enum moec_status read_quantiser(const struct cli_args *args, struct cli_measure_options *out,
+static enum moec_status read_quantiser(const struct cli_args *args, struct moec_profile_codes *out,
                                        struct moec_error *err)
 {
     /* The table allows only these spellings. */
@@ -69,15 +69,15 @@ static void choose_spill_folder(const struct cli_args *args, struct cli_measure_
     const char *output = has_option(args, "output") ? cli_text(args, "output") : NULL;
     const char *slash = output == NULL ? NULL : strrchr(output, '/');
     if (named != NULL && named[0] != '\0')
-        (void)snprintf(out->spill_folder, sizeof out->spill_folder, "%s", named);
+        (void)snprintf(out->memory.spill_folder, sizeof out->memory.spill_folder, "%s", named);
     else if (slash != NULL)
-        (void)snprintf(out->spill_folder, sizeof out->spill_folder, "%.*s", (int)(slash - output) + 1,
-                       output);
+        (void)snprintf(out->memory.spill_folder, sizeof out->memory.spill_folder, "%.*s",
+                       (int)(slash - output) + 1, output);
     else
-        (void)snprintf(out->spill_folder, sizeof out->spill_folder, ".");
+        (void)snprintf(out->memory.spill_folder, sizeof out->memory.spill_folder, ".");
 }
 
-static enum moec_status read_sensitivity(const struct cli_args *args, struct cli_measure_options *out,
+static enum moec_status read_sensitivity(const struct cli_args *args, struct moec_profile_measures *out,
                                          struct moec_error *err)
 {
     if (has_option(args, "sensitivity")) {
@@ -108,22 +108,21 @@ static enum moec_status read_samples(const struct cli_args *args, struct cli_mea
     } parts[] = {{"search-samples", MOEC_PART_SEARCH},
                  {"select-samples", MOEC_PART_SELECT},
                  {"certificate-samples", MOEC_PART_CERTIFICATE}};
-    MOEC_TRY(cli_u32(args, "samples", 1, 1u << 24, &out->n_sample, err));
-    out->parts.n_window = out->n_sample;
-    out->parts.min_part_windows = MOEC_MIN_PART_WINDOWS;
+    MOEC_TRY(cli_u32(args, "samples", 1, 1u << 24, &out->data.parts.n_window, err));
+    out->data.parts.min_part_windows = MOEC_MIN_PART_WINDOWS;
     if (!cli_offers(args, "certificate-samples"))
         return MOEC_OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const uint32_t least = parts[i].part == MOEC_PART_SELECT ? 0 : MOEC_MIN_PART_WINDOWS;
         if (!cli_offers(args, parts[i].name) || !cli_has(args, parts[i].name))
             continue;
-        MOEC_TRY(cli_u32(args, parts[i].name, least, 1u << 24, &out->parts.n_part[parts[i].part], err));
+        MOEC_TRY(cli_u32(args, parts[i].name, least, 1u << 24, &out->data.parts.n_part[parts[i].part], err));
         if (parts[i].part == MOEC_PART_SELECT)
-            out->parts.no_select = out->parts.n_part[MOEC_PART_SELECT] == 0;
+            out->data.parts.no_select = out->data.parts.n_part[MOEC_PART_SELECT] == 0;
     }
     if (!cli_offers(args, "sensitivity-samples"))
         return MOEC_OK;
-    return cli_u32(args, "sensitivity-samples", 1, 1u << 24, &out->n_sensitivity_window, err);
+    return cli_u32(args, "sensitivity-samples", 1, 1u << 24, &out->measures.n_sensitivity_window, err);
 }
 
 /* A machine's, of which each of its ranks has a part. */
@@ -137,30 +136,27 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, struct cl
                                           struct moec_error *err)
 {
     *out = (struct cli_measure_options){
-        .data = cli_text(args, "data"),
-        .seq_len_tokens = 256,
-        .scheme = MOEC_SCHEME_SYMMETRIC,
-        .baseline_bits = 4,
-        .sensitivity = MOEC_SENSITIVITY_AUTO,
-        .time_limit_seconds = 1800,
-        .work_bytes = default_work_bytes(args),
-        .ranks = args->ranks,
+        .data = {.path = cli_text(args, "data"), .seq_len_tokens = 256},
+        .codes = {.scheme = MOEC_SCHEME_SYMMETRIC, .baseline_bits = 4},
+        .measures = {.sensitivity = MOEC_SENSITIVITY_AUTO, .time_limit_seconds = 1800},
+        .memory.work_bytes = default_work_bytes(args),
+        .by.ranks = args->ranks,
         .is_quiet = cli_has(args, "quiet"),
         .is_verbose = cli_has(args, "verbose"),
     };
     uint32_t n_threads = 0;
     if (out->is_quiet && out->is_verbose)
         return moec_fail(err, MOEC_ERR_USAGE, "give either --quiet or --verbose, not both");
-    MOEC_TRY(cli_u32(args, "seq-len", 2, 1u << 20, &out->seq_len_tokens, err));
+    MOEC_TRY(cli_u32(args, "seq-len", 2, 1u << 20, &out->data.seq_len_tokens, err));
     MOEC_TRY(read_samples(args, out, err));
-    MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->seed, err));
+    MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->data.seed, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    MOEC_TRY(cli_bytes(args, "work-memory", &out->work_bytes, err));
-    MOEC_TRY(read_sensitivity(args, out, err));
-    MOEC_TRY(read_quantiser(args, out, err));
+    MOEC_TRY(cli_bytes(args, "work-memory", &out->memory.work_bytes, err));
+    MOEC_TRY(read_sensitivity(args, &out->measures, err));
+    MOEC_TRY(read_quantiser(args, &out->codes, err));
     choose_spill_folder(args, out);
-    out->n_threads = (int)n_threads;
-    out->goes_on_by_chance = has_option(args, "anyway");
-    MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->kernels, err));
-    return moec_task_load(cli_has(args, "task") ? cli_text(args, "task") : "text", &out->task, err);
+    out->by.n_threads = (int)n_threads;
+    out->data.goes_on_by_chance = has_option(args, "anyway");
+    MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->by.kernels, err));
+    return moec_task_load(cli_has(args, "task") ? cli_text(args, "task") : "text", &out->data.task, err);
 }

@@ -4,13 +4,7 @@
 #define MOEC_CLI_MEASURE_OPTIONS_H
 
 #include "cli/options/options.h"
-#include "formats/codec/codec.h"
-#include "formats/profile/profile.h"
-#include "profiler/common/unit.h"
-#include "profiler/evaluate/parts.h"
-#include "profiler/tasks/task.h"
-#include "runtime/kernels/arithmetic.h"
-#include "runtime/kernels/kernels.h"
+#include "profiler/profile/profile_options.h"
 
 /* The built-in tasks (datasets/tasks/), for the help of --task. */
 #define CLI_TASK_NAMES                                                                                       \
@@ -150,33 +144,18 @@
     }
 
 struct cli_measure_options {
-    const char *data; /* NULL when not given */
-    struct moec_task task;
-    uint32_t seq_len_tokens;
-    uint32_t n_sample; /* 0 = all windows (eval's default), or as many as parts have by default */
-    struct moec_part_request parts;
-    uint32_t n_sensitivity_window; /* 0 = default */
-    uint64_t seed;
-    uint32_t group;
-    enum moec_quantizer quantizer;
-    enum moec_scheme scheme;
-    bool any_scheme; /* auto compares both */
-    uint32_t baseline_bits;
-    enum moec_sensitivity_mode sensitivity;
-    double time_limit_seconds;
-    int n_threads; /* 0 = all cores */
-    const struct moec_kernels *kernels;
-    struct moec_gpu_place *place;    /* where the verb has opened a device; else NULL */
-    enum moec_arithmetic arithmetic; /* of a profile's evaluations; profile only */
-    uint64_t work_bytes;
-    char spill_folder[4096]; /* for hidden states that do not fit into memory */
+    struct moec_profile_data
+        data; /* parts.n_window 0: all windows (eval's default), or as many as parts have */
+    struct moec_profile_codes codes;       /* without bits */
+    struct moec_profile_measures measures; /* studies and projections: profile only */
+    struct moec_pass_means by;             /* its arithmetic and ranks: profile only */
+    struct {
+        uint64_t work_bytes;
+        char spill_folder[4096];      /* for hidden states that do not fit into memory */
+        struct moec_gpu_place *place; /* where the verb has opened a device; else NULL */
+    } memory;
+    struct moec_profile_journal journal; /* of a profile run */
     bool is_quiet, is_verbose;
-    bool goes_on_by_chance; /* --anyway */
-    uint32_t studies;       /* from moec_weight_studies_parse; profile only */
-    bool projections;
-    struct moec_ranks *ranks; /* that share a profile run; borrowed, NULL = none do */
-    const char *journal;      /* of a profile run; NULL = none */
-    enum moec_units_mode journal_mode;
 };
 
 MOEC_WARN_UNUSED enum moec_status cli_read_measure_options(const struct cli_args *args,

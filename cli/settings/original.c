@@ -8,8 +8,8 @@ enum moec_status cli_open_original(const struct cli_measure_options *measure,
 {
     uint8_t digest[MOEC_SHA256_BYTES];
     const struct moec_provenance *provenance = &bundle->bundle->provenance;
-    MOEC_TRY(moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens,
-                              original, err));
+    MOEC_TRY(moec_source_open(path, measure->memory.work_bytes, measure->by.n_threads,
+                              measure->data.seq_len_tokens, original, err));
     if (original->checkpoint == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "'%s' is a bundle, expected the checkpoint that '%s' was compiled from",

@@ -7,26 +7,26 @@ static enum moec_status make(const struct cli_measure_options *measure, const st
                              struct moec_error *err)
 {
     const struct moec_config *config = source->config;
-    const uint64_t rows_bytes = moec_rows_budget(measure->work_bytes);
+    const uint64_t rows_bytes = moec_rows_budget(measure->memory.work_bytes);
     if (source->tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so no text can be read with it",
                          source->path);
-    if (measure->seq_len_tokens > config->n_position)
+    if (measure->data.seq_len_tokens > config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "windows of %" PRIu32 " tokens are too long: the model has only %" PRIu32
                          " positions ('%s'); lower --seq-len",
-                         measure->seq_len_tokens, config->n_position, source->path);
-    MOEC_TRY(moec_windows_need_task(config, &measure->task, purpose, err));
+                         measure->data.seq_len_tokens, config->n_position, source->path);
+    MOEC_TRY(moec_windows_need_task(config, &measure->data.task, purpose, err));
     MOEC_TRY(moec_tokenizer_create(source->tokenizer, &out->tokenizer, err));
-    MOEC_TRY(moec_rows_read(&measure->task, measure->data, rows_bytes, &out->rows, err));
-    struct moec_windows_options options = {.seq_len_tokens = measure->seq_len_tokens,
+    MOEC_TRY(moec_rows_read(&measure->data.task, measure->data.path, rows_bytes, &out->rows, err));
+    struct moec_windows_options options = {.seq_len_tokens = measure->data.seq_len_tokens,
                                            .has_parts = has_parts,
-                                           .parts = measure->parts,
-                                           .n_sample = measure->n_sample,
-                                           .seed = measure->seed,
+                                           .parts = measure->data.parts,
+                                           .n_sample = measure->data.parts.n_window,
+                                           .seed = measure->data.seed,
                                            .memory_bytes = rows_bytes};
     moec_windows_options_for(config, &options);
-    const struct moec_pool pool = moec_pool_make(measure->n_threads);
+    const struct moec_pool pool = moec_pool_make(measure->by.n_threads);
     MOEC_TRY(moec_windows_make(&out->rows, out->tokenizer, &options, &pool, &out->windows, err));
     moec_rows_drop_texts(&out->rows);
     return MOEC_OK;

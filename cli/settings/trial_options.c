@@ -3,10 +3,10 @@
 
 struct moec_trial_options cli_trial_options(const struct cli_measure_options *measure)
 {
-    return (struct moec_trial_options){.kernels = measure->kernels,
-                                       .goes_on_by_chance = measure->goes_on_by_chance,
-                                       .n_threads = measure->n_threads,
-                                       .reference_bytes = measure->work_bytes,
+    return (struct moec_trial_options){.kernels = measure->by.kernels,
+                                       .goes_on_by_chance = measure->data.goes_on_by_chance,
+                                       .n_threads = measure->by.n_threads,
+                                       .reference_bytes = measure->memory.work_bytes,
                                        .confidence = 0.95};
 }
 

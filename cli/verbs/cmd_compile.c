@@ -279,19 +279,20 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
     enum moec_task_metric metric = MOEC_TASK_METRIC_PERPLEXITY;
     while (strcmp(name, moec_task_metric_name(metric)) != 0) /* the table allows only these names */
         metric++;
-    if (job->measure.data == NULL)
+    if (job->measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--metric %s is measured on rows: give --data and --task, even with --profile",
                          name);
-    if (moec_task_metric_kind(metric) != moec_task_metric_kind(job->measure.task.metric))
+    if (moec_task_metric_kind(metric) != moec_task_metric_kind(job->measure.data.task.metric))
         return moec_fail(err, MOEC_ERR_USAGE, "--metric %s does not fit task '%s', which is measured by %s",
-                         name, job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
-    job->rows = (struct moec_row_metric_options){.task = job->measure.task,
-                                                 .data_path = job->measure.data,
-                                                 .seed = job->measure.seed,
-                                                 .memory_bytes = job->measure.work_bytes};
+                         name, job->measure.data.task.name,
+                         moec_task_metric_name(job->measure.data.task.metric));
+    job->rows = (struct moec_row_metric_options){.task = job->measure.data.task,
+                                                 .data_path = job->measure.data.path,
+                                                 .seed = job->measure.data.seed,
+                                                 .memory_bytes = job->measure.memory.work_bytes};
     job->rows.task.metric = metric;
-    job->rows.parts = job->measure.parts;
+    job->rows.parts = job->measure.data.parts;
     job->compile.rows = &job->rows;
     return cli_u32(args, "ctx", 2, 1u << 24, &job->rows.n_context, err);
 }
@@ -313,7 +314,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         .arithmetic = cli_arithmetic(args, NULL),
     };
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
-    compile->goes_on_by_chance = job->measure.goes_on_by_chance;
+    compile->goes_on_by_chance = job->measure.data.goes_on_by_chance;
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
     MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
     MOEC_TRY(cli_u32(args, "bits", 1, 16, &compile->bits, err));
@@ -334,24 +335,24 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
             err, MOEC_ERR_USAGE,
             "--time-limit bounds compiles that measure perplexity, whose cost is known before: leave "
             "out either --time-limit or --metric");
-    if (cli_has(args, "profile") && job->measure.data != NULL && compile->rows == NULL)
+    if (cli_has(args, "profile") && job->measure.data.path != NULL && compile->rows == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "give either --profile or --data: a profile holds its own windows; give both only "
                          "with a --metric that is measured on rows");
-    if (job->measure.quantizer == MOEC_QUANTIZER_AUTO && job->measure.data == NULL)
+    if (job->measure.codes.quantizer == MOEC_QUANTIZER_AUTO && job->measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--quantizer auto needs data to measure on: give --data, or a --profile that was "
                          "made with --quantizer auto");
-    MOEC_TRY(cli_open_place(args, compile->arithmetic, &job->measure.place, err));
-    compile->place = job->measure.place;
-    compile->quantizer = job->measure.quantizer;
-    compile->scheme = job->measure.scheme;
-    compile->group = job->measure.group;
-    compile->n_threads = job->measure.n_threads;
-    compile->kernels = job->measure.kernels;
-    compile->work_bytes = job->measure.work_bytes;
-    compile->spill_folder = job->measure.spill_folder;
-    compile->seed = job->measure.seed;
+    MOEC_TRY(cli_open_place(args, compile->arithmetic, &job->measure.memory.place, err));
+    compile->place = job->measure.memory.place;
+    compile->quantizer = job->measure.codes.quantizer;
+    compile->scheme = job->measure.codes.scheme;
+    compile->group = job->measure.codes.group;
+    compile->n_threads = job->measure.by.n_threads;
+    compile->kernels = job->measure.by.kernels;
+    compile->work_bytes = job->measure.memory.work_bytes;
+    compile->spill_folder = job->measure.memory.spill_folder;
+    compile->seed = job->measure.data.seed;
     return MOEC_OK;
 }
 
@@ -378,8 +379,8 @@ static enum moec_status limit(struct compile_job *job, const uint32_t n_part[sta
     memcpy(request.n_part, n_part, sizeof request.n_part);
     if (!cli_has(job->args, "time-limit"))
         return cli_estimate_compile(&request, job->has_profile, &job->forecast, err);
-    MOEC_TRY(cli_limit_compile(&job->progress, &request, job->has_profile, job->measure.time_limit_seconds,
-                               &job->forecast, err));
+    MOEC_TRY(cli_limit_compile(&job->progress, &request, job->has_profile,
+                               job->measure.measures.time_limit_seconds, &job->forecast, err));
     job->compile.scope = job->forecast.scope;
     return MOEC_OK;
 }
@@ -394,7 +395,7 @@ static bool wants_forecast(const struct compile_job *job)
 static void print_forecast(const struct compile_job *job)
 {
     if (cli_has(job->args, "dry-run") && !cli_has(job->args, "json") && !job->measure.is_quiet)
-        cli_print_compile_forecast(&job->forecast, job->measure.n_threads,
+        cli_print_compile_forecast(&job->forecast, job->measure.by.n_threads,
                                    moec_ranks_count(job->args->ranks));
     (void)fflush(stdout); /* long before the rest */
 }
@@ -405,13 +406,13 @@ static enum moec_status estimate(struct compile_job *job, const struct cli_numbe
 {
     struct moec_compile_request request = {.config = moec_checkpoint_config(job->checkpoint),
                                            .options = &job->compile,
-                                           .seq_len_tokens = job->measure.seq_len_tokens};
-    cli_default_parts(job->measure.n_sample, request.n_part);
+                                           .seq_len_tokens = job->measure.data.seq_len_tokens};
+    cli_default_parts(job->measure.data.parts.n_window, request.n_part);
     if (!needs_sensitivities(job) && !cli_has(job->args, "time-limit"))
         MOEC_TRY(cli_warn_long_compile(&job->progress, &request, err));
     if (wants_forecast(job)) {
         MOEC_TRY(cli_count_parts(job->checkpoint, &job->measure, bits, &job->progress, request.n_part, err));
-        MOEC_TRY(limit(job, request.n_part, job->measure.seq_len_tokens, err));
+        MOEC_TRY(limit(job, request.n_part, job->measure.data.seq_len_tokens, err));
         print_forecast(job);
     }
     const struct moec_compile_forecast forecast = moec_compile_estimate(&request);
@@ -442,14 +443,15 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
                                    job->profile_digest, err));
         job->has_profile = true;
         MOEC_TRY(estimate_profiled(job, err));
-    } else if (job->measure.data != NULL) {
+    } else if (job->measure.data.path != NULL) {
         uint32_t numbers[] = {2, 3, 4, 8};
         struct cli_numbers bits = {numbers, 4, 4};
         if (!needs_sensitivities(job)) {
             /* Nor whole models, which cost a pass over all windows each, but for auto to choose by. */
-            job->measure.sensitivity = MOEC_SENSITIVITY_NONE;
-            bits.n = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? bits.n : 0;
-            job->measure.baseline_bits = cli_has(job->args, "baseline") ? job->measure.baseline_bits : 16;
+            job->measure.measures.sensitivity = MOEC_SENSITIVITY_NONE;
+            bits.n = job->measure.codes.quantizer == MOEC_QUANTIZER_AUTO ? bits.n : 0;
+            job->measure.codes.baseline_bits =
+                cli_has(job->args, "baseline") ? job->measure.codes.baseline_bits : 16;
         }
         MOEC_TRY(estimate(job, &bits, err));
         MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, &bits, &job->progress, &job->profile, err));
@@ -575,8 +577,8 @@ static enum moec_status claim_output(struct compile_job *job, struct moec_error 
         job->compile.journal_path = job->journal;
     }
     MOEC_TRY(name_journal(cli_text(job->args, "output"), "profile.journal", &job->profile_journal, err));
-    job->measure.journal = job->profile_journal;
-    job->measure.journal_mode = MOEC_UNITS_AUTO;
+    job->measure.journal.path = job->profile_journal;
+    job->measure.journal.mode = MOEC_UNITS_AUTO;
     return writes ? claim_names(job, err) : MOEC_OK;
 }
 
@@ -618,10 +620,10 @@ static void say_sampling(const struct compile_job *job)
 /* The longest text that the model is measured on before it is written, but for a profile's. */
 static uint32_t measured_tokens(const struct compile_job *job)
 {
-    if (job->measure.data == NULL)
+    if (job->measure.data.path == NULL)
         return 0;
     if (job->compile.rows == NULL)
-        return job->measure.seq_len_tokens;
+        return job->measure.data.seq_len_tokens;
     return job->rows.n_context > 0 ? job->rows.n_context : MOEC_CONTINUATION_CONTEXT;
 }
 
@@ -650,7 +652,7 @@ static enum moec_status check_order(const struct compile_job *job, struct moec_e
 {
     if (!job->compile.orders_neurons)
         return MOEC_OK;
-    if (!cli_has(job->args, "profile") && job->measure.data == NULL)
+    if (!cli_has(job->args, "profile") && job->measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--order-neurons needs data that shows which neurons "
                          "are active together: give --data or --profile");
@@ -698,7 +700,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     cli_say_checkpoint(&job->progress, job->checkpoint);
     MOEC_TRY(compare_models(job, err));
     moec_checkpoint_choose_rope(job->checkpoint, measured_tokens(job));
-    MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
+    MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data.path != NULL, err));
     MOEC_TRY(check_order(job, err));
     if (cli_has(job->args, "profile")) /* which may have measured smaller codes */
         MOEC_TRY(get_profile(job, err));
@@ -734,7 +736,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     job->seconds = cli_seconds() - start;
     if (status == MOEC_OK)
         status = cli_phases_share(&job->phases, job->args->ranks, err);
-    cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
+    cli_phases_finish(&job->phases, &job->progress, job->measure.by.kernels, job->measure.by.n_threads);
     cli_progress_end(&job->progress);
     return write_report(job, digest, status, err);
 }
@@ -779,7 +781,7 @@ static int run_compile(const struct cli_args *args)
     cli_phases_release(&job.phases);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
-    moec_gpu_place_free(job.measure.place);
+    moec_gpu_place_free(job.measure.memory.place);
     return result;
 }
 

@@ -100,19 +100,20 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     if (job->source.tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          job->source.path);
-    MOEC_TRY(moec_windows_need_task(&job->source.model->config, &job->measure.task, "an evaluation", err));
+    MOEC_TRY(
+        moec_windows_need_task(&job->source.model->config, &job->measure.data.task, "an evaluation", err));
     MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
-    MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, moec_rows_budget(job->measure.work_bytes),
-                            &job->rows, err));
+    MOEC_TRY(moec_rows_read(&job->measure.data.task, job->measure.data.path,
+                            moec_rows_budget(job->measure.memory.work_bytes), &job->rows, err));
     cli_note_data(&job->progress, &job->rows);
     struct moec_windows_options window_options = {
-        .seq_len_tokens = job->measure.seq_len_tokens,
-        .n_sample = job->measure.n_sample,
-        .seed = job->measure.seed,
-        .memory_bytes = moec_rows_budget(job->measure.work_bytes),
+        .seq_len_tokens = job->measure.data.seq_len_tokens,
+        .n_sample = job->measure.data.parts.n_window,
+        .seed = job->measure.data.seed,
+        .memory_bytes = moec_rows_budget(job->measure.memory.work_bytes),
     };
     moec_windows_options_for(&job->source.model->config, &window_options);
-    struct moec_pool pool = moec_pool_make(job->measure.n_threads);
+    struct moec_pool pool = moec_pool_make(job->measure.by.n_threads);
     MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err));
     moec_rows_drop_texts(&job->rows);
     return MOEC_OK;
@@ -189,11 +190,11 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(open_sparsity(job, err));
     MOEC_TRY(enter_device(job, err));
     struct moec_scorer_options scorer_options = {
-        .by = {.kernels = job->measure.kernels,
-               .n_threads = job->measure.n_threads,
+        .by = {.kernels = job->measure.by.kernels,
+               .n_threads = job->measure.by.n_threads,
                .arithmetic = job->decisions.arithmetic,
                .ranks = job->args->ranks},
-        .reference_limit_bytes = job->measure.work_bytes,
+        .reference_limit_bytes = job->measure.memory.work_bytes,
         .decisions = {.route = moec_route_is_on(&decisions->route) ? &decisions->route : NULL,
                       .n_prompt = decisions->n_prompt,
                       /* Belady's rule reads by token, prompts with a prefill by block. */
@@ -210,8 +211,9 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     cli_progress_expect(&job->progress, cli_has(job->args, "reference") ? 2 : 1);
     MOEC_TRY(moec_alloc((void **)&job->reference_nll, n, sizeof(double), "window losses", err));
     if (cli_has(job->args, "reference")) {
-        MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.work_bytes,
-                                  job->measure.n_threads, job->measure.seq_len_tokens, &job->reference, err));
+        MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.memory.work_bytes,
+                                  job->measure.by.n_threads, job->measure.data.seq_len_tokens,
+                                  &job->reference, err));
         if (job->place != NULL)
             MOEC_TRY(moec_source_offload(&job->reference, job->place, err));
         MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
@@ -264,12 +266,12 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
     moec_sha256_hex(job->rows.digest, digest);
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "model", job->source.path);
-    moec_json_out_string(root, "task", job->measure.task.name);
-    moec_json_out_string(root, "metric", moec_task_metric_name(job->measure.task.metric));
+    moec_json_out_string(root, "task", job->measure.data.task.name);
+    moec_json_out_string(root, "metric", moec_task_metric_name(job->measure.data.task.metric));
     moec_json_out_double(root, "value", loss->compiled);
     moec_json_out_u64(root, "tokens", loss->n_token);
     moec_json_out_u64(root, "samples", loss->n_window);
-    moec_json_out_u64(root, "seq_len_tokens", job->measure.seq_len_tokens);
+    moec_json_out_u64(root, "seq_len_tokens", job->measure.data.seq_len_tokens);
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
     moec_json_out_double(root, "standard_error", job->error);
@@ -295,8 +297,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
     cli_print_wrapped(stdout, 4,
                       "%s %.4f +- %.2g   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64
                       " scored, '%s')\n",
-                      moec_task_metric_name(job->measure.task.metric), loss->compiled, job->error,
-                      loss->n_window, job->measure.seq_len_tokens, loss->n_token, job->rows.name);
+                      moec_task_metric_name(job->measure.data.task.metric), loss->compiled, job->error,
+                      loss->n_window, job->measure.data.seq_len_tokens, loss->n_token, job->rows.name);
     if (cli_has(job->args, "reference"))
         cli_print_wrapped(
             stdout, 4,
@@ -336,12 +338,12 @@ static enum moec_status measure_error(struct eval_job *job, const struct moec_lo
 static enum moec_status check_windows(const struct eval_job *job, struct moec_error *err)
 {
     const uint32_t n_position = job->source.model->config.n_position;
-    if (job->measure.seq_len_tokens <= n_position)
+    if (job->measure.data.seq_len_tokens <= n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
                      "windows of %" PRIu32 " tokens are too long: the model has only %" PRIu32
                      " positions ('%s'); lower --seq-len",
-                     job->measure.seq_len_tokens, n_position, job->source.path);
+                     job->measure.data.seq_len_tokens, n_position, job->source.path);
 }
 
 /* Rows are scored with all neurons: of a bundle with a plan that is another model. */
@@ -360,7 +362,7 @@ static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
 static enum moec_status finish_phases(struct eval_job *job, struct moec_error *err)
 {
     MOEC_TRY(cli_phases_share(&job->phases, job->args->ranks, err));
-    cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
+    cli_phases_finish(&job->phases, &job->progress, job->measure.by.kernels, job->measure.by.n_threads);
     return MOEC_OK;
 }
 
@@ -370,7 +372,7 @@ static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
     if (cli_has(job->args, "sparsity"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--sparsity is measured only in perplexity, but task '%s' measures %s",
-                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+                         job->measure.data.task.name, moec_task_metric_name(job->measure.data.task.metric));
     MOEC_TRY(tell_rows(job, err));
     MOEC_TRY(
         cli_eval_decisions_read(job->args, &job->engine.decisions, &job->source, true, &job->decisions, err));
@@ -397,7 +399,7 @@ static enum moec_status note_chance(struct eval_job *job, double perplexity, str
 /* Completions are for another program to judge: they have to go somewhere, and have no loss. */
 static enum moec_status check_completions(const struct eval_job *job, struct moec_error *err)
 {
-    const struct moec_task *task = &job->measure.task;
+    const struct moec_task *task = &job->measure.data.task;
     if (moec_task_metric_kind(task->metric) != MOEC_TASK_KIND_COMPLETION)
         return MOEC_OK;
     if (!cli_has(job->args, "answers"))
@@ -429,21 +431,21 @@ static enum moec_status compare_models(struct eval_job *job, struct moec_error *
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
 {
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
-    if (job->measure.data == NULL)
+    if (job->measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
-    const bool is_rows = moec_task_metric_kind(job->measure.task.metric) != MOEC_TASK_KIND_WINDOWS;
+    const bool is_rows = moec_task_metric_kind(job->measure.data.task.metric) != MOEC_TASK_KIND_WINDOWS;
     for (size_t i = 0; !is_rows && i < sizeof row_options / sizeof *row_options; i++)
         if (cli_has(job->args, row_options[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--%s applies to tasks that score rows, but task '%s' measures perplexity",
-                             row_options[i], job->measure.task.name);
-    const enum moec_task_kind kind = moec_task_metric_kind(job->measure.task.metric);
+                             row_options[i], job->measure.data.task.name);
+    const enum moec_task_kind kind = moec_task_metric_kind(job->measure.data.task.metric);
     const char *option = NULL;
     if ((kind == MOEC_TASK_KIND_WINDOWS || kind == MOEC_TASK_KIND_CHOICE) &&
         cli_has_generation(job->args, &option))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
-                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+                         job->measure.data.task.name, moec_task_metric_name(job->measure.data.task.metric));
     if (cli_has(job->args, "answers") && job->args->ranks != NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -459,10 +461,10 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     if (job->measure.is_verbose)
         cli_phases_start(&job->phases, &job->progress);
     struct moec_codec kv;
-    uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.seq_len_tokens;
+    uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.data.seq_len_tokens;
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
-    MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
-                              n_tokens, &job->source, err));
+    MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.memory.work_bytes,
+                              job->measure.by.n_threads, n_tokens, &job->source, err));
     if (job->source.checkpoint != NULL)
         cli_say_checkpoint(&job->progress, job->source.checkpoint);
     MOEC_TRY(moec_kv_read(job->engine.sessions.kv, &kv, err));

@@ -141,7 +141,7 @@ static enum moec_status read_options(struct fit_job *job, struct moec_error *err
 {
     const struct cli_args *args = job->args;
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
-    if (cli_has(args, "profile") == (job->measure.data != NULL))
+    if (cli_has(args, "profile") == (job->measure.data.path != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the loss is measured on your text: give either --data FILE or --profile");
     MOEC_TRY(
@@ -151,7 +151,7 @@ static enum moec_status read_options(struct fit_job *job, struct moec_error *err
     MOEC_TRY(job->fit.by_bytes ? check_bytes(args, err) : check_device(args, err));
     job->output = cli_text(args, "output");
     job->tune.trial = cli_trial_options(&job->measure);
-    job->tune.seed = job->measure.seed;
+    job->tune.seed = job->measure.data.seed;
     job->tune.policy = cli_text(args, "policy");
     if (job->tune.policy != NULL)
         MOEC_TRY(cli_check_policy("decisions", job->tune.policy, moec_decision_policy_check, err));
@@ -166,8 +166,8 @@ static enum moec_status open_source(struct fit_job *job, const char *path, struc
                                     struct moec_error *err)
 {
     const struct cli_measure_options *measure = &job->measure;
-    return moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens, source,
-                            err);
+    return moec_source_open(path, measure->memory.work_bytes, measure->by.n_threads,
+                            measure->data.seq_len_tokens, source, err);
 }
 
 static enum moec_status open_draft(void *context, uint32_t draft, struct moec_error *err)
@@ -213,12 +213,12 @@ static enum moec_status make_drafts(struct fit_job *job, struct moec_error *err)
     drafts->trusts_profile = cli_has(job->args, "trust-profile");
     MOEC_TRY(moec_checkpoint_open(path, &job->checkpoint, err));
     cli_say_checkpoint(&job->progress, job->checkpoint);
-    moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
+    moec_checkpoint_choose_rope(job->checkpoint, job->measure.data.seq_len_tokens);
     MOEC_TRY(admit(job, moec_checkpoint_config(job->checkpoint), err));
     MOEC_TRY(cli_fit_drafts_make(drafts, job->checkpoint, err));
     moec_checkpoint_close(job->checkpoint);
     job->checkpoint = NULL;
-    job->measure.seq_len_tokens = drafts->windows.seq_len_tokens;
+    job->measure.data.seq_len_tokens = drafts->windows.seq_len_tokens;
     cli_progress_end(&job->progress);
     begin_progress(job);
     return open_source(job, path, &job->original, err);
@@ -437,7 +437,7 @@ static enum moec_status find_rooms(struct fit_job *job, struct moec_error *err)
 {
     const struct cli_fit_drafts *drafts = &job->drafts;
     const struct moec_progress progress = cli_progress_observer(&job->progress);
-    const struct moec_device_options how = {.n_threads = job->measure.n_threads, .progress = &progress};
+    const struct moec_device_options how = {.n_threads = job->measure.by.n_threads, .progress = &progress};
     MOEC_TRY(fit_device_open(job->args, drafts->paths[0], job->output, &how, &job->device, err));
     for (uint32_t i = 0; i < drafts->n; i++) {
         MOEC_TRY(fit_room_find(&job->memory, drafts->paths[i], &job->rooms[i], err));
@@ -459,7 +459,7 @@ static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
     }
     if (!job->fit.by_bytes)
         MOEC_TRY(find_rooms(job, err));
-    job->tune.trial.n_prompt = job->measure.seq_len_tokens / 2;
+    job->tune.trial.n_prompt = job->measure.data.seq_len_tokens / 2;
     job->fit.foretell = foretell;
     job->fit.look = look;
     job->fit.context = job;

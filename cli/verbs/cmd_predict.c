@@ -86,7 +86,7 @@ static enum moec_status read_options(struct predict_job *job, struct moec_error 
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     if (cli_has(args, "max-share"))
         MOEC_TRY(cli_fraction(args, "max-share", &job->max_share, err));
-    job->measure.parts.no_select = true;
+    job->measure.data.parts.no_select = true;
     job->path = args->positional[0];
     return learns ? cli_output_or_input(args, &job->output, err) : MOEC_OK;
 }
@@ -94,8 +94,8 @@ static enum moec_status read_options(struct predict_job *job, struct moec_error 
 static enum moec_status open_bundle(struct predict_job *job, struct moec_error *err)
 {
     const struct cli_measure_options *measure = &job->measure;
-    MOEC_TRY(moec_source_open(job->path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens,
-                              &job->source, err));
+    MOEC_TRY(moec_source_open(job->path, measure->memory.work_bytes, measure->by.n_threads,
+                              measure->data.seq_len_tokens, &job->source, err));
     if (job->source.bundle != NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
@@ -114,10 +114,10 @@ static enum moec_status make_windows(struct predict_job *job, struct moec_error 
     }
     if (!cli_has(job->args, "test"))
         return moec_windows_part(&job->data.windows, MOEC_PART_CERTIFICATE, &job->judging, err);
-    test.data = cli_text(job->args, "test");
-    test.n_sample = job->measure.parts.n_part[MOEC_PART_CERTIFICATE] > 0
-                        ? job->measure.parts.n_part[MOEC_PART_CERTIFICATE]
-                        : MOEC_DEFAULT_CERTIFICATE_WINDOWS;
+    test.data.path = cli_text(job->args, "test");
+    test.data.parts.n_window = job->measure.data.parts.n_part[MOEC_PART_CERTIFICATE] > 0
+                                   ? job->measure.data.parts.n_part[MOEC_PART_CERTIFICATE]
+                                   : MOEC_DEFAULT_CERTIFICATE_WINDOWS;
     MOEC_TRY(cli_whole_windows_make(&test, &job->source, "a predictor", &job->test, err));
     cli_note_data(&job->progress, &job->test.rows);
     return moec_windows_part(&job->test.windows, MOEC_PART_ALL, &job->judging, err);
@@ -169,12 +169,12 @@ static enum moec_status learn(struct predict_job *job, const struct moec_progres
     const struct moec_predictor_job training = {
         .model = job->source.model,
         .experts = job->source.experts,
-        .kernels = job->measure.kernels,
-        .n_threads = job->measure.n_threads,
+        .kernels = job->measure.by.kernels,
+        .n_threads = job->measure.by.n_threads,
         .windows = &job->teaching,
         .most_bytes = (uint64_t)(job->max_share * (double)job->source.bundle->file.n_bytes),
-        .work_bytes = job->measure.work_bytes,
-        .seed = job->measure.seed};
+        .work_bytes = job->measure.memory.work_bytes,
+        .seed = job->measure.data.seed};
     MOEC_TRY(moec_predictor_train(&training, progress, &job->predictor, err));
     memcpy(job->predictor.data_digest, job->data.rows.digest, sizeof job->predictor.data_digest);
     return MOEC_OK;
@@ -185,12 +185,12 @@ static enum moec_status judge(struct predict_job *job, const struct moec_progres
 {
     const struct moec_predictor_study_job study = {.model = job->source.model,
                                                    .experts = job->source.experts,
-                                                   .kernels = job->measure.kernels,
-                                                   .n_threads = job->measure.n_threads,
+                                                   .kernels = job->measure.by.kernels,
+                                                   .n_threads = job->measure.by.n_threads,
                                                    .windows = &job->judging,
                                                    .paths = &job->source.bundle->paths,
                                                    .predictor = &job->predictor,
-                                                   .work_bytes = job->measure.work_bytes};
+                                                   .work_bytes = job->measure.memory.work_bytes};
     return moec_predictor_study_run(&study, progress, &job->study, err);
 }
 
@@ -199,10 +199,10 @@ static enum moec_status study_neurons(struct predict_job *job, const struct moec
 {
     const struct moec_neuron_study_job study = {.model = job->source.model,
                                                 .experts = job->source.experts,
-                                                .kernels = job->measure.kernels,
-                                                .n_threads = job->measure.n_threads,
+                                                .kernels = job->measure.by.kernels,
+                                                .n_threads = job->measure.by.n_threads,
                                                 .windows = &job->judging,
-                                                .work_bytes = job->measure.work_bytes};
+                                                .work_bytes = job->measure.memory.work_bytes};
     MOEC_TRY(moec_sparsity_check_config(job->source.config, err));
     return moec_neuron_study_run(&study, progress, &job->neurons, err);
 }

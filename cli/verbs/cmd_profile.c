@@ -191,7 +191,7 @@ static void measured_studies(const struct profile_job *job, const char *const *d
     list[0] = '\0';
     for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
         const char *group = moec_weight_study_group((enum moec_weight_study)s);
-        for (uint32_t d = 0; d < n_dataset && (job->measure.studies >> s & 1u) != 0; d++) {
+        for (uint32_t d = 0; d < n_dataset && (job->measure.measures.studies >> s & 1u) != 0; d++) {
             char name[64];
             (void)snprintf(name, sizeof name, "%s/%s", group, datasets[d]);
             /* What makes no sense for the model was left out. */
@@ -373,7 +373,7 @@ static enum moec_status json_measured_studies(const struct profile_job *job, str
     char list[STUDY_LIST_BYTES];
     measured_studies(job, datasets, sizeof datasets / sizeof *datasets, list, sizeof list);
     const size_t used = strlen(list);
-    if (job->measure.projections &&
+    if (job->measure.measures.projections &&
         moec_studies_find(&job->profile.studies, "projection/expert_loss") != NULL)
         (void)snprintf(list + used, sizeof list - used, "%sprojection/expert_loss", used > 0 ? "," : "");
     *out = moec_json_out_array();
@@ -489,7 +489,7 @@ static enum moec_status find_journal(struct profile_job *job, struct moec_error 
     const char *output = cli_text(job->args, "output");
     struct moec_units_summary found;
     const bool resumes = cli_has(job->args, "resume");
-    job->measure.journal_mode = resumes ? MOEC_UNITS_RESUME : MOEC_UNITS_NEW;
+    job->measure.journal.mode = resumes ? MOEC_UNITS_RESUME : MOEC_UNITS_NEW;
     if (output == NULL)
         return resumes
                    ? moec_fail(err, MOEC_ERR_USAGE, "--resume needs the profile's name: give -o PROFILE.h5")
@@ -498,7 +498,7 @@ static enum moec_status find_journal(struct profile_job *job, struct moec_error 
         job->journal = NULL;
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of the journal");
     }
-    job->measure.journal = job->journal;
+    job->measure.journal.path = job->journal;
     if (!writes(job))
         return MOEC_OK;
     MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));
@@ -537,12 +537,13 @@ static void choose_memory(struct profile_job *job)
     char chosen[24], given[24], line[128];
     const uint64_t all = moec_available_bytes("/proc", "/sys/fs/cgroup"),
                    available = all / job->args->n_local_ranks, /* each has a part */
-        least = job->measure.work_bytes;
-    job->measure.work_bytes = moec_work_plan_default_bytes(job->checkpoint, least, available);
-    if (job->measure.work_bytes == least || !job->measure.is_verbose)
+        least = job->measure.memory.work_bytes;
+    job->measure.memory.work_bytes = moec_work_plan_default_bytes(job->checkpoint, least, available);
+    if (job->measure.memory.work_bytes == least || !job->measure.is_verbose)
         return;
     (void)snprintf(line, sizeof line, "work memory: %s of %s that are free, for all experts at all bitwidths",
-                   cli_memory_text(chosen, job->measure.work_bytes), cli_memory_text(given, available));
+                   cli_memory_text(chosen, job->measure.memory.work_bytes),
+                   cli_memory_text(given, available));
     cli_progress_note(&job->progress, line);
 }
 
@@ -551,13 +552,13 @@ static enum moec_status warn_long(struct profile_job *job, uint32_t n_bits, stru
 {
     const struct moec_config *config = moec_checkpoint_config(job->checkpoint);
     const struct moec_forecast_request request = {.config = config,
-                                                  .kernels = job->measure.kernels,
-                                                  .n_threads = job->measure.n_threads,
-                                                  .seq_len_tokens = job->measure.seq_len_tokens,
+                                                  .kernels = job->measure.by.kernels,
+                                                  .n_threads = job->measure.by.n_threads,
+                                                  .seq_len_tokens = job->measure.data.seq_len_tokens,
                                                   .n_bits = n_bits};
     const bool is_exact =
-        job->measure.sensitivity == MOEC_SENSITIVITY_EXACT || moec_config_is_encoder_decoder(config);
-    return cli_warn_long_profile(&job->progress, &request, job->measure.n_sample, is_exact, err);
+        job->measure.measures.sensitivity == MOEC_SENSITIVITY_EXACT || moec_config_is_encoder_decoder(config);
+    return cli_warn_long_profile(&job->progress, &request, job->measure.data.parts.n_window, is_exact, err);
 }
 
 static enum moec_status estimate(struct profile_job *job, const struct cli_numbers *bits,
@@ -622,19 +623,19 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE, "missing argument: expected MODEL, or --show PROFILE.h5");
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     if (cli_has(args, "study"))
-        MOEC_TRY(read_studies(cli_text(args, "study"), &job->measure.studies, err));
-    job->measure.projections = cli_has(args, "projections");
+        MOEC_TRY(read_studies(cli_text(args, "study"), &job->measure.measures.studies, err));
+    job->measure.measures.projections = cli_has(args, "projections");
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, &bits, err));
     if (cli_profile_wants_weights(args)) {
         cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
         return cli_profile_weights(args, &job->measure, &bits, job->show_bits, &job->progress, err);
     }
-    if (job->measure.data == NULL)
+    if (job->measure.data.path == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "nothing to measure on: give --data FILE, or --sensitivity weights for a first look");
-    job->measure.arithmetic = cli_arithmetic(args, NULL);
-    MOEC_TRY(cli_open_place(args, job->measure.arithmetic, &job->measure.place, err));
+    job->measure.by.arithmetic = cli_arithmetic(args, NULL);
+    MOEC_TRY(cli_open_place(args, job->measure.by.arithmetic, &job->measure.memory.place, err));
     if (cli_has(args, "dry-run"))
         return estimate(job, &bits, err);
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_has(args, "table") &&
@@ -649,13 +650,13 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     double start = cli_seconds();
     MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
     cli_say_checkpoint(&job->progress, job->checkpoint);
-    moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
+    moec_checkpoint_choose_rope(job->checkpoint, job->measure.data.seq_len_tokens);
     choose_memory(job);
     MOEC_TRY(warn_long(job, bits.n, err));
     MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, &bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;
     MOEC_TRY(cli_phases_share(&job->phases, args->ranks, err));
-    cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
+    cli_phases_finish(&job->phases, &job->progress, job->measure.by.kernels, job->measure.by.n_threads);
     return writes(job) ? write_results(job, err) : MOEC_OK;
 }
 
@@ -690,7 +691,7 @@ static int run_profile(const struct cli_args *args)
     cli_phases_release(&job.phases);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
-    moec_gpu_place_free(job.measure.place);
+    moec_gpu_place_free(job.measure.memory.place);
     const int result = status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
     print_resume(&job, status);
     moec_claim_release(&job.claim);

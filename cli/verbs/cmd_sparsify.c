@@ -133,8 +133,8 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
 {
     const struct cli_measure_options *measure = &job->measure;
     const char *path = job->args->positional[0];
-    MOEC_TRY(moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens,
-                              &job->source, err));
+    MOEC_TRY(moec_source_open(path, measure->memory.work_bytes, measure->by.n_threads,
+                              measure->data.seq_len_tokens, &job->source, err));
     if (job->source.bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -144,14 +144,14 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
     if (!job->has_target)
         return MOEC_OK;
     job->sparsify.trial.arithmetic = cli_arithmetic(job->args, &job->source.bundle->certificate);
-    MOEC_TRY(cli_use_arithmetic(measure->place, job->sparsify.trial.arithmetic, err));
+    MOEC_TRY(cli_use_arithmetic(measure->memory.place, job->sparsify.trial.arithmetic, err));
     MOEC_TRY(check_decisions(job, err));
     return cli_open_original(measure, &job->source, cli_text(job->args, "reference"), &job->original, err);
 }
 
 static enum moec_status enter_device(struct sparsify_job *job, struct moec_error *err)
 {
-    struct moec_gpu_place *place = job->measure.place;
+    struct moec_gpu_place *place = job->measure.memory.place;
     if (place == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_source_offload(&job->source, place, err));
@@ -264,7 +264,7 @@ static enum moec_status measure(struct sparsify_job *job, const struct moec_prog
 static enum moec_status keep_to_device(struct sparsify_job *job, struct moec_error *err)
 {
     bool *tries = job->sparsify.tries;
-    if (job->measure.place == NULL || !tries[1])
+    if (job->measure.memory.place == NULL || !tries[1])
         return MOEC_OK;
     if (!tries[0])
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -278,13 +278,13 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     const char *path = job->args->positional[0];
     const struct moec_progress progress = cli_progress_observer(&job->progress);
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
-    if (job->measure.data == NULL)
+    if (job->measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "no text to measure thresholds on: give --data FILE");
     MOEC_TRY(read_target(job, err));
     MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
     cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
-    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
+    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.memory.place, err));
     MOEC_TRY(keep_to_device(job, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
@@ -310,7 +310,7 @@ static int run_sparsify(const struct cli_args *args)
     cli_part_windows_release(&job.data);
     moec_source_close(&job.original);
     moec_source_close(&job.source);
-    moec_gpu_place_free(job.measure.place);
+    moec_gpu_place_free(job.measure.memory.place);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }
 

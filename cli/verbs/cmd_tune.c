@@ -143,7 +143,7 @@ static void begin_progress(struct tune_job *job)
 static enum moec_status check_bundle(const struct tune_job *job, struct moec_error *err)
 {
     static const char *const idle[] = {"profile", "trust-profile"};
-    if (job->measure.data == NULL)
+    if (job->measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
     MOEC_TRY(cli_need_reference(job->args, err));
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
@@ -162,7 +162,7 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
     job->tune.trial = cli_trial_options(&job->measure);
     MOEC_TRY(check_bundle(job, err));
     job->tune.policy = cli_text(args, "policy");
-    job->tune.seed = job->measure.seed;
+    job->tune.seed = job->measure.data.seed;
     if (job->tune.policy != NULL)
         MOEC_TRY(cli_check_policy("decisions", job->tune.policy, moec_decision_policy_check, err));
     if (!cli_has(args, "max-loss"))
@@ -249,7 +249,7 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 /* Which tokens are a prompt's; it makes a difference with a prefill, and where prompts are left out. */
 static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err)
 {
-    const uint32_t n = job->measure.seq_len_tokens;
+    const uint32_t n = job->measure.data.seq_len_tokens;
     const bool is_alone = !moec_tune_has_routes(&job->tune) && !job->tune.with_precision;
     const bool is_given = cli_has(job->args, "prompt-tokens");
     job->tune.block_tokens = MOEC_PREFILL_TOKENS;
@@ -398,15 +398,16 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
 
 static enum moec_status offload(struct tune_job *job, struct moec_source *source, struct moec_error *err)
 {
-    return job->measure.place != NULL ? moec_source_offload(source, job->measure.place, err) : MOEC_OK;
+    return job->measure.memory.place != NULL ? moec_source_offload(source, job->measure.memory.place, err)
+                                             : MOEC_OK;
 }
 
 static enum moec_status open_source(struct tune_job *job, const char *path, struct moec_source *source,
                                     struct moec_error *err)
 {
     const struct cli_measure_options *measure = &job->measure;
-    return moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens, source,
-                            err);
+    return moec_source_open(path, measure->memory.work_bytes, measure->by.n_threads,
+                            measure->data.seq_len_tokens, source, err);
 }
 
 /* The bundle that is tuned, the original, and the windows. */
@@ -415,7 +416,7 @@ static enum moec_status open_bundle(struct tune_job *job, struct moec_error *err
     MOEC_TRY(open_source(job, job->args->positional[0], &job->bundle, err));
     job->config = job->bundle.config;
     MOEC_TRY(read_settings(job, err));
-    MOEC_TRY(cli_use_arithmetic(job->measure.place, job->tune.trial.arithmetic, err));
+    MOEC_TRY(cli_use_arithmetic(job->measure.memory.place, job->tune.trial.arithmetic, err));
     MOEC_TRY(cli_open_original(&job->measure, &job->bundle, cli_text(job->args, "reference"), &job->original,
                                err));
     MOEC_TRY(offload(job, &job->bundle, err));
@@ -567,7 +568,7 @@ static enum moec_status replay(struct tune_job *job, struct moec_error *err)
      * a prompt's tokens as about generated ones: they pass one by one. */
     const bool one_by_one = strncmp(settings->precision, "fate", 4) == 0 && !settings->decode_only;
     const uint32_t n_prompt = job->tune.trial.n_prompt > 0 && !one_by_one ? job->tune.trial.n_prompt : 1;
-    struct moec_foretell_setup setup = {.n_threads = job->measure.n_threads,
+    struct moec_foretell_setup setup = {.n_threads = job->measure.by.n_threads,
                                         .windows = windows,
                                         .n_prompt = n_prompt,
                                         .n_window =
@@ -599,7 +600,7 @@ static bool can_replay(const struct tune_job *job)
     const struct moec_config *config = job->config;
     return moec_decision_settings_are_on(&job->report.decisions.settings) && job->report.plan.n_layer == 0 &&
            job->sparsity == NULL && job->report.decisions.settings.prefill[0] == '\0' &&
-           job->tune.trial.arithmetic == MOEC_ARITHMETIC_CANONICAL && job->measure.place == NULL &&
+           job->tune.trial.arithmetic == MOEC_ARITHMETIC_CANONICAL && job->measure.memory.place == NULL &&
            !moec_config_is_encoder_decoder(config) && !moec_config_routes_by_token(config);
 }
 
@@ -625,10 +626,10 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     MOEC_TRY(read_options(job, err));
     MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
     begin_progress(job);
-    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
+    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.memory.place, err));
     MOEC_TRY(open_bundle(job, err));
-    if (job->measure.place != NULL) {
-        job->work.batch_tokens = moec_gpu_place_batch_tokens(job->measure.place, job->bundle.model);
+    if (job->measure.memory.place != NULL) {
+        job->work.batch_tokens = moec_gpu_place_batch_tokens(job->measure.memory.place, job->bundle.model);
         job->data.windows.work = &job->work;
     }
     MOEC_TRY(tune_models(job, err));
@@ -731,7 +732,7 @@ static int run_tune(const struct cli_args *args)
     if (job.staging != NULL)
         (void)unlink(job.staging);
     free(job.staging);
-    moec_gpu_place_free(job.measure.place);
+    moec_gpu_place_free(job.measure.memory.place);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
 }
 

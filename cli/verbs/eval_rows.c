@@ -43,7 +43,8 @@ static enum moec_status write_answer(struct rows_job *job, const struct moec_row
 {
     struct moec_json_out *root = moec_json_out_object();
     char *line = NULL;
-    const bool is_completion = moec_task_metric_kind(job->measure->task.metric) == MOEC_TASK_KIND_COMPLETION;
+    const bool is_completion =
+        moec_task_metric_kind(job->measure->data.task.metric) == MOEC_TASK_KIND_COMPLETION;
     if (is_completion) { /* as the harnesses of HumanEval and MBPP read it */
         moec_json_out_string_n(root, "task_id", job->rows.text + result->row->reference_offset,
                                result->row->reference_bytes);
@@ -96,12 +97,13 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     struct moec_continuation *continuation = NULL;
     struct moec_generation generation = *source->generation;
     struct moert_generation asked = moec_generation_to_public(&generation);
-    const uint64_t text_bytes = moec_rows_left_bytes(&job->rows, moec_rows_budget(job->measure->work_bytes));
+    const uint64_t text_bytes =
+        moec_rows_left_bytes(&job->rows, moec_rows_budget(job->measure->memory.work_bytes));
     /* A reference takes the router's own. */
     const bool decides = source == job->source && moec_route_is_on(&job->decisions->route);
     struct moec_continuation_options options = {
-        .kernels = job->measure->kernels,
-        .n_threads = job->measure->n_threads,
+        .kernels = job->measure->by.kernels,
+        .n_threads = job->measure->by.n_threads,
         .n_context = job->n_context,
         .text_bytes = text_bytes,
         /* A reference stays canonical. */
@@ -109,8 +111,8 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
         .route = decides ? &job->decisions->route : NULL,
         .record_bytes = {source->record_bytes[0], source->record_bytes[1]},
         .generation = &generation};
-    const struct moec_row_scores_options rows = {.n_sample = job->measure->n_sample,
-                                                 .seed = job->measure->seed,
+    const struct moec_row_scores_options rows = {.n_sample = job->measure->data.parts.n_window,
+                                                 .seed = job->measure->data.seed,
                                                  .ranks = job->args->ranks,
                                                  .done = row_done,
                                                  .context = job};
@@ -123,7 +125,7 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     MOEC_TRY(moec_continuation_create(source->model, source->experts, source->tokenizer, &options,
                                       &continuation, err));
     enum moec_status status =
-        moec_row_scores_measure(continuation, &job->measure->task, &job->rows, &rows, scores, err);
+        moec_row_scores_measure(continuation, &job->measure->data.task, &job->rows, &rows, scores, err);
     if (decides)
         job->counts = moec_continuation_route_counts(continuation);
     moec_continuation_free(continuation);
@@ -137,7 +139,7 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
 static enum moec_status measure_error(struct rows_job *job, struct moec_error *err)
 {
     double *values = NULL, squares = 0;
-    const enum moec_task_metric metric = job->measure->task.metric;
+    const enum moec_task_metric metric = job->measure->data.task.metric;
     const double mean = moec_row_scores_mean(&job->scores, metric), n = job->scores.n_row;
     MOEC_TRY(moec_row_scores_column(&job->scores, metric, &values, err));
     for (uint32_t i = 0; i < job->scores.n_row; i++)
@@ -150,7 +152,7 @@ static enum moec_status measure_error(struct rows_job *job, struct moec_error *e
 /* Against a model that scores 0 there is no loss to speak of; what was measured still stands. */
 static bool has_loss(const struct rows_job *job)
 {
-    return moec_row_scores_mean(&job->reference, job->measure->task.metric) > 0;
+    return moec_row_scores_mean(&job->reference, job->measure->data.task.metric) > 0;
 }
 
 static enum moec_status measure_loss(const struct rows_job *job, enum moec_task_metric metric,
@@ -171,12 +173,12 @@ static enum moec_status measure_loss(const struct rows_job *job, enum moec_task_
 static enum moec_status print_json(const struct rows_job *job, const struct moec_loss *loss,
                                    struct moec_error *err)
 {
-    const enum moec_task_metric metric = job->measure->task.metric;
+    const enum moec_task_metric metric = job->measure->data.task.metric;
     char digest[2 * MOEC_SHA256_BYTES + 1];
     moec_sha256_hex(job->rows.digest, digest);
     struct moec_json_out *root = moec_json_out_object(), *scores = moec_json_out_object();
     moec_json_out_string(root, "model", job->source->path);
-    moec_json_out_string(root, "task", job->measure->task.name);
+    moec_json_out_string(root, "task", job->measure->data.task.name);
     moec_json_out_string(root, "metric", moec_task_metric_name(metric));
     moec_json_out_double(root, "value", moec_row_scores_mean(&job->scores, metric));
     moec_json_out_double(root, "standard_error", job->error);
@@ -215,7 +217,7 @@ static bool can_raise_context(const struct rows_job *job)
 
 static void print_result(const struct rows_job *job, const struct moec_loss *loss)
 {
-    const enum moec_task_metric metric = job->measure->task.metric;
+    const enum moec_task_metric metric = job->measure->data.task.metric;
     cli_print(stdout, "%s %.4f +- %.2g   (%" PRIu32 " rows, %" PRIu64 " tokens, '%s')\n",
               moec_task_metric_name(metric), moec_row_scores_mean(&job->scores, metric), job->error,
               job->scores.n_row, job->scores.n_tokens, job->rows.name);
@@ -254,10 +256,10 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--seq-len cuts running text into windows, but task '%s' measures rows; use --ctx "
                          "for the context of a row",
-                         measure->task.name);
+                         measure->data.task.name);
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &job->n_context, err));
-    MOEC_TRY(moec_rows_read(&measure->task, measure->data, moec_rows_budget(measure->work_bytes), &job->rows,
-                            err));
+    MOEC_TRY(moec_rows_read(&measure->data.task, measure->data.path,
+                            moec_rows_budget(measure->memory.work_bytes), &job->rows, err));
     cli_note_data(job->progress, &job->rows);
     MOEC_TRY(moec_ranks_same(job->args->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err));
     if (cli_has(job->args, "answers")) {
@@ -269,15 +271,15 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
         MOEC_TRY(moec_output_commit(&job->answers, err));
     job->writes_answers = false;
     if (has_reference) {
-        MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), measure->work_bytes, measure->n_threads,
-                                  job->n_context > 0 ? job->n_context : MOEC_CONTINUATION_CONTEXT,
-                                  &job->reference_source, err));
+        MOEC_TRY(moec_source_open(
+            cli_text(job->args, "reference"), measure->memory.work_bytes, measure->by.n_threads,
+            job->n_context > 0 ? job->n_context : MOEC_CONTINUATION_CONTEXT, &job->reference_source, err));
         if (job->source->place != NULL)
             MOEC_TRY(moec_source_offload(&job->reference_source, job->source->place, err));
         MOEC_TRY(score(job, &job->reference_source, "reference", &job->reference, err));
         loss = (struct moec_loss){.loss = NAN, .low = NAN, .high = NAN};
         if (has_loss(job))
-            MOEC_TRY(measure_loss(job, measure->task.metric, &loss, err));
+            MOEC_TRY(measure_loss(job, measure->data.task.metric, &loss, err));
     }
     MOEC_TRY(measure_error(job, err));
     cli_progress_end(job->progress);

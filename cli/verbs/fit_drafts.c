@@ -67,10 +67,10 @@ static enum moec_status get_profile(struct cli_fit_drafts *drafts, struct moec_c
     struct cli_measure_options *measure = drafts->measure;
     if (drafts->profile != NULL)
         return moec_profile_read(drafts->profile, drafts->trusts_profile, profile, digest, err);
-    measure->sensitivity = MOEC_SENSITIVITY_NONE;
-    measure->baseline_bits = 16;
-    measure->journal = drafts->profile_journal;
-    measure->journal_mode = MOEC_UNITS_AUTO;
+    measure->measures.sensitivity = MOEC_SENSITIVITY_NONE;
+    measure->codes.baseline_bits = 16;
+    measure->journal.path = drafts->profile_journal;
+    measure->journal.mode = MOEC_UNITS_AUTO;
     memset(digest, 0, MOEC_SHA256_BYTES);
     return cli_run_profile(checkpoint, measure, &(struct cli_numbers){0}, drafts->progress, profile, err);
 }
@@ -94,17 +94,17 @@ static void fill_options(const struct cli_fit_drafts *drafts, const struct moec_
                                              .dense_bits = 16,
                                              .offers_variants = true,
                                              .plans_dense = true,
-                                             .quantizer = measure->quantizer,
-                                             .scheme = measure->scheme,
+                                             .quantizer = measure->codes.quantizer,
+                                             .scheme = measure->codes.scheme,
                                              .group = profile->group,
                                              .confidence = drafts->confidence,
-                                             .goes_on_by_chance = measure->goes_on_by_chance,
-                                             .seed = measure->seed,
-                                             .n_threads = measure->n_threads,
-                                             .kernels = measure->kernels,
-                                             .place = measure->place,
-                                             .work_bytes = measure->work_bytes,
-                                             .spill_folder = measure->spill_folder,
+                                             .goes_on_by_chance = measure->data.goes_on_by_chance,
+                                             .seed = measure->data.seed,
+                                             .n_threads = measure->by.n_threads,
+                                             .kernels = measure->by.kernels,
+                                             .place = measure->memory.place,
+                                             .work_bytes = measure->memory.work_bytes,
+                                             .spill_folder = measure->memory.spill_folder,
                                              .journal_path = drafts->journal};
 }
 

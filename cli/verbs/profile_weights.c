@@ -50,7 +50,7 @@ static enum moec_status check_options(const struct cli_args *args, const struct 
                 "--sensitivity weights looks at weights alone and makes no profile: leave out --%s, "
                 "or choose another --sensitivity",
                 of_data[i]);
-    if (measure->quantizer == MOEC_QUANTIZER_AUTO)
+    if (measure->codes.quantizer == MOEC_QUANTIZER_AUTO)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--quantizer auto compares losses, which --sensitivity weights does not have: name one");
@@ -199,7 +199,7 @@ static enum moec_status choose_codecs(struct first_look *look, const struct cli_
                                       uint32_t show_bits, struct moec_error *err)
 {
     struct moec_codec codecs[MOEC_CODEC_TABLE];
-    MOEC_TRY(moec_codec_table(measure->quantizer, measure->scheme, measure->group,
+    MOEC_TRY(moec_codec_table(measure->codes.quantizer, measure->codes.scheme, measure->codes.group,
                               (enum moec_dtype)look->config->expert_dtype, codecs, err));
     for (uint32_t b = 0; b < look->n_bits; b++) {
         look->codecs[b] = codecs[look->bits[b]];
@@ -235,7 +235,7 @@ static enum moec_status measure_all(struct first_look *look, const struct cli_me
     const struct moec_weight_error_request request = {.checkpoint = look->checkpoint,
                                                       .codecs = look->codecs,
                                                       .n_bits = look->n_bits,
-                                                      .n_threads = measure->n_threads,
+                                                      .n_threads = measure->by.n_threads,
                                                       .progress = &reported};
     MOEC_TRY(moec_weight_error_measure(&request, look->errors, err));
     cli_progress_end(progress);

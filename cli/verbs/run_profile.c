@@ -62,36 +62,20 @@ static struct moec_profile_options options_of(const struct cli_measure_options *
                                               const struct cli_numbers *bits,
                                               const struct moec_progress *progress)
 {
-    return (struct moec_profile_options){
-        .task = measure->task,
-        .data_path = measure->data,
-        .seq_len_tokens = measure->seq_len_tokens,
-        .parts = measure->parts,
-        .n_sensitivity_window = measure->n_sensitivity_window,
-        .seed = measure->seed,
-        .bits = bits->all,
-        .n_bits = bits->n,
-        .baseline_bits = measure->baseline_bits,
-        .quantizer = measure->quantizer,
-        .scheme = measure->scheme,
-        .any_scheme = measure->any_scheme,
-        .group = measure->group,
-        .sensitivity = measure->sensitivity,
-        .time_limit_seconds = measure->time_limit_seconds,
-        .kernels = measure->kernels,
-        .n_threads = measure->n_threads,
-        .arithmetic = measure->arithmetic,
-        .goes_on_by_chance = measure->goes_on_by_chance,
-        .ranks = measure->ranks,
-        .place = measure->place,
-        .memory_bytes = measure->work_bytes,
-        .spill_folder = measure->spill_folder,
+    struct moec_profile_options options = {
+        .data = measure->data,
+        .codes = measure->codes,
+        .measures = measure->measures,
+        .by = measure->by,
+        .memory = {.limit_bytes = measure->memory.work_bytes,
+                   .spill_folder = measure->memory.spill_folder,
+                   .place = measure->memory.place},
+        .journal = measure->journal,
         .progress = progress,
-        .studies = measure->studies,
-        .projections = measure->projections,
-        .journal_path = measure->journal,
-        .journal_mode = measure->journal_mode,
     };
+    options.codes.bits = bits->all;
+    options.codes.n_bits = bits->n;
+    return options;
 }
 
 static struct moec_progress progress_of(struct cli_progress *progress)

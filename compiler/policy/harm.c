@@ -47,7 +47,7 @@ static enum moec_status show_model(void *context, const char *phase, double done
 {
     const struct harm_job *job = context;
     const struct moec_progress *progress = job->request->progress;
-    const double share = job->windows.n_window / (double)job->request->windows->n_window;
+    const double share = job->windows.n_window / (double)job->request->of.windows->n_window;
     if (progress == NULL || progress->report == NULL)
         return MOEC_OK;
     return progress->report(progress->context, phase, share * done, share * total);
@@ -75,7 +75,7 @@ static struct kept keep_as(const struct harm_job *job, void *values, uint64_t n_
     va_start(args, format);
     (void)vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    (void)snprintf(kept.key, sizeof kept.key, "harm/%08" PRIx32 "/%" PRIu32 "/%s", job->request->units_crc,
+    (void)snprintf(kept.key, sizeof kept.key, "harm/%08" PRIx32 "/%" PRIu32 "/%s", job->request->journal.crc,
                    job->windows.n_window, name);
     return kept;
 }
@@ -84,29 +84,28 @@ static enum moec_status find(const struct harm_job *job, const struct kept *kept
                              struct moec_error *err)
 {
     uint64_t cost = 0;
-    return moec_unit_find(job->request->units, &(struct moec_unit){kept->key, &kept->part, 1}, &cost, found,
-                          err);
+    return moec_unit_find(job->request->journal.units, &(struct moec_unit){kept->key, &kept->part, 1}, &cost,
+                          found, err);
 }
 
 static enum moec_status keep(const struct harm_job *job, const struct kept *kept, struct moec_error *err)
 {
-    return moec_unit_keep(job->request->units, &(struct moec_unit){kept->key, &kept->part, 1}, 0, err);
+    return moec_unit_keep(job->request->journal.units, &(struct moec_unit){kept->key, &kept->part, 1}, 0,
+                          err);
 }
 
 /* The scorer, with the original as its reference: only for what has to be measured. */
 static enum moec_status open_scorer(struct harm_job *job, struct moec_error *err)
 {
     const struct moec_harm_request *request = job->request;
-    const struct moec_scorer_options options = {.by = {.kernels = request->kernels,
-                                                       .n_threads = request->n_threads,
-                                                       .arithmetic = request->arithmetic,
-                                                       .ranks = request->ranks}};
-    struct moec_experts *experts = moec_variants_experts(request->variants);
+    const struct moec_scorer_options options = {.by = request->by};
+    struct moec_experts *experts = moec_variants_experts(request->of.variants);
     if (job->scorer != NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_scorer_create(request->original, experts, &job->windows, &options, &job->scorer, err));
-    MOEC_TRY(moec_variants_assign_all(request->variants, moec_variants_source_bits(request->variants), err));
-    return moec_scorer_set_reference(job->scorer, request->original, experts, job->reference_nll,
+    MOEC_TRY(moec_scorer_create(request->of.original, experts, &job->windows, &options, &job->scorer, err));
+    MOEC_TRY(
+        moec_variants_assign_all(request->of.variants, moec_variants_source_bits(request->of.variants), err));
+    return moec_scorer_set_reference(job->scorer, request->of.original, experts, job->reference_nll,
                                      &job->progress, err);
 }
 
@@ -119,14 +118,14 @@ static void share_by_tokens(struct harm_job *job)
         for (uint32_t e = 0; e < job->harm->n_expert; e++)
             for (int p = job->first_projection; p < MOEC_PROJECTION_COUNT; p++)
                 job->local[cell(job, s, e, p)] =
-                    (double)job->request->activations[(size_t)s * job->harm->n_expert + e];
+                    (double)job->request->of.activations[(size_t)s * job->harm->n_expert + e];
 }
 
 static enum moec_status allocate_fast(const struct harm_job *job, uint32_t n_bits,
                                       struct moec_fast_result *result, struct moec_error *err)
 {
     const uint64_t n_expert = (uint64_t)job->harm->n_layer * job->harm->n_expert;
-    const uint64_t n_window = job->request->windows->n_window;
+    const uint64_t n_window = job->request->of.windows->n_window;
     const char *what = "sensitivities of experts";
     MOEC_TRY(
         moec_alloc((void **)&result->expert_kl, n_expert * n_bits * n_window, sizeof(double), what, err));
@@ -152,7 +151,7 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
 {
     enum moec_status status = MOEC_OK;
     const struct moec_harm_request *request = job->request;
-    const uint32_t n_window = request->windows->n_window, lowest = request->numbers[0];
+    const uint32_t n_window = request->of.windows->n_window, lowest = request->codecs.numbers[0];
     uint32_t codes[1 + MOEC_PROJECTION_COUNT] = {lowest}, n_code = 1;
     struct moec_fast_result result = {0};
     const struct moec_measure *unmeasured[1 + MOEC_PROJECTION_COUNT] = {NULL};
@@ -172,18 +171,18 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
     MOEC_TRY_OUT(allocate_fast(job, n_code, &result, err));
     MOEC_TRY_OUT(moec_alloc((void **)&baseline.kl, n_window, sizeof(double), "window losses", err));
     const struct moec_fast_options options = {
-        .of.model = request->original,
-        .of.variants = request->variants,
-        .by.kernels = request->kernels,
-        .of.windows = request->windows,
-        .by.n_threads = request->n_threads,
-        .of.baseline_bits = moec_variants_source_bits(request->variants),
+        .of.model = request->of.original,
+        .of.variants = request->of.variants,
+        .by.kernels = request->by.kernels,
+        .of.windows = request->of.windows,
+        .by.n_threads = request->by.n_threads,
+        .of.baseline_bits = moec_variants_source_bits(request->of.variants),
         .of.bits = codes,
         .of.n_bits = n_code,
         .baseline = &baseline,
         .uniform = unmeasured,
-        .limit_multiply_adds = moec_fast_sensitivity_limit(job->config, request->windows),
-        .by.ranks = request->ranks,
+        .limit_multiply_adds = moec_fast_sensitivity_limit(job->config, request->of.windows),
+        .by.ranks = request->by.ranks,
         .progress = request->progress,
     };
     MOEC_TRY_OUT(moec_fast_sensitivity_run(&options, &result, err));
@@ -227,11 +226,11 @@ static double error_ratio(const struct harm_job *job, uint32_t s, uint32_t e, in
     const struct moec_harm_request *request = job->request;
     const struct moec_harm_errors *errors = &request->errors;
     const enum moec_projection p = (enum moec_projection)projection;
-    const double lowest = errors->expert(errors->context, s, e, p, request->numbers[0]);
-    const double error = errors->expert(errors->context, s, e, p, request->numbers[i]);
+    const double lowest = errors->expert(errors->context, s, e, p, request->codecs.numbers[0]);
+    const double error = errors->expert(errors->context, s, e, p, request->codecs.numbers[i]);
     if (lowest > 0 && error >= 0)
         return error / lowest;
-    return pow(0.25, (double)request->bits[i] - request->bits[0]);
+    return pow(0.25, (double)request->codecs.bits[i] - request->codecs.bits[0]);
 }
 
 /* The class of one projection at one codec is measured if all its members have errors of their own. */
@@ -239,21 +238,22 @@ static bool is_measured(const struct harm_job *job, int projection, uint32_t i)
 {
     const struct moec_harm_errors *errors = &job->request->errors;
     return errors->expert(errors->context, 0, 0, (enum moec_projection)projection,
-                          job->request->numbers[i]) >= 0;
+                          job->request->codecs.numbers[i]) >= 0;
 }
 
 static enum moec_status measure_class(struct harm_job *job, int projection, uint32_t i, double *kl,
                                       struct moec_error *err)
 {
     const struct moec_harm_request *request = job->request;
-    const uint8_t code = moec_variants_projection_code(request->numbers[i], (enum moec_projection)projection);
-    struct kept kept = keep_as(job, kl, sizeof *kl, "class/%d/%u", projection, request->numbers[i]);
+    const uint8_t code =
+        moec_variants_projection_code(request->codecs.numbers[i], (enum moec_projection)projection);
+    struct kept kept = keep_as(job, kl, sizeof *kl, "class/%d/%u", projection, request->codecs.numbers[i]);
     bool found = false;
     MOEC_TRY(find(job, &kept, &found, err));
     if (found)
         return MOEC_OK;
     MOEC_TRY(open_scorer(job, err));
-    MOEC_TRY(moec_variants_assign_all(request->variants, code, err));
+    MOEC_TRY(moec_variants_assign_all(request->of.variants, code, err));
     MOEC_TRY(moec_scorer_run(job->scorer, &job->measured, &job->progress, err));
     *kl = mean_kl(job);
     return keep(job, &kept, err);
@@ -288,7 +288,7 @@ static double dense_error(const struct harm_job *job, uint32_t index, uint32_t n
 {
     const struct moec_harm_request *request = job->request;
     const struct moec_harm_errors *errors = &request->errors;
-    const struct moec_harm_matrix *matrix = &request->dense[index];
+    const struct moec_harm_matrix *matrix = &request->matrices.all[index];
     if (number == 0)
         return 0;
     const double error = errors->dense(errors->context, index, number);
@@ -296,7 +296,7 @@ static double dense_error(const struct harm_job *job, uint32_t index, uint32_t n
         return error;
     const double lowest = errors->dense(errors->context, index, matrix->numbers[0]);
     return (lowest > 0 ? lowest : 1) *
-           pow(0.25, (double)request->dense_bits[number] - request->dense_bits[matrix->numbers[0]]);
+           pow(0.25, (double)request->matrices.bits[number] - request->matrices.bits[matrix->numbers[0]]);
 }
 
 /* The KL of the model with these numbers of its dense matrices. */
@@ -311,7 +311,8 @@ static enum moec_status measure_model(struct harm_job *job, uint32_t role, const
     if (found)
         return MOEC_OK;
     MOEC_TRY(open_scorer(job, err));
-    MOEC_TRY(moec_variants_assign_all(request->variants, moec_variants_source_bits(request->variants), err));
+    MOEC_TRY(
+        moec_variants_assign_all(request->of.variants, moec_variants_source_bits(request->of.variants), err));
     MOEC_TRY(request->errors.model(request->errors.context, numbers, &model, err));
     const struct moec_scorer_variation variation = {.model = model};
     const enum moec_status status =
@@ -327,17 +328,18 @@ static enum moec_status measure_role(struct harm_job *job, uint32_t role, uint8_
 {
     const struct moec_harm_request *request = job->request;
     double sum = 0, kl = 0;
-    for (uint32_t i = 0; i < request->n_dense; i++) {
-        const bool is_member = request->dense[i].role == role;
-        numbers[i] = is_member ? request->dense[i].numbers[0] : 0;
+    for (uint32_t i = 0; i < request->matrices.n; i++) {
+        const bool is_member = request->matrices.all[i].role == role;
+        numbers[i] = is_member ? request->matrices.all[i].numbers[0] : 0;
         if (is_member)
             sum += dense_error(job, i, numbers[i]);
     }
     MOEC_TRY(measure_model(job, role, numbers, &kl, err));
     const double scale = sum > 0 ? kl / sum : 0;
-    for (uint32_t i = 0; i < request->n_dense; i++)
-        for (uint32_t n = 0; request->dense[i].role == role && n < request->dense[i].n_number; n++) {
-            const uint8_t number = request->dense[i].numbers[n];
+    for (uint32_t i = 0; i < request->matrices.n; i++)
+        for (uint32_t n = 0; request->matrices.all[i].role == role && n < request->matrices.all[i].n_number;
+             n++) {
+            const uint8_t number = request->matrices.all[i].numbers[n];
             job->harm->dense[(size_t)i * MOEC_CODEC_TABLE + number] = scale * dense_error(job, i, number);
         }
     return MOEC_OK;
@@ -348,11 +350,11 @@ static enum moec_status measure_dense(struct harm_job *job, struct moec_error *e
     enum moec_status status = MOEC_OK;
     const struct moec_harm_request *request = job->request;
     uint8_t *numbers = NULL;
-    MOEC_TRY(moec_alloc((void **)&numbers, request->n_dense, 1, "codecs of dense matrices", err));
+    MOEC_TRY(moec_alloc((void **)&numbers, request->matrices.n, 1, "codecs of dense matrices", err));
     for (uint32_t role = 0; role < MOEC_ROLE_COUNT; role++) {
         bool is_there = false;
-        for (uint32_t i = 0; i < request->n_dense; i++)
-            is_there |= request->dense[i].role == role;
+        for (uint32_t i = 0; i < request->matrices.n; i++)
+            is_there |= request->matrices.all[i].role == role;
         if (is_there)
             MOEC_TRY_OUT(measure_role(job, role, numbers, err));
     }
@@ -396,28 +398,29 @@ enum moec_status moec_harm_measure(const struct moec_harm_request *request, stru
                                    struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const struct moec_config *config = &request->original->config;
+    const struct moec_config *config = &request->of.original->config;
     *harm = (struct moec_harm){.n_layer = moec_config_moe_count(config),
                                .n_expert = config->n_expert,
-                               .n_number = request->n_number,
-                               .n_dense = request->n_dense};
+                               .n_number = request->codecs.n,
+                               .n_dense = request->matrices.n};
     struct harm_job job = {.request = request,
                            .harm = harm,
                            .config = config,
                            .first_projection = moec_config_mlp_matrices(config) == 3 ? MOEC_PROJECTION_GATE
                                                                                      : MOEC_PROJECTION_UP};
-    const uint32_t n_window = request->windows->n_window, n_class = request->n_class_window;
+    const uint32_t n_window = request->of.windows->n_window, n_class = request->of.n_class_window;
     job.progress = (struct moec_progress){.report = show_model, .context = &job};
     MOEC_TRY_OUT(
-        moec_windows_first(request->windows, n_window < n_class ? n_window : n_class, &job.windows, err));
+        moec_windows_first(request->of.windows, n_window < n_class ? n_window : n_class, &job.windows, err));
     MOEC_TRY_OUT(allocate(&job, err));
     if (request->experts != NULL)
         memcpy(harm->experts, request->experts, count_values(harm) * sizeof *harm->experts);
     else
         MOEC_TRY_OUT(measure_experts(&job, err));
-    if (request->n_dense > 0)
+    if (request->matrices.n > 0)
         MOEC_TRY_OUT(measure_dense(&job, err));
-    status = moec_variants_assign_all(request->variants, moec_variants_source_bits(request->variants), err);
+    status =
+        moec_variants_assign_all(request->of.variants, moec_variants_source_bits(request->of.variants), err);
 out:
     moec_scorer_free(job.scorer);
     moec_windows_release(&job.windows);

@@ -26,11 +26,10 @@
 
 #include "formats/model/plan.h"
 #include "profiler/common/unit.h"
+#include "profiler/evaluate/pass_means.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/weights/model.h"
-#include "runtime/kernels/arithmetic.h"
-#include "runtime/kernels/kernels.h"
 
 /* Windows that whole models are evaluated on: the sum over all experts is far less noisy than what each takes
  * of it. */
@@ -55,30 +54,42 @@ struct moec_harm_matrix {
     uint32_t n_number;
 };
 
-struct moec_harm_request {
+/* What is measured, and on which windows. */
+struct moec_harm_subject {
     const struct moec_model *original;
     struct moec_variants *variants; /* experts at their source bits afterwards */
     const struct moec_windows *windows;
-    uint32_t n_class_window; /* the first of them, that whole models are evaluated on */
-    const struct moec_kernels *kernels;
-    int n_threads;
-    enum moec_arithmetic arithmetic; /* of whole models; the original's is canonical */
-    const uint8_t *numbers;          /* (n_number) codecs that projections may take, the lowest bits first */
-    const uint32_t *bits;            /* (n_number) bits of each */
-    uint32_t n_number;               /* 2.. */
-    const uint64_t *activations;     /* (S, E): tokens that chose each expert */
-    const struct moec_harm_matrix *dense; /* (n_dense), in the order of plans */
-    uint32_t n_dense;
-    const uint32_t
-        *dense_bits; /* (MOEC_CODEC_TABLE) bits of each codec number; [0] = those of the checkpoint */
+    uint32_t n_class_window;     /* the first of them, that whole models are evaluated on */
+    const uint64_t *activations; /* (S, E): tokens that chose each expert */
+};
+
+/* Codecs that projections may take. */
+struct moec_harm_codecs {
+    const uint8_t *numbers; /* (n), the lowest bits first */
+    const uint32_t *bits;   /* (n) bits of each */
+    uint32_t n;             /* 2.. */
+};
+
+struct moec_harm_matrices {
+    const struct moec_harm_matrix *all; /* (n), in the order of plans */
+    uint32_t n;
+    const uint32_t *bits; /* (MOEC_CODEC_TABLE) of each codec number; [0] = those of the checkpoint */
+};
+
+struct moec_harm_request {
+    struct moec_harm_subject of;
+    struct moec_pass_means by; /* its arithmetic is of whole models; the original's is canonical */
+    struct moec_harm_codecs codecs;
+    struct moec_harm_matrices matrices;
     struct moec_harm_errors errors;
-    const double
-        *experts; /* (S, E, MOEC_PROJECTION_COUNT, n_number) where experts are known: dense alone is measured;
-                            * or NULL. Borrowed */
+    /* (S, E, MOEC_PROJECTION_COUNT, codecs.n) where experts are known: dense alone is measured; or NULL.
+     * Borrowed. */
+    const double *experts;
     const struct moec_progress *progress; /* may be NULL */
-    struct moec_units *units;             /* what is measured at once is one; NULL: none is kept */
-    uint32_t units_crc;                   /* of the codecs and matrices, which the units' keys tell apart */
-    struct moec_ranks *ranks;             /* that share the windows; borrowed, or NULL */
+    struct {
+        struct moec_units *units; /* what is measured at once is one; NULL: none is kept */
+        uint32_t crc;             /* of the codecs and matrices, which the units' keys tell apart */
+    } journal;
 };
 
 struct moec_harm {

@@ -167,7 +167,7 @@ enum moec_status moec_choice_study_run(struct moec_weight_run *run, struct moec_
     struct moec_profile_job *job = run->job;
     const uint32_t n_layer = job->profile->n_moe_layer;
     struct choice_study study = {.run = run};
-    MOEC_TRY_OUT(moec_rank_windows_make(job->options->ranks, &job->windows, &study.shared, err));
+    MOEC_TRY_OUT(moec_rank_windows_make(job->options->by.ranks, &job->windows, &study.shared, err));
     study.n_token = moec_windows_scored_count(&study.shared.own);
     MOEC_TRY_OUT(
         moec_alloc((void **)&study.windows, job->windows.n_window, sizeof *study.windows, what, err));

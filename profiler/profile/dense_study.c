@@ -14,7 +14,8 @@ enum moec_status moec_weight_run_measure_all(struct moec_weight_run *run, uint32
     MOEC_TRY(moec_checkpoint_stream_dense_as(job->checkpoint, bits < 16 ? &codec : NULL, &dense, err));
     MOEC_TRY(moec_load_dense_model(job->config, &dense, job->dense_keep_bytes, &model, err));
     const struct moec_scorer_variation variation = {.model = model};
-    enum moec_status status = moec_offload_if_room(job->options->place, model, job->options->progress, err);
+    enum moec_status status =
+        moec_offload_if_room(job->options->memory.place, model, job->options->progress, err);
     if (status == MOEC_OK)
         status = moec_variants_assign_all(job->variants, bits, err);
     if (status == MOEC_OK)

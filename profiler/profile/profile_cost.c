@@ -142,7 +142,7 @@ void moec_profile_cost_estimate(const struct moec_profile_job *job, struct moec_
                  shared = (double)moec_cost_layers(job->config, &job->windows) / pass,
                  fast = (double)moec_fast_sensitivity_limit(job->config, &job->sensitivity_windows);
     const bool is_chosen = profile->sensitivity_choice[0] != '\0';
-    const int mode = is_chosen ? profile->sensitivity : (int)job->options->sensitivity;
+    const int mode = is_chosen ? profile->sensitivity : (int)job->options->measures.sensitivity;
     *cost = (struct moec_profile_cost){
         .passes = {[MOEC_PHASE_ORIGINAL] = 1 - shared, [MOEC_PHASE_ROUTING] = shared}};
     cost->passes[MOEC_PHASE_QUANTIZERS] = moec_quantizer_choice_passes(job);

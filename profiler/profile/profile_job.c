@@ -19,13 +19,6 @@ struct moec_sensitivity_subject moec_job_subject(const struct moec_profile_job *
                                              .n_bits = profile->n_bits};
 }
 
-struct moec_pass_means moec_job_means(const struct moec_profile_job *job)
-{
-    const struct moec_profile_options *options = job->options;
-    return (struct moec_pass_means){options->kernels, options->n_threads, options->arithmetic,
-                                    options->ranks};
-}
-
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job)
 {
     const uint64_t scored = job->scorer != NULL ? moec_scorer_multiply_adds(job->scorer) : 0;
@@ -86,7 +79,7 @@ const struct moec_progress *moec_job_progress_scale(const struct moec_profile_jo
 static enum moec_status read_studies(const struct moec_profile_job *job, size_t record, uint8_t **bytes,
                                      uint64_t *n_bytes, uint64_t *cost, struct moec_error *err)
 {
-    struct moec_ranks *ranks = job->options->ranks;
+    struct moec_ranks *ranks = job->options->by.ranks;
     const bool is_here = moec_ranks_own(ranks) == 0;
     uint64_t told[2] = {0};
     if (is_here) {
@@ -167,8 +160,8 @@ enum moec_status moec_job_studies(struct moec_profile_job *job, const char *key,
     if (job->units == NULL)
         return phase(job, err);
     bool found =
-        moec_ranks_own(job->options->ranks) == 0 && moec_unit_next(job->units, key, &cursor, &record);
-    MOEC_TRY(moec_ranks_spread(job->options->ranks, 0, &found, sizeof found, err));
+        moec_ranks_own(job->options->by.ranks) == 0 && moec_unit_next(job->units, key, &cursor, &record);
+    MOEC_TRY(moec_ranks_spread(job->options->by.ranks, 0, &found, sizeof found, err));
     if (found)
         return restore_studies(job, record, err);
     MOEC_TRY(moec_alloc((void **)&before, n_before, sizeof *before, "names of studies", err));

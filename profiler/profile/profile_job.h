@@ -36,9 +36,8 @@ struct moec_profile_job {
 /* The cost of the job so far: what an uninterrupted run would have done. */
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
 
-/* What sensitivities of the job's model are of, at the profile's bitwidths, and who computes passes. */
+/* What sensitivities of the job's model are of, at the profile's bitwidths. */
 struct moec_sensitivity_subject moec_job_subject(const struct moec_profile_job *job);
-struct moec_pass_means moec_job_means(const struct moec_profile_job *job);
 
 /* moec_scorer_run of the job's scorer as a unit of work: evaluates the model with the current assignment, or
  * takes the measure that an interrupted run left under `key`. */

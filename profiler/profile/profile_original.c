@@ -33,7 +33,7 @@ static enum moec_status check_reference(struct moec_profile_job *job, struct moe
                            "the losses of the original model differ from those recorded in the journal "
                            "'%s': another build or a faulty machine computed them; delete the journal to "
                            "start over",
-                           job->options->journal_path);
+                           job->options->journal.path);
 out:
     free(before);
     return status;
@@ -51,7 +51,7 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the journal '%s' has a route to expert %u, but there are only %" PRIu32
                              " experts; delete the journal to start over",
-                             job->options->journal_path, (unsigned)profile->trace_experts[i],
+                             job->options->journal.path, (unsigned)profile->trace_experts[i],
                              profile->n_expert);
     return MOEC_OK;
 }
@@ -98,9 +98,9 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
                                    .mean_gate_weight = profile->mean_gate_weight,
                                    .results = results,
                                    .hidden = hidden,
-                                   .ranks = options->ranks};
+                                   .ranks = options->by.ranks};
     MOEC_TRY(moec_routing_run(&(struct moec_runner){job->model, moec_variants_experts(job->variants),
-                                                    options->kernels, options->n_threads},
+                                                    options->by.kernels, options->by.n_threads},
                               &job->windows, &routing, options->progress, err));
     *cost = routing.multiply_adds;
     job->multiply_adds += routing.multiply_adds;
@@ -118,8 +118,8 @@ static enum moec_status study_routing(struct moec_profile_job *job, struct moec_
 /* Whether something is measured against the original: that needs its hidden states, not only its losses. */
 static bool needs_original(const struct moec_profile_job *job)
 {
-    return job->profile->n_uniform > 0 || job->options->sensitivity != MOEC_SENSITIVITY_NONE ||
-           job->options->studies != 0 || job->profile->quantizer == MOEC_QUANTIZER_AUTO;
+    return job->profile->n_uniform > 0 || job->options->measures.sensitivity != MOEC_SENSITIVITY_NONE ||
+           job->options->measures.studies != 0 || job->profile->quantizer == MOEC_QUANTIZER_AUTO;
 }
 
 /* Before its losses are kept, so that a journal which began with them is removed. */
@@ -131,7 +131,7 @@ static enum moec_status check_chance(const struct moec_profile_job *job, struct 
                                        .guessing = profile->config.n_vocab,
                                        .data_name = profile->data_name};
     char note[MOEC_CHANCE_NOTE_BYTES];
-    MOEC_TRY(moec_chance_check(&chance, job->options->goes_on_by_chance, note, err));
+    MOEC_TRY(moec_chance_check(&chance, job->options->data.goes_on_by_chance, note, err));
     if (note[0] != '\0')
         moec_progress_note(job->options->progress, "%s", note);
     return MOEC_OK;

@@ -27,12 +27,13 @@
 /* Dictionaries have neither 5 and 6 bits nor groups of 16, and the study of quantisers measures them too. */
 static enum moec_status check_dictionaries(const struct moec_profile_options *options, struct moec_error *err)
 {
-    const bool is_one = moec_scheme_is_dictionary(options->scheme);
-    const bool is_studied = (options->studies >> MOEC_WEIGHT_STUDY_QUANTIZERS & 1u) != 0;
-    const char *subject = is_one ? moec_quantizer_name(options->quantizer) : "the study 'quantizers'";
-    bool has_others = options->group == 16;
-    for (uint32_t i = 0; i < options->n_bits; i++)
-        has_others = has_others || options->bits[i] == 1 || options->bits[i] == 5 || options->bits[i] == 6;
+    const bool is_one = moec_scheme_is_dictionary(options->codes.scheme);
+    const bool is_studied = (options->measures.studies >> MOEC_WEIGHT_STUDY_QUANTIZERS & 1u) != 0;
+    const char *subject = is_one ? moec_quantizer_name(options->codes.quantizer) : "the study 'quantizers'";
+    bool has_others = options->codes.group == 16;
+    for (uint32_t i = 0; i < options->codes.n_bits; i++)
+        has_others = has_others || options->codes.bits[i] == 1 || options->codes.bits[i] == 5 ||
+                     options->codes.bits[i] == 6;
     if (has_others && (is_one || is_studied))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "%s: the quantizers outlier and log have only 2, 3, 4 or 8 bits and no groups of "
@@ -43,10 +44,10 @@ static enum moec_status check_dictionaries(const struct moec_profile_options *op
 
 static enum moec_status check_trellis(const struct moec_profile_options *options, struct moec_error *err)
 {
-    bool has_two = options->n_bits == 0;
-    for (uint32_t i = 0; i < options->n_bits; i++)
-        has_two = has_two || options->bits[i] == 2;
-    if (options->quantizer == MOEC_QUANTIZER_TRELLIS && !has_two)
+    bool has_two = options->codes.n_bits == 0;
+    for (uint32_t i = 0; i < options->codes.n_bits; i++)
+        has_two = has_two || options->codes.bits[i] == 2;
+    if (options->codes.quantizer == MOEC_QUANTIZER_TRELLIS && !has_two)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the quantizer trellis has only codes of 2 bits, but 2 is not among the bitwidths: "
                          "add 2, or use hqq");
@@ -56,25 +57,25 @@ static enum moec_status check_trellis(const struct moec_profile_options *options
 static enum moec_status check_options(const struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    const uint32_t baseline = options->baseline_bits;
+    const uint32_t baseline = options->codes.baseline_bits;
     if (baseline != 4 && baseline != 16)
         return moec_fail(err, MOEC_ERR_USAGE, "the baseline has %" PRIu32 " bits, expected 4 or 16",
                          baseline);
-    const bool has_sensitivity = options->sensitivity != MOEC_SENSITIVITY_NONE;
-    if ((options->n_bits == 0 && has_sensitivity) || options->n_bits > MOEC_PROFILE_MAX_BITS)
+    const bool has_sensitivity = options->measures.sensitivity != MOEC_SENSITIVITY_NONE;
+    if ((options->codes.n_bits == 0 && has_sensitivity) || options->codes.n_bits > MOEC_PROFILE_MAX_BITS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " bitwidths are given, expected 1..%d",
-                         options->n_bits, MOEC_PROFILE_MAX_BITS);
+                         options->codes.n_bits, MOEC_PROFILE_MAX_BITS);
     MOEC_TRY(check_dictionaries(options, err));
     MOEC_TRY(check_trellis(options, err));
     bool has_other = false;
-    for (uint32_t i = 0; i < options->n_bits; i++) {
-        const uint32_t bits = options->bits[i];
+    for (uint32_t i = 0; i < options->codes.n_bits; i++) {
+        const uint32_t bits = options->codes.bits[i];
         if (!moec_profile_has_bits(bits))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the bitwidth %" PRIu32 " is not supported, expected 1, 2, 3, 4, 5, 6, 8 or 16",
                              bits);
         for (uint32_t j = 0; j < i; j++) {
-            if (options->bits[j] == bits)
+            if (options->codes.bits[j] == bits)
                 return moec_fail(err, MOEC_ERR_USAGE, "the bitwidth %" PRIu32 " is given twice", bits);
         }
         has_other = has_other || bits != baseline;
@@ -87,35 +88,35 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
     if (moec_config_moe_count(job->config) == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the model in '%s' has no layer with experts",
                          moec_checkpoint_folder(job->checkpoint));
-    if (options->sensitivity == MOEC_SENSITIVITY_FAST && moec_config_is_encoder_decoder(job->config))
+    if (options->measures.sensitivity == MOEC_SENSITIVITY_FAST && moec_config_is_encoder_decoder(job->config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s' has an encoder, and fast sensitivity cannot estimate its errors; use "
                          "--sensitivity exact",
                          moec_checkpoint_folder(job->checkpoint));
-    if (options->seq_len_tokens > job->config->n_position)
+    if (options->data.seq_len_tokens > job->config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "windows have %" PRIu32 " tokens, more than the %" PRIu32 " positions of the model: "
                          "lower --seq-len",
-                         options->seq_len_tokens, job->config->n_position);
+                         options->data.seq_len_tokens, job->config->n_position);
     return MOEC_OK;
 }
 
 static enum moec_status read_windows(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    MOEC_TRY(moec_windows_need_task(job->config, &options->task, "a profile", err));
+    MOEC_TRY(moec_windows_need_task(job->config, &options->data.task, "a profile", err));
     MOEC_TRY(moec_model_tokenizer(job->checkpoint, &job->tokenizer, err));
-    MOEC_TRY(moec_rows_read(&options->task, options->data_path, moec_rows_budget(options->memory_bytes),
-                            &job->rows, err));
+    MOEC_TRY(moec_rows_read(&options->data.task, options->data.path,
+                            moec_rows_budget(options->memory.limit_bytes), &job->rows, err));
     char line[512];
     if (moec_rows_note(&job->rows, line, sizeof line))
         moec_progress_note(options->progress, "%s", line);
-    const struct moec_pool pool = moec_pool_make(options->n_threads);
-    struct moec_windows_options windows = {.seq_len_tokens = options->seq_len_tokens,
+    const struct moec_pool pool = moec_pool_make(options->by.n_threads);
+    struct moec_windows_options windows = {.seq_len_tokens = options->data.seq_len_tokens,
                                            .has_parts = true,
-                                           .parts = options->parts,
-                                           .seed = options->seed,
-                                           .memory_bytes = moec_rows_budget(options->memory_bytes)};
+                                           .parts = options->data.parts,
+                                           .seed = options->data.seed,
+                                           .memory_bytes = moec_rows_budget(options->memory.limit_bytes)};
     moec_windows_options_for(job->config, &windows);
     windows.parts.min_part_windows = MOEC_MIN_PART_WINDOWS;
     MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &windows, &pool, &job->windows, err));
@@ -133,12 +134,12 @@ static void sort_bits(const struct moec_profile_options *options, struct moec_pr
 {
     for (uint32_t bits = 1; bits <= 16; bits++) {
         bool asked = false;
-        for (uint32_t b = 0; b < options->n_bits; b++)
-            asked = asked || options->bits[b] == bits;
+        for (uint32_t b = 0; b < options->codes.n_bits; b++)
+            asked = asked || options->codes.bits[b] == bits;
         if (!asked)
             continue;
         profile->uniform_bits[profile->n_uniform++] = bits;
-        if (bits != options->baseline_bits && options->sensitivity != MOEC_SENSITIVITY_NONE)
+        if (bits != options->codes.baseline_bits && options->measures.sensitivity != MOEC_SENSITIVITY_NONE)
             profile->bits[profile->n_bits++] = bits;
     }
 }
@@ -183,12 +184,12 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     const uint32_t n_drawn = windows->n_window, n_measured = count_measured(windows);
     job->pass = moec_cost_pass(job->config, windows);
     windows->n_window = n_measured;
-    *profile = (struct moec_profile){.seq_len_tokens = options->seq_len_tokens,
-                                     .seed = options->seed,
-                                     .baseline_bits = options->baseline_bits,
-                                     .quantizer = (uint8_t)options->quantizer,
-                                     .scheme = (uint8_t)options->scheme,
-                                     .group = (uint16_t)options->group,
+    *profile = (struct moec_profile){.seq_len_tokens = options->data.seq_len_tokens,
+                                     .seed = options->data.seed,
+                                     .baseline_bits = options->codes.baseline_bits,
+                                     .quantizer = (uint8_t)options->codes.quantizer,
+                                     .scheme = (uint8_t)options->codes.scheme,
+                                     .group = (uint16_t)options->codes.group,
                                      .config = *job->config,
                                      .n_moe_layer = moec_config_moe_count(job->config),
                                      .n_expert = job->config->n_expert,
@@ -202,14 +203,15 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     sort_bits(options, profile);
     copy_text(profile->moec_version, sizeof profile->moec_version, MOEC_VERSION);
     copy_text(profile->arithmetic, sizeof profile->arithmetic,
-              moec_arithmetic_certificate_name(options->arithmetic));
-    copy_text(profile->task, sizeof profile->task, options->task.name);
+              moec_arithmetic_certificate_name(options->by.arithmetic));
+    copy_text(profile->task, sizeof profile->task, options->data.task.name);
     copy_text(profile->metric, sizeof profile->metric, moec_task_metric_name(MOEC_TASK_METRIC_PERPLEXITY));
     copy_text(profile->data_name, sizeof profile->data_name, job->rows.name);
     memcpy(profile->data_digest, job->rows.digest, sizeof profile->data_digest);
     MOEC_TRY(moec_checkpoint_digest(job->checkpoint, NULL, NULL, profile->model_digest, err));
-    profile->n_sensitivity_window =
-        options->n_sensitivity_window > 0 ? options->n_sensitivity_window : MOEC_DEFAULT_SENSITIVITY_WINDOWS;
+    profile->n_sensitivity_window = options->measures.n_sensitivity_window > 0
+                                        ? options->measures.n_sensitivity_window
+                                        : MOEC_DEFAULT_SENSITIVITY_WINDOWS;
     const uint32_t n_search = count_search(windows);
     if (profile->n_sensitivity_window > n_search)
         profile->n_sensitivity_window = n_search;
@@ -265,16 +267,16 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
     char hex[2 * MOEC_SHA256_BYTES + 1], bits[4 * MOEC_PROFILE_MAX_BITS];
     moec_job_line(text, "moec", "%s", profile->moec_version);
     moec_job_line(text, "arithmetic", "%s", profile->arithmetic);
-    if (job->options->arithmetic == MOEC_ARITHMETIC_BF16) /* the order of its sums is the device's own */
-        moec_job_line(text, "device", "%s", moec_gpu_place_info(job->options->place)->name);
+    if (job->options->by.arithmetic == MOEC_ARITHMETIC_BF16) /* the order of its sums is the device's own */
+        moec_job_line(text, "device", "%s", moec_gpu_place_info(job->options->memory.place)->name);
     moec_sha256_hex(profile->model_digest, hex);
     moec_job_line(text, "model", "%s", hex);
     moec_sha256_hex(profile->data_digest, hex);
     moec_job_line(text, "data", "%s", hex);
     moec_job_line(text, "data-name", "%s", profile->data_name);
-    moec_profile_describe_task(&job->options->task, text);
+    moec_profile_describe_task(&job->options->data.task, text);
     moec_job_line(text, "seq-len", "%" PRIu32, profile->seq_len_tokens);
-    const struct moec_part_request *parts = &job->options->parts;
+    const struct moec_part_request *parts = &job->options->data.parts;
     moec_job_line(text, "samples",
                   "%" PRIu32 " (search %" PRIu32 ", certificate %" PRIu32 ", select %" PRIu32 ")",
                   parts->n_window, parts->n_part[MOEC_PART_SEARCH], parts->n_part[MOEC_PART_CERTIFICATE],
@@ -288,23 +290,24 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
     moec_job_line(text, "baseline", "%" PRIu32, profile->baseline_bits);
     moec_job_line(text, "quantizer", "%s", moec_quantizer_name((enum moec_quantizer)profile->quantizer));
     moec_job_line(text, "scheme", "%s",
-                  job->options->any_scheme ? "any" : moec_scheme_name((enum moec_scheme)profile->scheme));
+                  job->options->codes.any_scheme ? "any"
+                                                 : moec_scheme_name((enum moec_scheme)profile->scheme));
     moec_job_line(text, "group", "%u", (unsigned)profile->group);
-    if (job->options->sensitivity == MOEC_SENSITIVITY_AUTO)
-        moec_job_line(text, "sensitivity", "auto within %.0f s", job->options->time_limit_seconds);
+    if (job->options->measures.sensitivity == MOEC_SENSITIVITY_AUTO)
+        moec_job_line(text, "sensitivity", "auto within %.0f s", job->options->measures.time_limit_seconds);
     else
-        moec_job_line(text, "sensitivity", "%d", (int)job->options->sensitivity);
+        moec_job_line(text, "sensitivity", "%d", (int)job->options->measures.sensitivity);
 }
 
 static enum moec_status open_units(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     struct moec_job_text *text = NULL;
-    if (options->journal_path == NULL)
+    if (options->journal.path == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
     describe_job(job, text);
-    const struct moec_units_place place = {options->journal_path, options->journal_mode, options->ranks};
+    const struct moec_units_place place = {options->journal.path, options->journal.mode, options->by.ranks};
     const enum moec_status status = moec_units_open_shared(&place, text, options->progress, &job->units, err);
     free(text);
     return status;
@@ -316,8 +319,8 @@ static uint64_t result_bytes(const struct moec_profile_job *job)
     const struct moec_profile *profile = job->profile;
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t trace = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
-    const bool may_estimate = job->options->sensitivity == MOEC_SENSITIVITY_FAST ||
-                              job->options->sensitivity == MOEC_SENSITIVITY_AUTO;
+    const bool may_estimate = job->options->measures.sensitivity == MOEC_SENSITIVITY_FAST ||
+                              job->options->measures.sensitivity == MOEC_SENSITIVITY_AUTO;
     const uint64_t estimates =
         may_estimate ? moec_fast_sensitivity_bytes(job->config, &job->sensitivity_windows, profile->n_bits)
                      : 0;
@@ -330,19 +333,19 @@ static struct moec_work_request work_request(const struct moec_profile_job *job,
                                              const struct moec_profile_options *options)
 {
     /* Of the study of up projections one rank's values stand there twice (profiler/routing/up_study.c). */
-    const uint64_t n_rank = moec_ranks_count(options->ranks),
+    const uint64_t n_rank = moec_ranks_count(options->by.ranks),
                    told = n_rank > 1 ? moec_up_study_bytes(job->config, 1) / n_rank : 0;
     const bool has_dense_study = moec_weight_study_wanted(MOEC_WEIGHT_STUDY_DENSE, options);
     struct moec_work_request request = {
         .checkpoint = job->checkpoint,
         .windows = &job->windows,
-        .bytes = {.work = options->memory_bytes,
+        .bytes = {.work = options->memory.limit_bytes,
                   .result = result_bytes(job) + moec_weight_studies_bytes(job->profile, options),
-                  .exchange = moec_ranks_buffer_bytes(options->ranks) + told},
-        .n_threads = options->n_threads,
+                  .exchange = moec_ranks_buffer_bytes(options->by.ranks) + told},
+        .n_threads = options->by.n_threads,
         .evaluations =
             {
-                .arithmetic = options->arithmetic,
+                .arithmetic = options->by.arithmetic,
                 .dense_bits = 16,
                 .n_models = has_dense_study ? 2 : 1,
                 .n_passes = 2, /* the scorer's, and that of the phase at work */
@@ -350,10 +353,10 @@ static struct moec_work_request work_request(const struct moec_profile_job *job,
                 .traces = true,
                 .sweeps = true,
             },
-        .folder = options->spill_folder};
+        .folder = options->memory.spill_folder};
     /* Beside the scorer's: local errors take a perturbed model along for each layer, on part of the windows;
      * an exact sweep has its rows to itself. */
-    if (options->sensitivity == MOEC_SENSITIVITY_FAST) {
+    if (options->measures.sensitivity == MOEC_SENSITIVITY_FAST) {
         struct moec_gain_plan gains;
         const uint64_t n_row = moec_windows_scored_count(&job->windows);
         moec_gain_plan_make(job->config, &job->sensitivity_windows, &gains);
@@ -369,12 +372,12 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
 {
     struct moec_work_request request = work_request(job, options);
     struct moec_work_plan *plan = &job->plan;
-    if (options->memory_bytes == 0)
+    if (options->memory.limit_bytes == 0)
         return MOEC_OK;
     MOEC_TRY(moec_memory_resident_bytes(&request.bytes.base, err));
     MOEC_TRY(moec_work_plan_make(&request, plan, err));
-    options->work_bytes = plan->sweep_bytes;
-    options->cache_bytes = plan->cache_bytes;
+    options->memory.work_bytes = plan->sweep_bytes;
+    options->memory.cache_bytes = plan->cache_bytes;
     job->dense_keep_bytes = plan->dense_bytes;
     job->work = plan->work;
     job->windows.work = &job->work;
@@ -385,7 +388,7 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
 /* An expert whose projections differ may come from two records. */
 static enum moec_status enter_device(struct moec_profile_job *job, struct moec_error *err)
 {
-    struct moec_gpu_place *place = job->options->place;
+    struct moec_gpu_place *place = job->options->memory.place;
     const uint64_t record =
         moec_variants_record_bytes(job->variants, moec_variants_source_bits(job->variants));
     if (place == NULL)
@@ -401,15 +404,13 @@ static enum moec_status enter_device(struct moec_profile_job *job, struct moec_e
 static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    const struct moec_scorer_options scoring = {.by = {.kernels = options->kernels,
-                                                       .n_threads = options->n_threads,
-                                                       .arithmetic = options->arithmetic,
-                                                       .ranks = options->ranks}};
+    const struct moec_scorer_options scoring = {.by = options->by};
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     MOEC_TRY(moec_load_model(job->checkpoint, 16, 0, job->dense_keep_bytes, &job->model, err));
     MOEC_TRY(moec_variants_create(job->checkpoint,
-                                  &(struct moec_variants_options){options->scheme, options->group,
-                                                                  options->cache_bytes, options->n_threads},
+                                  &(struct moec_variants_options){options->codes.scheme, options->codes.group,
+                                                                  options->memory.cache_bytes,
+                                                                  options->by.n_threads},
                                   &job->variants, err));
     MOEC_TRY(moec_profile_codecs(job->profile, codecs, err));
     MOEC_TRY(moec_variants_set_codecs(job->variants, codecs, err));
@@ -447,7 +448,7 @@ static enum moec_status measure_baseline(struct moec_profile_job *job, struct mo
 {
     struct moec_profile *profile = job->profile;
     if (profile->baseline_bits == moec_variants_source_bits(job->variants) &&
-        job->options->arithmetic == MOEC_ARITHMETIC_CANONICAL) {
+        job->options->by.arithmetic == MOEC_ARITHMETIC_CANONICAL) {
         copy_measure(&profile->reference, profile->n_window, &profile->baseline);
         return MOEC_OK;
     }
@@ -492,9 +493,10 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     MOEC_TRY(check_options(job, err));
     moec_weight_studies_limit(job->config, options);
     MOEC_TRY(read_windows(job, err));
-    MOEC_TRY(moec_ranks_same(options->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err));
+    MOEC_TRY(
+        moec_ranks_same(options->by.ranks, "other data", job->rows.digest, sizeof job->rows.digest, err));
     MOEC_TRY(describe(job, err));
-    MOEC_TRY(moec_ranks_same(options->ranks, "another checkpoint", job->profile->model_digest,
+    MOEC_TRY(moec_ranks_same(options->by.ranks, "another checkpoint", job->profile->model_digest,
                              sizeof job->profile->model_digest, err));
     MOEC_TRY(open_units(job, err));
     options->progress = moec_units_progress(job->units, options->progress);
@@ -560,7 +562,7 @@ static enum moec_status time_pass(struct moec_profile_job *job, struct moec_prof
     struct moec_windows few = {0};
     double *nll = NULL;
     const struct moec_scorer_options scoring = {
-        .by = {.kernels = job->options->kernels, .n_threads = job->options->n_threads}};
+        .by = {.kernels = job->options->by.kernels, .n_threads = job->options->by.n_threads}};
     const uint32_t n = job->windows.n_window < PACE_WINDOWS ? job->windows.n_window : PACE_WINDOWS;
     MOEC_TRY_OUT(moec_windows_first(&job->windows, n, &few, err));
     MOEC_TRY_OUT(moec_alloc((void **)&nll, n, sizeof *nll, "window losses", err));
@@ -597,8 +599,8 @@ static uint64_t spilled_bytes(const struct moec_profile_job *job)
 static void fill_phases(const struct moec_profile_job *job, struct moec_profile_cost *cost,
                         struct moec_profile_forecast *forecast)
 {
-    const enum moec_sensitivity_mode mode = job->options->sensitivity;
-    const double limit = job->options->time_limit_seconds;
+    const enum moec_sensitivity_mode mode = job->options->measures.sensitivity;
+    const double limit = job->options->measures.time_limit_seconds;
     const double share = (double)moec_cost_pass(job->config, &job->windows) / (double)job->pass;
     for (int phase = 0; phase < MOEC_PHASE_COUNT; phase++)
         cost->passes[phase] *= share;
@@ -628,13 +630,13 @@ static enum moec_status estimate_memory(const struct moec_profile_job *job,
 {
     const struct moec_profile *profile = job->profile;
     const struct moec_work_request request = work_request(job, options);
-    const struct moec_work_load load = {.bits = profile->uniform_bits,
-                                        .n_bits = profile->n_uniform,
-                                        .sensitivity_windows = options->sensitivity == MOEC_SENSITIVITY_NONE
-                                                                   ? NULL
-                                                                   : &job->sensitivity_windows,
-                                        .is_exact = forecast->is_exact};
-    if (options->memory_bytes == 0)
+    const struct moec_work_load load = {
+        .bits = profile->uniform_bits,
+        .n_bits = profile->n_uniform,
+        .sensitivity_windows =
+            options->measures.sensitivity == MOEC_SENSITIVITY_NONE ? NULL : &job->sensitivity_windows,
+        .is_exact = forecast->is_exact};
+    if (options->memory.limit_bytes == 0)
         return MOEC_OK;
     forecast->memory_limit_bytes = job->plan.limit_bytes;
     return moec_work_plan_peak(&request, &job->plan, &load, &forecast->memory_bytes, err);

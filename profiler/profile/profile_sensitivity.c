@@ -26,7 +26,7 @@ static void say_duration(char text[static 32], double seconds)
 static enum moec_status choose_by_time(const struct moec_profile_job *job, uint8_t *chosen,
                                        struct moec_error *err)
 {
-    const double limit = job->options->time_limit_seconds;
+    const double limit = job->options->measures.time_limit_seconds;
     uint64_t cost = 0;
     char expected[32], allowed[32];
     MOEC_TRY(moec_profile_cost_exact(job, &cost, err));
@@ -47,7 +47,8 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
     struct moec_profile *profile = job->profile;
     const struct moec_profile_options *options = job->options;
     /* What an encoder's error does to a token of the target is not local. */
-    if (options->sensitivity == MOEC_SENSITIVITY_AUTO && moec_config_is_encoder_decoder(job->config)) {
+    if (options->measures.sensitivity == MOEC_SENSITIVITY_AUTO &&
+        moec_config_is_encoder_decoder(job->config)) {
         profile->sensitivity = MOEC_SENSITIVITY_EXACT;
         (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice,
                        "auto: there are no estimates with an encoder");
@@ -56,8 +57,8 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
             "sensitivity 'exact' is used, because 'fast' does not support models with an encoder");
         return MOEC_OK;
     }
-    if (options->sensitivity != MOEC_SENSITIVITY_AUTO) {
-        profile->sensitivity = (uint8_t)options->sensitivity;
+    if (options->measures.sensitivity != MOEC_SENSITIVITY_AUTO) {
+        profile->sensitivity = (uint8_t)options->measures.sensitivity;
         (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice, "asked for");
         return MOEC_OK;
     }
@@ -68,7 +69,7 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
     MOEC_TRY(moec_unit_find(job->units, &unit, &job->multiply_adds, &found, err));
     if (!found) {
         MOEC_TRY(choose_by_time(job, &profile->sensitivity, err));
-        MOEC_TRY(moec_ranks_spread(options->ranks, 0, &profile->sensitivity, sizeof profile->sensitivity,
+        MOEC_TRY(moec_ranks_spread(options->by.ranks, 0, &profile->sensitivity, sizeof profile->sensitivity,
                                    err)); /* by the first one's clock */
         MOEC_TRY(moec_unit_keep(job->units, &unit, 0, err));
     }
@@ -76,7 +77,7 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
     (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice,
                    "auto: exact was expected to take %s than %g s",
                    profile->sensitivity == MOEC_SENSITIVITY_EXACT ? "less" : "more",
-                   options->time_limit_seconds);
+                   options->measures.time_limit_seconds);
     return MOEC_OK;
 }
 
@@ -181,7 +182,7 @@ static enum moec_status measure_original(struct moec_profile_job *job, struct mo
 {
     static const char what[] = "the original in another arithmetic";
     const uint32_t n_window = job->profile->n_window;
-    if (job->options->arithmetic == MOEC_ARITHMETIC_CANONICAL)
+    if (job->options->by.arithmetic == MOEC_ARITHMETIC_CANONICAL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&original->nll, n_window, sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&original->kl, n_window, sizeof(double), what, err));
@@ -198,7 +199,7 @@ static enum moec_status run_fast(struct moec_profile_job *job, const double *ori
         uniform[b] = uniform_at(profile, profile->bits[b]);
     const double pass = (double)moec_cost_pass(job->config, &job->windows);
     struct moec_fast_options fast = {.of = moec_job_subject(job),
-                                     .by = moec_job_means(job),
+                                     .by = job->options->by,
                                      .baseline = &profile->baseline,
                                      .uniform = uniform,
                                      .reference_nll = original_nll,
@@ -263,10 +264,10 @@ enum moec_status moec_job_measure_sensitivity(struct moec_profile_job *job, stru
 {
     struct moec_profile *profile = job->profile;
     struct moec_sensitivity_options sweep = {.of = moec_job_subject(job),
-                                             .by = moec_job_means(job),
+                                             .by = job->options->by,
                                              .reference_hidden = moec_scorer_reference_hidden(job->scorer),
                                              .reference_states = moec_scorer_reference_states(job->scorer),
-                                             .work_bytes = job->options->work_bytes,
+                                             .work_bytes = job->options->memory.work_bytes,
                                              .units = job->units};
     struct moec_profile_cost cost;
     struct moec_job_progress scaled;

@@ -74,10 +74,10 @@ enum moec_status moec_expert_projection_study_run(struct moec_weight_run *run, s
     }
     const uint64_t n = (uint64_t)profile->n_moe_layer * profile->n_expert * n_code;
     struct moec_sensitivity_options sweep = {.of = moec_job_subject(job),
-                                             .by = moec_job_means(job),
+                                             .by = job->options->by,
                                              .reference_hidden = moec_scorer_reference_hidden(job->scorer),
                                              .reference_states = moec_scorer_reference_states(job->scorer),
-                                             .work_bytes = job->options->work_bytes,
+                                             .work_bytes = job->options->memory.work_bytes,
                                              .progress = &run->progress,
                                              .units = job->units,
                                              .unit_name = "expert projections"};

@@ -105,7 +105,7 @@ static double price(const struct moec_profile *profile, const double *kl, struct
 
 static bool is_candidate(const struct moec_profile_options *options, const struct candidate *candidate)
 {
-    return options->any_scheme || candidate->choice.scheme == options->scheme;
+    return options->codes.any_scheme || candidate->choice.scheme == options->codes.scheme;
 }
 
 static void swap(struct moec_measure *a, struct moec_measure *b)

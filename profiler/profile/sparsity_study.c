@@ -28,7 +28,7 @@ struct thresholds {
 
 uint32_t moec_sparsity_study_kinds(const struct moec_profile_options *options)
 {
-    return options->place == NULL ? MOEC_STUDY_SPARSITY_KINDS : CHESS;
+    return options->memory.place == NULL ? MOEC_STUDY_SPARSITY_KINDS : CHESS;
 }
 
 static size_t expert_count(const struct thresholds *thresholds)
@@ -96,8 +96,8 @@ static enum moec_status find_thresholds(struct thresholds *thresholds, struct mo
     thresholds->pass = (double)moec_cost_pass(job->config, &job->windows);
     struct moec_thresholds_job sweep = {
         .of = {.model = job->model, .experts = moec_variants_experts(job->variants), .windows = &windows},
-        .kernels = job->options->kernels,
-        .n_threads = job->options->n_threads,
+        .kernels = job->options->by.kernels,
+        .n_threads = job->options->by.n_threads,
         .hooks = {.layer_done = layer_done, .worked = worked, .context = thresholds}};
     const uint32_t n_sweep = 1 + moec_sparsity_study_kinds(job->options) - CHESS;
     for (uint32_t i = 0; i < n_sweep; i++) {

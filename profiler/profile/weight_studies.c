@@ -106,8 +106,8 @@ static double price_of_expert_projections(const struct price *price,
 {
     const struct moec_config *config = price->config;
     double variants = 0, cost = 1;
-    for (uint32_t b = 0; b < options->n_bits; b++)
-        variants += options->bits[b] != options->baseline_bits ? 3 : 0;
+    for (uint32_t b = 0; b < options->codes.n_bits; b++)
+        variants += options->codes.bits[b] != options->codes.baseline_bits ? 3 : 0;
     variants *= config->n_expert;
     for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
         cost += variants * (double)cost_from(price, moec_config_moe_layer(config, s) + 1) / price->pass;
@@ -117,10 +117,10 @@ static double price_of_expert_projections(const struct price *price,
 double moec_weight_study_passes(enum moec_weight_study study, const struct moec_config *config,
                                 const struct moec_profile_options *options)
 {
-    struct price price = {.config = config, .n_token = options->seq_len_tokens - 1};
-    price.n_source = moec_config_is_encoder_decoder(config) ? options->seq_len_tokens : 0;
+    struct price price = {.config = config, .n_token = options->data.seq_len_tokens - 1};
+    price.n_source = moec_config_is_encoder_decoder(config) ? options->data.seq_len_tokens : 0;
     price.pass = (double)cost_from(&price, 0);
-    const double one = price_from(&price, 0), n_bits = options->n_bits;
+    const double one = price_from(&price, 0), n_bits = options->codes.n_bits;
     const uint32_t k = config->top_k, n_replaced = k < config->n_expert ? k : 0;
     const uint32_t n_kind = moec_sparsity_study_kinds(options);
     switch (study) {
@@ -157,7 +157,7 @@ uint64_t moec_weight_studies_bytes(const struct moec_profile *profile,
                     sizeof(struct moec_mlp_filter) +
                 n_expert * profile->config.n_ff_expert * sizeof(uint16_t);
     if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_CHOICES, options)) {
-        const uint64_t sums = 2 * (uint64_t)profile->n_window * options->seq_len_tokens * sizeof(double);
+        const uint64_t sums = 2 * (uint64_t)profile->n_window * options->data.seq_len_tokens * sizeof(double);
         bytes = sums > bytes ? sums : bytes;
     }
     if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS, options)) {
@@ -231,8 +231,8 @@ enum moec_status moec_weight_run_restore(struct moec_weight_run *run, struct moe
 bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_profile_options *options)
 {
     if (study == MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS)
-        return options->projections;
-    return (options->studies >> study & 1u) != 0;
+        return options->measures.projections;
+    return (options->measures.studies >> study & 1u) != 0;
 }
 
 /* Why a study says nothing about a model; NULL where it does. */
@@ -252,7 +252,7 @@ static const char *reason_to_omit(const struct moec_config *config, enum moec_we
 
 void moec_weight_studies_limit(const struct moec_config *config, struct moec_profile_options *options)
 {
-    if (options->place != NULL && moec_weight_study_wanted(MOEC_WEIGHT_STUDY_SPARSITY, options))
+    if (options->memory.place != NULL && moec_weight_study_wanted(MOEC_WEIGHT_STUDY_SPARSITY, options))
         moec_progress_note(options->progress, "study 'sparsity' leaves out CHESS's neuron thresholds, which "
                                               "only the CPU can compare");
     for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
@@ -260,14 +260,14 @@ void moec_weight_studies_limit(const struct moec_config *config, struct moec_pro
         if (reason == NULL || !moec_weight_study_wanted((enum moec_weight_study)s, options))
             continue;
         moec_progress_note(options->progress, "study '%s' is left out: %s", studies_of[s].name, reason);
-        options->studies &= ~(1u << s);
+        options->measures.studies &= ~(1u << s);
     }
     if (!config->mlp.plain)
         return;
-    if (options->projections)
+    if (options->measures.projections)
         moec_progress_note(options->progress, "--projections is ignored: the experts of this model have no "
                                               "gate projection to compare with");
-    options->projections = false;
+    options->measures.projections = false;
 }
 
 static enum moec_status add_cost(struct moec_profile_job *job, uint64_t multiply_adds, struct moec_error *err)

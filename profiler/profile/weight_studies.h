@@ -10,7 +10,7 @@
  *   choices      every expert in the place of a token's last one (the same, Fig. 11)
  *   sparsity     small activations taken as zero (FloE, Fig. 3(a); CATS, CHESS)
  *
- * and, as moec_profile_options.projections asks, one projection of one expert against the baseline. All add
+ * and, as moec_profile_measures.projections asks, one projection of one expert against the baseline. All add
  * studies to the profile (formats/profile/PROFILE.md) and count into its cost. */
 #ifndef MOEC_PROFILER_WEIGHT_STUDIES_H
 #define MOEC_PROFILER_WEIGHT_STUDIES_H
@@ -43,7 +43,7 @@ MOEC_WARN_UNUSED enum moec_status moec_weight_studies_parse(const char *list, ui
 /* Whether the options ask for it. */
 bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_profile_options *options);
 
-/* The expected cost of a study, in passes, on windows of options->seq_len_tokens; for
+/* The expected cost of a study, in passes, on windows of options->data.seq_len_tokens; for
  * MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS what it costs at most. */
 double moec_weight_study_passes(enum moec_weight_study study, const struct moec_config *config,
                                 const struct moec_profile_options *options);

@@ -45,16 +45,15 @@ static int setup(void **state)
     temporary_write(b->folder, "sequence.lua", policy, sizeof policy - 1);
     MUST(moec_checkpoint_open(MODEL, &b->checkpoint, &err));
     const struct moec_profile_options options = {
-        .task = moec_task_text(),
-        .data_path = "datasets/sample/calibration.txt",
-        .seq_len_tokens = 24,
-        .parts = {.n_part = {[MOEC_PART_SEARCH] = N_SEARCH, [MOEC_PART_CERTIFICATE] = N_CERTIFY},
-                  .no_select = true},
-        .seed = 9,
-        .sensitivity = MOEC_SENSITIVITY_NONE,
-        .baseline_bits = 4,
-        .kernels = moec_kernels_best(),
-        .n_threads = 1};
+        .data = {.task = moec_task_text(),
+                 .path = "datasets/sample/calibration.txt",
+                 .seq_len_tokens = 24,
+                 .parts = {.n_part = {[MOEC_PART_SEARCH] = N_SEARCH, [MOEC_PART_CERTIFICATE] = N_CERTIFY},
+                           .no_select = true},
+                 .seed = 9},
+        .measures.sensitivity = MOEC_SENSITIVITY_NONE,
+        .codes.baseline_bits = 4,
+        .by = {.kernels = moec_kernels_best(), .n_threads = 1}};
     MUST(moec_profile_run(b->checkpoint, &options, &b->profile, &err));
     *state = b;
     return 0;

@@ -22,17 +22,14 @@ static const uint32_t all_bits[] = {2, 3, 4, 8}, two_bits[] = {2, 4};
 
 static struct moec_profile_options options_make(enum moec_sensitivity_mode mode)
 {
-    return (struct moec_profile_options){.task = moec_task_text(),
-                                         .data_path = DATA,
-                                         .seq_len_tokens = 64,
-                                         .parts = {.n_window = 33},
-                                         .seed = 5,
-                                         .bits = all_bits,
-                                         .n_bits = 4,
-                                         .baseline_bits = 4,
-                                         .sensitivity = mode,
-                                         .kernels = moec_kernels_best(),
-                                         .n_threads = 2};
+    return (struct moec_profile_options){.data = {.task = moec_task_text(),
+                                                  .path = DATA,
+                                                  .seq_len_tokens = 64,
+                                                  .parts = {.n_window = 33},
+                                                  .seed = 5},
+                                         .codes = {.bits = all_bits, .n_bits = 4, .baseline_bits = 4},
+                                         .measures.sensitivity = mode,
+                                         .by = {.kernels = moec_kernels_best(), .n_threads = 2}};
 }
 
 static void profile_make(const char *model, const struct moec_profile_options *options,
@@ -77,10 +74,10 @@ static void test_fast_sensitivity__ranks_experts_like_the_exact_one(void **state
     (void)state;
     struct moec_profile exact, fast;
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_EXACT);
-    options.bits = two_bits;
-    options.n_bits = 2;
+    options.codes.bits = two_bits;
+    options.codes.n_bits = 2;
     profile_make(MODEL, &options, &exact);
-    options.sensitivity = MOEC_SENSITIVITY_FAST;
+    options.measures.sensitivity = MOEC_SENSITIVITY_FAST;
     profile_make(MODEL, &options, &fast);
 
     assert_int_equal(exact.sensitivity, MOEC_SENSITIVITY_EXACT);
@@ -129,12 +126,12 @@ static void test_fast_sensitivity__same_bytes_at_any_thread_count(void **state)
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
     uint8_t *bytes_a = NULL, *bytes_b = NULL;
     size_t n_a = 0, n_b = 0;
-    options.seq_len_tokens = 24;
-    options.n_threads = 1;
+    options.data.seq_len_tokens = 24;
+    options.by.n_threads = 1;
     profile_make(MODEL, &options, &a);
-    options.n_threads = 3;
-    options.work_bytes = 4 << 20;
-    options.cache_bytes = 1 << 20; /* experts are encoded again and again */
+    options.by.n_threads = 3;
+    options.memory.work_bytes = 4 << 20;
+    options.memory.cache_bytes = 1 << 20; /* experts are encoded again and again */
     profile_make(MODEL, &options, &b);
     MUST(moec_profile_encode(&a, &bytes_a, &n_a, &err));
     MUST(moec_profile_encode(&b, &bytes_b, &n_b, &err));
@@ -158,16 +155,16 @@ static void test_fast_sensitivity__same_bytes_in_least_memory(void **state)
     enum moec_status status = MOEC_ERR_BUDGET;
     uint8_t *bytes_a = NULL, *bytes_b = NULL;
     size_t n_a = 0, n_b = 0;
-    options.seq_len_tokens = 24;
+    options.data.seq_len_tokens = 24;
     profile_make(MODEL, &options, &a);
     MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
     /* From a little less than what the refusal of next to nothing names. */
-    options.memory_bytes = 8 << 20;
+    options.memory.limit_bytes = 8 << 20;
     assert_int_equal(moec_profile_run(checkpoint, &options, &b, &refused), MOEC_ERR_BUDGET);
     const char *named = strstr(refused.message, "raise --work-memory to ");
     assert_non_null(named);
-    options.memory_bytes = (strtoull(named + strlen("raise --work-memory to "), NULL, 10) - 2) << 20;
-    for (; status == MOEC_ERR_BUDGET; options.memory_bytes += 1 << 19)
+    options.memory.limit_bytes = (strtoull(named + strlen("raise --work-memory to "), NULL, 10) - 2) << 20;
+    for (; status == MOEC_ERR_BUDGET; options.memory.limit_bytes += 1 << 19)
         status = moec_profile_run(checkpoint, &options, &b, NULL);
     assert_int_equal(status, MOEC_OK);
     moec_checkpoint_close(checkpoint);
@@ -187,7 +184,7 @@ static void test_fast_sensitivity__studies(void **state)
     (void)state;
     struct moec_profile profile;
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
-    options.seq_len_tokens = 24;
+    options.data.seq_len_tokens = 24;
     profile_make(MODEL, &options, &profile);
     assert_true(profile.cost_passes <= most_passes(&profile));
     const struct moec_study *errors = study_of(&profile, "fast/local_error");
@@ -222,10 +219,10 @@ static void test_fast_sensitivity__sixteen_bit_baseline(void **state)
     static const uint32_t bits[] = {8, 2};
     struct moec_profile profile;
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
-    options.seq_len_tokens = 24;
-    options.bits = bits;
-    options.n_bits = 2;
-    options.baseline_bits = 16;
+    options.data.seq_len_tokens = 24;
+    options.codes.bits = bits;
+    options.codes.n_bits = 2;
+    options.codes.baseline_bits = 16;
     profile_make(MODEL, &options, &profile);
     for (uint32_t b = 0; b < 2; b++) {
         double *kl = divergences(&profile, b, MOEC_PART_ALL);
@@ -240,10 +237,10 @@ static void check_choice(double limit, uint8_t expected, const char *words)
 {
     struct moec_profile profile;
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_AUTO);
-    options.seq_len_tokens = 8;
-    options.bits = two_bits;
-    options.n_bits = 2;
-    options.time_limit_seconds = limit;
+    options.data.seq_len_tokens = 8;
+    options.codes.bits = two_bits;
+    options.codes.n_bits = 2;
+    options.measures.time_limit_seconds = limit;
     profile_make(MODEL, &options, &profile);
     assert_int_equal(profile.sensitivity, expected);
     assert_non_null(strstr(profile.sensitivity_choice, words));
@@ -274,7 +271,7 @@ static void test_fast_sensitivity__stops_when_told(void **state)
     struct moec_error stopped = {0};
     const struct moec_progress progress = {.report = stop};
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
-    options.seq_len_tokens = 8;
+    options.data.seq_len_tokens = 8;
     options.progress = &progress;
     MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
     assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &stopped), MOEC_ERR_CANCELLED);

@@ -107,20 +107,14 @@ static enum moec_status dense_model(void *context, const uint8_t *chosen, struct
 static struct moec_harm_request request_of(struct bench *bench)
 {
     return (struct moec_harm_request){
-        .original = bench->fixture.model,
-        .variants = bench->fixture.variants,
-        .windows = &bench->windows,
-        .n_class_window = MOEC_HARM_CLASS_WINDOWS,
-        .kernels = moec_kernels_best(),
-        .n_threads = 2,
-        .arithmetic = bench->arithmetic,
-        .numbers = numbers,
-        .bits = bits,
-        .n_number = N_NUMBER,
-        .activations = bench->activations,
-        .dense = bench->dense,
-        .n_dense = bench->n_dense,
-        .dense_bits = bench->dense_bits,
+        .of = {.original = bench->fixture.model,
+               .variants = bench->fixture.variants,
+               .windows = &bench->windows,
+               .n_class_window = MOEC_HARM_CLASS_WINDOWS,
+               .activations = bench->activations},
+        .by = {.kernels = moec_kernels_best(), .n_threads = 2, .arithmetic = bench->arithmetic},
+        .codecs = {.numbers = numbers, .bits = bits, .n = N_NUMBER},
+        .matrices = {.all = bench->dense, .n = bench->n_dense, .bits = bench->dense_bits},
         .errors = {.expert = expert_error, .dense = dense_error, .model = dense_model, .context = bench}};
 }
 
@@ -283,13 +277,13 @@ static void test_harm__goes_on_after_an_end(void **state)
         struct moec_error problem = {0};
         const struct moec_progress progress = {.report = stop_later, .context = &n_left};
         assert_true(n_end < 1000);
-        MUST(moec_units_open(path, MOEC_UNITS_AUTO, &job, NULL, &request.units, &err));
+        MUST(moec_units_open(path, MOEC_UNITS_AUTO, &job, NULL, &request.journal.units, &err));
         request.progress = &progress;
-        request.units_crc = 5;
+        request.journal.crc = 5;
         status = moec_harm_measure(&request, &harm, &problem);
         assert_true(status == MOEC_OK || status == MOEC_ERR_CANCELLED);
-        n_found = moec_units_found_count(request.units);
-        moec_units_close(request.units);
+        n_found = moec_units_found_count(request.journal.units);
+        moec_units_close(request.journal.units);
     }
     assert_true(n_end > 1 && n_found > 0);
     const size_t n = (size_t)whole.n_layer * whole.n_expert * MOEC_PROJECTION_COUNT * whole.n_number;
@@ -298,12 +292,12 @@ static void test_harm__goes_on_after_an_end(void **state)
                         (size_t)whole.n_dense * MOEC_CODEC_TABLE * sizeof *whole.dense);
     moec_harm_release(&harm);
     /* Of other codecs nothing is taken. */
-    MUST(moec_units_open(path, MOEC_UNITS_AUTO, &job, NULL, &request.units, &err));
+    MUST(moec_units_open(path, MOEC_UNITS_AUTO, &job, NULL, &request.journal.units, &err));
     request.progress = NULL;
-    request.units_crc = 6;
+    request.journal.crc = 6;
     MUST(moec_harm_measure(&request, &harm, &err));
-    assert_int_equal(moec_units_found_count(request.units), 0);
-    moec_units_close(request.units);
+    assert_int_equal(moec_units_found_count(request.journal.units), 0);
+    moec_units_close(request.journal.units);
     moec_harm_release(&harm);
     moec_harm_release(&whole);
     free(path);

@@ -17,16 +17,13 @@ static const uint32_t two_bits[] = {4, 2};
 
 static struct moec_profile_options options_make(void)
 {
-    return (struct moec_profile_options){.task = moec_task_text(),
-                                         .data_path = DATA,
-                                         .seq_len_tokens = 12,
-                                         .parts = {.n_window = 33},
-                                         .seed = 9,
-                                         .bits = two_bits,
-                                         .n_bits = 2,
-                                         .baseline_bits = 4,
-                                         .kernels = moec_kernels_best(),
-                                         .n_threads = 1};
+    return (struct moec_profile_options){.data = {.task = moec_task_text(),
+                                                  .path = DATA,
+                                                  .seq_len_tokens = 12,
+                                                  .parts = {.n_window = 33},
+                                                  .seed = 9},
+                                         .codes = {.bits = two_bits, .n_bits = 2, .baseline_bits = 4},
+                                         .by = {.kernels = moec_kernels_best(), .n_threads = 1}};
 }
 
 static void check_same_bytes(const void *a, const void *b, size_t n_bytes)
@@ -42,8 +39,8 @@ static void test_profile_run__same_at_any_thread_count(void **state)
     MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
     struct moec_profile_options options = options_make();
     MUST(moec_profile_run(checkpoint, &options, &a, &err));
-    options.n_threads = 3;
-    options.work_bytes = 4 << 20;
+    options.by.n_threads = 3;
+    options.memory.work_bytes = 4 << 20;
     MUST(moec_profile_run(checkpoint, &options, &b, &err));
 
     /* 16 certify and are not looked at; of the 17 others fewer than 8 would select. */
@@ -190,14 +187,14 @@ static void test_profile_run__resumed_equals_uninterrupted(void **state)
     struct stopper stopper;
     const struct moec_progress progress = {.report = stop, .context = &stopper};
     options.progress = &progress;
-    options.journal_path = path;
-    options.journal_mode = MOEC_UNITS_RESUME;
+    options.journal.path = path;
+    options.journal.mode = MOEC_UNITS_RESUME;
     enum moec_status status = MOEC_ERR_CANCELLED;
     while (status == MOEC_ERR_CANCELLED) {
         struct moec_error stopped = {0};
         stopper.left = 40 + 30 * n_run;
-        options.n_threads = 1 + (int)(n_run % 2);
-        options.work_bytes = n_run % 3 == 1 ? 4 << 20 : n_run % 3 == 2 ? 9 << 20 : 0;
+        options.by.n_threads = 1 + (int)(n_run % 2);
+        options.memory.work_bytes = n_run % 3 == 1 ? 4 << 20 : n_run % 3 == 2 ? 9 << 20 : 0;
         status = moec_profile_run(checkpoint, &options, &profile, &stopped);
         if (status != MOEC_OK && status != MOEC_ERR_CANCELLED)
             fail_msg("%s", stopped.message);
@@ -219,7 +216,7 @@ static void test_profile_run__resumed_equals_uninterrupted(void **state)
     assert_memory_equal(resumed, whole, n_whole);
 
     struct moec_error refused = {0};
-    options.seed++;
+    options.data.seed++;
     assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &refused), MOEC_ERR_MISMATCH);
     assert_message(refused, "seed is '9' (this run: '10')");
     free(resumed);
@@ -253,11 +250,11 @@ static void test_profile_run__wrong_options(void **state)
         struct moec_profile_options options = options_make();
         struct moec_profile profile;
         struct moec_error err = {0};
-        options.bits = wrong[i].bits;
-        options.n_bits = wrong[i].n_bits;
-        options.baseline_bits = wrong[i].baseline_bits;
-        options.seq_len_tokens = wrong[i].seq_len_tokens;
-        options.parts.n_window = wrong[i].n_sample;
+        options.codes.bits = wrong[i].bits;
+        options.codes.n_bits = wrong[i].n_bits;
+        options.codes.baseline_bits = wrong[i].baseline_bits;
+        options.data.seq_len_tokens = wrong[i].seq_len_tokens;
+        options.data.parts.n_window = wrong[i].n_sample;
         assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &err), wrong[i].status);
         if (strstr(err.message, wrong[i].message) == NULL)
             fail_msg("'%s' lacks '%s'", err.message, wrong[i].message);
@@ -266,7 +263,7 @@ static void test_profile_run__wrong_options(void **state)
     struct moec_profile_options options = options_make();
     struct moec_profile profile;
     struct moec_error err = {0};
-    options.data_path = "datasets/sample/no-such-file.txt";
+    options.data.path = "datasets/sample/no-such-file.txt";
     assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &err), MOEC_ERR_NOT_FOUND);
     moec_checkpoint_close(checkpoint);
 }

@@ -23,17 +23,14 @@ struct profiled {
 
 static struct profiled profile_make(const char *studies, int n_threads)
 {
-    struct profiled made = {.options = {.task = moec_task_text(),
-                                        .data_path = DATA,
-                                        .seq_len_tokens = 12,
-                                        .parts = {.n_window = 32},
-                                        .seed = 9,
-                                        .bits = bits,
-                                        .n_bits = 2,
-                                        .baseline_bits = 4,
-                                        .kernels = moec_kernels_best(),
-                                        .n_threads = n_threads}};
-    MUST(moec_weight_studies_parse(studies, &made.options.studies, &err));
+    struct profiled made = {.options = {.data = {.task = moec_task_text(),
+                                                 .path = DATA,
+                                                 .seq_len_tokens = 12,
+                                                 .parts = {.n_window = 32},
+                                                 .seed = 9},
+                                        .codes = {.bits = bits, .n_bits = 2, .baseline_bits = 4},
+                                        .by = {.kernels = moec_kernels_best(), .n_threads = n_threads}}};
+    MUST(moec_weight_studies_parse(studies, &made.options.measures.studies, &err));
     MUST(moec_checkpoint_open(MODEL, &made.checkpoint, &err));
     MUST(moec_profile_run(made.checkpoint, &made.options, &made.profile, &err));
     return made;
@@ -193,7 +190,7 @@ static void test_weight_studies__projections_of_single_experts_are_full_evaluati
     struct profiled made = profile_make("none", 2);
     struct moec_profile_options options = made.options;
     struct bench bench;
-    options.projections = true;
+    options.measures.projections = true;
     moec_profile_release(&made.profile);
     MUST(moec_profile_run(made.checkpoint, &options, &made.profile, &err));
     bench_open(&bench, &made, 16);
