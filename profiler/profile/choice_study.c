@@ -42,12 +42,16 @@ struct window_choice {
 struct choice_study {
     struct moec_weight_run *run;
     struct moec_rank_windows shared;
-    uint64_t n_token;              /* scored, of this rank's windows */
+    struct {
+        uint64_t n;               /* scored, of this rank's windows */
+        double *original, *least; /* (n): NLL, owned */
+    } tokens;
     struct window_choice *windows; /* (W), owned */
-    double *original, *least;      /* (n_token): NLL, owned */
     struct moec_states hidden;
-    uint32_t layer;       /* that `hidden` enters */
-    double *share, *gain; /* (MoE layers), owned */
+    uint32_t layer; /* that `hidden` enters */
+    struct {
+        double *share, *gain; /* (MoE layers), owned */
+    } found;
 };
 
 /* Together: the layer's share and gain from those of the windows, in order. */
@@ -61,8 +65,8 @@ static enum moec_status add_windows(struct choice_study *study, uint32_t s, stru
     for (uint32_t w = 0; w < moec_rank_windows_count(shared, shared->n_all); w++) {
         struct window_choice *own = &study->windows[moec_rank_windows_number(shared, w)];
         for (uint32_t i = 0; i < shared->own.scored[w]; i++, t++) {
-            own->n_right += study->least[t] == study->original[t];
-            own->gain += study->original[t] - study->least[t];
+            own->n_right += study->tokens.least[t] == study->tokens.original[t];
+            own->gain += study->tokens.original[t] - study->tokens.least[t];
         }
     }
     MOEC_TRY(moec_ranks_gather(shared->ranks, study->windows, shared->n_all, sizeof *study->windows, err));
@@ -70,8 +74,8 @@ static enum moec_status add_windows(struct choice_study *study, uint32_t s, stru
         n_right += study->windows[w].n_right;
         gain += study->windows[w].gain;
     }
-    study->share[s] = (double)n_right / n_token;
-    study->gain[s] = gain / n_token;
+    study->found.share[s] = (double)n_right / n_token;
+    study->found.gain[s] = gain / n_token;
     return MOEC_OK;
 }
 
@@ -84,13 +88,13 @@ static enum moec_status try_all(struct choice_study *study, uint32_t s, struct m
     const struct moec_choice choice = {choose, &trial};
     const struct moec_scorer_variation variation = {
         .choice = &choice, .first_layer = study->layer, .hidden = &study->hidden};
-    memcpy(study->least, study->original, study->n_token * sizeof *nll);
+    memcpy(study->tokens.least, study->tokens.original, study->tokens.n * sizeof *nll);
     for (; trial.expert < moec_config_choices(job->config); trial.expert++) {
         MOEC_TRY(moec_scorer_run_varied(job->scorer, &variation, &study->run->measure, &study->run->progress,
                                         err));
         moec_weight_run_ended(study->run);
-        for (uint64_t t = 0; t < study->n_token; t++)
-            study->least[t] = nll[t] < study->least[t] ? nll[t] : study->least[t];
+        for (uint64_t t = 0; t < study->tokens.n; t++)
+            study->tokens.least[t] = nll[t] < study->tokens.least[t] ? nll[t] : study->tokens.least[t];
     }
     return add_windows(study, s, err);
 }
@@ -99,8 +103,8 @@ static enum moec_status try_all(struct choice_study *study, uint32_t s, struct m
 static enum moec_status study_layer(struct choice_study *study, uint32_t s, struct moec_error *err)
 {
     struct moec_profile_job *job = study->run->job;
-    const struct moec_unit_part parts[] = {{&study->share[s], sizeof(double)},
-                                           {&study->gain[s], sizeof(double)}};
+    const struct moec_unit_part parts[] = {{&study->found.share[s], sizeof(double)},
+                                           {&study->found.gain[s], sizeof(double)}};
     const uint64_t before = moec_scorer_multiply_adds(job->scorer);
     char key[MOEC_JOURNAL_MAX_KEY];
     bool found = false;
@@ -120,7 +124,7 @@ static enum moec_status study_layers(struct choice_study *study, struct moec_err
     struct moec_profile_job *job = run->job;
     MOEC_TRY(moec_scorer_run_varied(job->scorer, &none, &run->measure, &run->progress, err));
     moec_weight_run_ended(run);
-    memcpy(study->original, moec_scorer_token_nll(job->scorer), study->n_token * sizeof(double));
+    memcpy(study->tokens.original, moec_scorer_token_nll(job->scorer), study->tokens.n * sizeof(double));
     MOEC_TRY(moec_scorer_embed(job->scorer, &study->hidden, err));
     for (uint32_t s = 0; s < job->profile->n_moe_layer; s++) {
         for (; study->layer < job->profile->moe_layers[s]; study->layer++) {
@@ -144,7 +148,7 @@ static enum moec_status add_studies(const struct choice_study *study, struct moe
          .source = "cache-conditional experts, Fig. 11",
          .n_axis = 1,
          .axes = {layer},
-         .values = study->share},
+         .values = study->found.share},
         {.name = "choice/gain",
          .units = "nat",
          .description =
@@ -153,7 +157,7 @@ static enum moec_status add_studies(const struct choice_study *study, struct moe
          .source = "cache-conditional experts, appendix A",
          .n_axis = 1,
          .axes = {layer},
-         .values = study->gain},
+         .values = study->found.gain},
     };
     for (size_t i = 0; i < sizeof studies / sizeof *studies; i++)
         MOEC_TRY(moec_profile_add_study(profile, &studies[i], NULL, err));
@@ -168,15 +172,15 @@ enum moec_status moec_choice_study_run(struct moec_weight_run *run, struct moec_
     const uint32_t n_layer = job->profile->n_moe_layer;
     struct choice_study study = {.run = run};
     MOEC_TRY_OUT(moec_rank_windows_make(job->options->by.ranks, &job->windows, &study.shared, err));
-    study.n_token = moec_windows_scored_count(&study.shared.own);
+    study.tokens.n = moec_windows_scored_count(&study.shared.own);
     MOEC_TRY_OUT(
         moec_alloc((void **)&study.windows, job->windows.n_window, sizeof *study.windows, what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&study.original, study.n_token, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&study.least, study.n_token, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&study.share, n_layer, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&study.gain, n_layer, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&study.tokens.original, study.tokens.n, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&study.tokens.least, study.tokens.n, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&study.found.share, n_layer, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&study.found.gain, n_layer, sizeof(double), what, err));
     for (uint32_t s = 0; s < n_layer; s++)
-        study.share[s] = study.gain[s] = NAN;
+        study.found.share[s] = study.found.gain[s] = NAN;
     MOEC_TRY_OUT(moec_states_create(job->windows.work, moec_scorer_state_count(job->scorer),
                                     moec_forward_stride(job->config), "hidden states of the windows",
                                     &study.hidden, err));
@@ -186,9 +190,9 @@ out:
     moec_states_release(&study.hidden);
     moec_rank_windows_release(&study.shared);
     free(study.windows);
-    free(study.original);
-    free(study.least);
-    free(study.share);
-    free(study.gain);
+    free(study.tokens.original);
+    free(study.tokens.least);
+    free(study.found.share);
+    free(study.found.gain);
     return status;
 }

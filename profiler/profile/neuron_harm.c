@@ -17,35 +17,40 @@
 #define TILE_TOKENS 128
 
 struct moec_neuron_harm {
-    const struct moec_config *config;
-    const struct moec_kernels *kernels;
-    struct moec_pool pool;
-    enum moec_sparsity_by by;
-    bool at_gate;
-    size_t stride;    /* of rows of n_embd */
-    float *costs;     /* (S, E, n_ff), or (S, E): scores are these times |up . x|, and by neuron times w */
-    uint64_t *bytes;  /* (S, N_BIN): gate and down rows of neurons whose score is in a bin */
-    uint32_t ordinal; /* layer at work */
-
-    /* Of the layer at work. */
-    double *products, *ups, *norms; /* (E, n_ff): sums of (w h)^2 and (w u)^2; |down row|^2 */
-    double *weights;                /* (E): sums of w^2 */
-    uint64_t *n_pair, *pair_bytes;  /* (E) */
-    uint64_t *counts;               /* (threads, N_BIN) */
-
-    float *x, *h;   /* (TILE_TOKENS, stride), (TILE_TOKENS, n_ff) */
-    float *scratch; /* (threads, MOEC_SUM_CHUNK * (stride + TILE_TOKENS)) */
-    float w[TILE_TOKENS];
+    struct {
+        const struct moec_config *config;
+        const struct moec_kernels *kernels;
+        struct moec_pool pool;
+        size_t stride; /* of rows of n_embd */
+    } of;
+    struct {
+        enum moec_sparsity_by by;
+        bool at_gate;
+        float *costs; /* (S, E, n_ff), or (S, E): scores are these times |up . x|, and by neuron times w */
+    } scores;
+    uint64_t *bytes; /* (S, N_BIN): gate and down rows of neurons whose score is in a bin */
+    struct {
+        uint32_t ordinal;
+        double *products, *ups, *norms; /* (E, n_ff): sums of (w h)^2 and (w u)^2; |down row|^2 */
+        double *weights;                /* (E): sums of w^2 */
+        uint64_t *n_pair, *pair_bytes;  /* (E) */
+        uint64_t *counts;               /* (threads, N_BIN) */
+    } layer;                            /* at work */
+    struct {
+        float *x, *h;   /* (TILE_TOKENS, stride), (TILE_TOKENS, n_ff) */
+        float *scratch; /* (threads, MOEC_SUM_CHUNK * (stride + TILE_TOKENS)) */
+        float w[TILE_TOKENS];
+    } room;
 };
 
 static size_t cost_count(const struct moec_neuron_harm *harm)
 {
-    return harm->by == MOEC_SPARSITY_BY_NEURON ? harm->config->n_ff_expert : 1;
+    return harm->scores.by == MOEC_SPARSITY_BY_NEURON ? harm->of.config->n_ff_expert : 1;
 }
 
 static size_t scratch_floats(const struct moec_neuron_harm *harm)
 {
-    return MOEC_SUM_CHUNK * (harm->stride + TILE_TOKENS);
+    return MOEC_SUM_CHUNK * (harm->of.stride + TILE_TOKENS);
 }
 
 enum moec_status moec_neuron_harm_create(const struct moec_config *config,
@@ -58,27 +63,28 @@ enum moec_status moec_neuron_harm_create(const struct moec_config *config,
     const uint64_t n_layer = moec_config_moe_count(config), n_expert = config->n_expert;
     const uint64_t n_neuron = n_expert * config->n_ff_expert;
     MOEC_TRY(moec_alloc((void **)&harm, 1, sizeof *harm, what, err));
-    *harm = (struct moec_neuron_harm){.config = config,
-                                      .kernels = options->kernels,
-                                      .pool = moec_pool_make(options->n_threads),
-                                      .by = options->by,
-                                      .at_gate = options->at_gate,
-                                      .stride = moec_forward_stride(config)};
-    const uint64_t n_thread = (uint64_t)harm->pool.n_threads;
-    MOEC_TRY_OUT(
-        moec_alloc((void **)&harm->costs, n_layer * n_expert * cost_count(harm), sizeof(float), what, err));
+    *harm = (struct moec_neuron_harm){.of = {.config = config,
+                                             .kernels = options->kernels,
+                                             .pool = moec_pool_make(options->n_threads),
+                                             .stride = moec_forward_stride(config)},
+                                      .scores = {.by = options->by, .at_gate = options->at_gate}};
+    const uint64_t n_thread = (uint64_t)harm->of.pool.n_threads;
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->scores.costs, n_layer * n_expert * cost_count(harm),
+                            sizeof(float), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&harm->bytes, n_layer, N_BIN * sizeof(uint64_t), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->products, n_neuron, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->ups, n_neuron, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->norms, n_neuron, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->weights, n_expert, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->n_pair, n_expert, sizeof(uint64_t), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->pair_bytes, n_expert, sizeof(uint64_t), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->counts, n_thread, N_BIN * sizeof(uint64_t), what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&harm->x, TILE_TOKENS, harm->stride * sizeof(float), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&harm->h, TILE_TOKENS, config->n_ff_expert * sizeof(float), what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&harm->scratch, n_thread, scratch_floats(harm) * sizeof(float),
-                                    what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->layer.products, n_neuron, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->layer.ups, n_neuron, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->layer.norms, n_neuron, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->layer.weights, n_expert, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->layer.n_pair, n_expert, sizeof(uint64_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->layer.pair_bytes, n_expert, sizeof(uint64_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->layer.counts, n_thread, N_BIN * sizeof(uint64_t), what, err));
+    MOEC_TRY_OUT(
+        moec_alloc_aligned((void **)&harm->room.x, TILE_TOKENS, harm->of.stride * sizeof(float), what, err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&harm->room.h, TILE_TOKENS, config->n_ff_expert * sizeof(float), what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&harm->room.scratch, n_thread,
+                                    scratch_floats(harm) * sizeof(float), what, err));
     *out = harm;
     harm = NULL;
 out:
@@ -90,18 +96,18 @@ void moec_neuron_harm_free(struct moec_neuron_harm *harm)
 {
     if (harm == NULL)
         return;
-    free(harm->costs);
+    free(harm->scores.costs);
     free(harm->bytes);
-    free(harm->products);
-    free(harm->ups);
-    free(harm->norms);
-    free(harm->weights);
-    free(harm->n_pair);
-    free(harm->pair_bytes);
-    free(harm->counts);
-    free(harm->x);
-    free(harm->h);
-    free(harm->scratch);
+    free(harm->layer.products);
+    free(harm->layer.ups);
+    free(harm->layer.norms);
+    free(harm->layer.weights);
+    free(harm->layer.n_pair);
+    free(harm->layer.pair_bytes);
+    free(harm->layer.counts);
+    free(harm->room.x);
+    free(harm->room.h);
+    free(harm->room.scratch);
     free(harm);
 }
 
@@ -130,20 +136,20 @@ struct piece {
 static struct piece make_piece(const struct tile *tile, size_t item, int thread)
 {
     const struct moec_neuron_harm *harm = tile->harm;
-    float *scratch = harm->scratch + (size_t)thread * scratch_floats(harm);
+    float *scratch = harm->room.scratch + (size_t)thread * scratch_floats(harm);
     struct piece piece = {.first = (uint32_t)item * MOEC_SUM_CHUNK,
                           .weights = scratch,
-                          .up = scratch + MOEC_SUM_CHUNK * harm->stride};
-    const struct moec_matrix *matrix = harm->at_gate ? &tile->mlp->gate : &tile->mlp->up;
+                          .up = scratch + MOEC_SUM_CHUNK * harm->of.stride};
+    const struct moec_matrix *matrix = harm->scores.at_gate ? &tile->mlp->gate : &tile->mlp->up;
     piece.n = least(MOEC_SUM_CHUNK, tile->mlp->up.rows - piece.first);
-    harm->kernels->decode_rows(matrix, piece.first, piece.n, piece.weights, harm->stride);
-    harm->kernels->dot(harm->x, harm->stride, tile->n_tok, piece.weights, harm->stride, piece.n,
-                       matrix->columns, piece.up, piece.n);
-    for (uint32_t t = 0; harm->at_gate && t < tile->n_tok; t++) {
+    harm->of.kernels->decode_rows(matrix, piece.first, piece.n, piece.weights, harm->of.stride);
+    harm->of.kernels->dot(harm->room.x, harm->of.stride, tile->n_tok, piece.weights, harm->of.stride, piece.n,
+                          matrix->columns, piece.up, piece.n);
+    for (uint32_t t = 0; harm->scores.at_gate && t < tile->n_tok; t++) {
         static const float none[MOEC_SUM_CHUNK];
         float product[MOEC_SUM_CHUNK];
-        moec_mlp_factors(harm->kernels, tile->mlp->activation, piece.n, piece.up + (size_t)t * piece.n, none,
-                         product);
+        moec_mlp_factors(harm->of.kernels, tile->mlp->activation, piece.n, piece.up + (size_t)t * piece.n,
+                         none, product);
     }
     return piece;
 }
@@ -151,22 +157,22 @@ static struct piece make_piece(const struct tile *tile, size_t item, int thread)
 static void take_tiles(struct moec_neuron_harm *harm, const struct moec_expert_inputs *in, bool with_products,
                        moec_parallel_body *run_chunk)
 {
-    const size_t n_chunk = (harm->config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    const size_t n_chunk = (harm->of.config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
     for (uint32_t first = 0; first < in->n_pair; first += TILE_TOKENS) {
         struct tile tile = {harm, in->mlp, in->expert, least(TILE_TOKENS, in->n_pair - first)};
         for (uint32_t t = 0; t < tile.n_tok; t++) {
             const uint32_t pair = in->pairs[first + t];
-            memcpy(harm->x + t * harm->stride, in->normed + pair / in->top_k * harm->stride,
-                   harm->stride * sizeof(float));
-            harm->w[t] = in->weights[pair];
+            memcpy(harm->room.x + t * harm->of.stride, in->normed + pair / in->top_k * harm->of.stride,
+                   harm->of.stride * sizeof(float));
+            harm->room.w[t] = in->weights[pair];
         }
         if (with_products)
-            moec_forward_activations(in->forward, in->mlp, tile.n_tok, harm->x, harm->h,
-                                     harm->config->n_ff_expert);
-        moec_parallel_for(&harm->pool, n_chunk, run_chunk, &tile);
+            moec_forward_activations(in->forward, in->mlp, tile.n_tok, harm->room.x, harm->room.h,
+                                     harm->of.config->n_ff_expert);
+        moec_parallel_for(&harm->of.pool, n_chunk, run_chunk, &tile);
         for (uint32_t t = 0; t < tile.n_tok; t++)
-            harm->weights[in->expert] += (double)harm->w[t] * harm->w[t];
-        harm->n_pair[in->expert] += tile.n_tok;
+            harm->layer.weights[in->expert] += (double)harm->room.w[t] * harm->room.w[t];
+        harm->layer.n_pair[in->expert] += tile.n_tok;
     }
 }
 
@@ -181,7 +187,7 @@ static double square_sum(const float *row, size_t n)
 /* Bytes of the two rows that a neuron which is left out does not read. */
 static uint64_t rest_bytes(const struct moec_neuron_harm *harm, const struct moec_mlp *mlp)
 {
-    const struct moec_matrix *other = harm->at_gate ? &mlp->up : &mlp->gate;
+    const struct moec_matrix *other = harm->scores.at_gate ? &mlp->up : &mlp->gate;
     return moec_codec_row_bytes(other->codec, other->columns) +
            moec_codec_row_bytes(mlp->down.codec, mlp->down.columns);
 }
@@ -193,20 +199,20 @@ static void sum_chunk(void *context, size_t item, int thread)
     const struct tile *tile = context;
     struct moec_neuron_harm *harm = tile->harm;
     const struct piece piece = make_piece(tile, item, thread);
-    const size_t n_ff = harm->config->n_ff_expert, at = tile->expert * n_ff + piece.first;
+    const size_t n_ff = harm->of.config->n_ff_expert, at = tile->expert * n_ff + piece.first;
     for (uint32_t t = 0; t < tile->n_tok; t++) {
         for (uint32_t i = 0; i < piece.n; i++) {
-            const double u = (double)harm->w[t] * piece.up[t * piece.n + i];
-            const double h = (double)harm->w[t] * harm->h[t * n_ff + piece.first + i];
-            harm->products[at + i] += h * h;
-            harm->ups[at + i] += u * u;
+            const double u = (double)harm->room.w[t] * piece.up[t * piece.n + i];
+            const double h = (double)harm->room.w[t] * harm->room.h[t * n_ff + piece.first + i];
+            harm->layer.products[at + i] += h * h;
+            harm->layer.ups[at + i] += u * u;
         }
     }
-    if (harm->n_pair[tile->expert] > 0)
+    if (harm->layer.n_pair[tile->expert] > 0)
         return;
-    harm->kernels->decode_rows(&tile->mlp->down, piece.first, piece.n, piece.weights, harm->stride);
+    harm->of.kernels->decode_rows(&tile->mlp->down, piece.first, piece.n, piece.weights, harm->of.stride);
     for (uint32_t i = 0; i < piece.n; i++)
-        harm->norms[at + i] = square_sum(piece.weights + i * harm->stride, tile->mlp->down.columns);
+        harm->layer.norms[at + i] = square_sum(piece.weights + i * harm->of.stride, tile->mlp->down.columns);
 }
 
 static void take_sums(void *context, const struct moec_expert_inputs *in)
@@ -214,7 +220,7 @@ static void take_sums(void *context, const struct moec_expert_inputs *in)
     struct moec_neuron_harm *harm = context;
     if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
         return;
-    harm->pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
+    harm->layer.pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
     take_tiles(harm, in, true, sum_chunk);
 }
 
@@ -237,64 +243,64 @@ struct layer_means {
 
 static struct layer_means means_of(const struct moec_neuron_harm *harm)
 {
-    const size_t n_expert = harm->config->n_expert, n_neuron = n_expert * harm->config->n_ff_expert;
+    const size_t n_expert = harm->of.config->n_expert, n_neuron = n_expert * harm->of.config->n_ff_expert;
     double n_pair = 0, n_known = 0, bytes = 0;
     for (size_t e = 0; e < n_expert; e++) {
-        n_pair += (double)harm->n_pair[e];
-        n_known += harm->n_pair[e] > 0;
-        bytes += (double)harm->pair_bytes[e];
+        n_pair += (double)harm->layer.n_pair[e];
+        n_known += harm->layer.n_pair[e] > 0;
+        bytes += (double)harm->layer.pair_bytes[e];
     }
-    const double up = total(harm->ups, n_neuron), n_ff = harm->config->n_ff_expert;
+    const double up = total(harm->layer.ups, n_neuron), n_ff = harm->of.config->n_ff_expert;
     if (!(n_pair > 0) || !(up > 0))
         return (struct layer_means){1, 1, 1, 1, 1};
-    return (struct layer_means){.ratio = total(harm->products, n_neuron) / up,
+    return (struct layer_means){.ratio = total(harm->layer.products, n_neuron) / up,
                                 .up = up / (n_pair * n_ff),
-                                .norm = total(harm->norms, n_neuron) / (n_known * n_ff),
-                                .weight = total(harm->weights, n_expert) / n_pair,
+                                .norm = total(harm->layer.norms, n_neuron) / (n_known * n_ff),
+                                .weight = total(harm->layer.weights, n_expert) / n_pair,
                                 .bytes = bytes / n_known};
 }
 
 /* From the layer's sums to its costs. */
 static void find_costs(struct moec_neuron_harm *harm)
 {
-    const size_t n_expert = harm->config->n_expert, n_ff = harm->config->n_ff_expert;
+    const size_t n_expert = harm->of.config->n_expert, n_ff = harm->of.config->n_ff_expert;
     const struct layer_means means = means_of(harm);
     const double lean = MOEC_THRESHOLD_TOKENS;
-    float *costs = harm->costs + harm->ordinal * n_expert * cost_count(harm);
+    float *costs = harm->scores.costs + harm->layer.ordinal * n_expert * cost_count(harm);
     for (size_t e = 0; e < n_expert; e++) {
-        const double n_pair = (double)harm->n_pair[e];
-        const double bytes = n_pair > 0 ? (double)harm->pair_bytes[e] : means.bytes;
-        const double weight = (harm->weights[e] + lean * means.weight) / (n_pair + lean);
+        const double n_pair = (double)harm->layer.n_pair[e];
+        const double bytes = n_pair > 0 ? (double)harm->layer.pair_bytes[e] : means.bytes;
+        const double weight = (harm->layer.weights[e] + lean * means.weight) / (n_pair + lean);
         double sum = 0;
         for (size_t i = 0; i < n_ff; i++) {
             const size_t at = e * n_ff + i;
-            const double ratio =
-                (harm->products[at] + lean * means.up * means.ratio) / (harm->ups[at] + lean * means.up);
-            const double square = ratio * (n_pair > 0 ? harm->norms[at] : means.norm) / bytes;
+            const double ratio = (harm->layer.products[at] + lean * means.up * means.ratio) /
+                                 (harm->layer.ups[at] + lean * means.up);
+            const double square = ratio * (n_pair > 0 ? harm->layer.norms[at] : means.norm) / bytes;
             sum += square;
-            if (harm->by == MOEC_SPARSITY_BY_NEURON)
+            if (harm->scores.by == MOEC_SPARSITY_BY_NEURON)
                 costs[at] = (float)sqrt(square);
         }
-        if (harm->by == MOEC_SPARSITY_BY_EXPERT)
+        if (harm->scores.by == MOEC_SPARSITY_BY_EXPERT)
             costs[e] = (float)sqrt(weight * sum / (double)n_ff);
     }
 }
 
 static void begin_layer(struct moec_neuron_harm *harm)
 {
-    const size_t n_expert = harm->config->n_expert, n_neuron = n_expert * harm->config->n_ff_expert;
-    memset(harm->products, 0, n_neuron * sizeof(double));
-    memset(harm->ups, 0, n_neuron * sizeof(double));
-    memset(harm->weights, 0, n_expert * sizeof(double));
-    memset(harm->n_pair, 0, n_expert * sizeof(uint64_t));
-    memset(harm->pair_bytes, 0, n_expert * sizeof(uint64_t));
-    memset(harm->counts, 0, (size_t)harm->pool.n_threads * N_BIN * sizeof(uint64_t));
+    const size_t n_expert = harm->of.config->n_expert, n_neuron = n_expert * harm->of.config->n_ff_expert;
+    memset(harm->layer.products, 0, n_neuron * sizeof(double));
+    memset(harm->layer.ups, 0, n_neuron * sizeof(double));
+    memset(harm->layer.weights, 0, n_expert * sizeof(double));
+    memset(harm->layer.n_pair, 0, n_expert * sizeof(uint64_t));
+    memset(harm->layer.pair_bytes, 0, n_expert * sizeof(uint64_t));
+    memset(harm->layer.counts, 0, (size_t)harm->of.pool.n_threads * N_BIN * sizeof(uint64_t));
 }
 
 static bool has_experts(const struct moec_neuron_harm *harm, uint32_t layer)
 {
-    return harm->ordinal < moec_config_moe_count(harm->config) &&
-           moec_config_moe_layer(harm->config, harm->ordinal) == layer;
+    return harm->layer.ordinal < moec_config_moe_count(harm->of.config) &&
+           moec_config_moe_layer(harm->of.config, harm->layer.ordinal) == layer;
 }
 
 static enum moec_status end_sums(void *context, uint32_t layer, struct moec_error *err)
@@ -305,13 +311,13 @@ static enum moec_status end_sums(void *context, uint32_t layer, struct moec_erro
         return MOEC_OK;
     find_costs(harm);
     begin_layer(harm);
-    harm->ordinal++;
+    harm->layer.ordinal++;
     return MOEC_OK;
 }
 
 struct moec_scorer_watch moec_neuron_harm_measure(struct moec_neuron_harm *harm)
 {
-    harm->ordinal = 0;
+    harm->layer.ordinal = 0;
     begin_layer(harm);
     return (struct moec_scorer_watch){
         .inputs = {.take_expert = take_sums, .context = harm}, .layer_done = end_sums, .context = harm};
@@ -332,13 +338,14 @@ static void count_chunk(void *context, size_t item, int thread)
     const struct moec_neuron_harm *harm = tile->harm;
     const struct piece piece = make_piece(tile, item, thread);
     const size_t n_cost = cost_count(harm);
-    const bool is_by_neuron = harm->by == MOEC_SPARSITY_BY_NEURON;
-    const float *costs = harm->costs + (harm->ordinal * harm->config->n_expert + tile->expert) * n_cost;
-    uint64_t *counts = harm->counts + (size_t)thread * N_BIN;
+    const bool is_by_neuron = harm->scores.by == MOEC_SPARSITY_BY_NEURON;
+    const float *costs =
+        harm->scores.costs + (harm->layer.ordinal * harm->of.config->n_expert + tile->expert) * n_cost;
+    uint64_t *counts = harm->layer.counts + (size_t)thread * N_BIN;
     for (uint32_t t = 0; t < tile->n_tok; t++) {
         for (uint32_t i = 0; i < piece.n; i++) {
-            const float cost = is_by_neuron ? costs[piece.first + i] * harm->w[t] : costs[0];
-            counts[bin_of(piece.up[t * piece.n + i] * cost)] += harm->pair_bytes[tile->expert];
+            const float cost = is_by_neuron ? costs[piece.first + i] * harm->room.w[t] : costs[0];
+            counts[bin_of(piece.up[t * piece.n + i] * cost)] += harm->layer.pair_bytes[tile->expert];
         }
     }
 }
@@ -348,7 +355,7 @@ static void take_counts(void *context, const struct moec_expert_inputs *in)
     struct moec_neuron_harm *harm = context;
     if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
         return;
-    harm->pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
+    harm->layer.pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
     take_tiles(harm, in, false, count_chunk);
 }
 
@@ -358,19 +365,19 @@ static enum moec_status end_counts(void *context, uint32_t layer, struct moec_er
     (void)err;
     if (!has_experts(harm, layer))
         return MOEC_OK;
-    uint64_t *bytes = harm->bytes + (size_t)harm->ordinal * N_BIN;
-    for (size_t i = 0; i < (size_t)harm->pool.n_threads * N_BIN; i++)
-        bytes[i % N_BIN] += harm->counts[i];
+    uint64_t *bytes = harm->bytes + (size_t)harm->layer.ordinal * N_BIN;
+    for (size_t i = 0; i < (size_t)harm->of.pool.n_threads * N_BIN; i++)
+        bytes[i % N_BIN] += harm->layer.counts[i];
     begin_layer(harm);
-    harm->ordinal++;
+    harm->layer.ordinal++;
     return MOEC_OK;
 }
 
 struct moec_scorer_watch moec_neuron_harm_count(struct moec_neuron_harm *harm)
 {
-    harm->ordinal = 0;
+    harm->layer.ordinal = 0;
     begin_layer(harm);
-    memset(harm->bytes, 0, (size_t)moec_config_moe_count(harm->config) * N_BIN * sizeof(uint64_t));
+    memset(harm->bytes, 0, (size_t)moec_config_moe_count(harm->of.config) * N_BIN * sizeof(uint64_t));
     return (struct moec_scorer_watch){
         .inputs = {.take_expert = take_counts, .context = harm}, .layer_done = end_counts, .context = harm};
 }
@@ -429,7 +436,7 @@ double moec_neuron_harm_layer_error(const struct moec_neuron_harm *harm, uint32_
 
 double moec_neuron_harm_threshold(const struct moec_neuron_harm *harm, const double *factors, double share)
 {
-    const uint32_t n_layer = moec_config_moe_count(harm->config);
+    const uint32_t n_layer = moec_config_moe_count(harm->of.config);
     double all = 0, low = -150, high = 150; /* powers of two around every F32 magnitude */
     for (uint32_t l = 0; l < n_layer; l++)
         all += (double)bytes_of(harm, l);
@@ -456,8 +463,8 @@ static uint16_t scale_of(double value)
 enum moec_status moec_neuron_harm_plan_create(const struct moec_neuron_harm *harm,
                                               struct moec_sparsity_plan *plan, struct moec_error *err)
 {
-    MOEC_TRY(moec_sparsity_plan_create(harm->config, harm->by, plan, err));
-    plan->is_at_gate = harm->at_gate;
+    MOEC_TRY(moec_sparsity_plan_create(harm->of.config, harm->scores.by, plan, err));
+    plan->is_at_gate = harm->scores.at_gate;
     return MOEC_OK;
 }
 
@@ -471,5 +478,5 @@ void moec_neuron_harm_plan(const struct moec_neuron_harm *harm, const double *fa
         for (size_t i = 0; i < n; i++)
             plan->scales[l * n + i] = factors[l] < 0
                                           ? MOEC_SPARSITY_KEEP
-                                          : scale_of(harm->costs[l * n + i] * factors[l] / threshold);
+                                          : scale_of(harm->scores.costs[l * n + i] * factors[l] / threshold);
 }

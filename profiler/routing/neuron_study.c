@@ -25,20 +25,28 @@ struct counts {
 struct studying {
     const struct moec_neuron_study_job *job;
     const struct moec_progress *progress;
-    const struct moec_config *config;
-    struct moec_neuron_study *study;
     struct moec_windows windows; /* that were run */
     struct moec_pool pool;
-    size_t stride;                       /* floats of a row of inputs */
-    uint32_t *window_of;                 /* (T): of each token of the layer at work */
-    uint32_t *tokens;                    /* (E, MOEC_NEURON_TOKENS): picked */
-    uint32_t *n_picked;                  /* (E) */
-    uint64_t *n_seen, *n_all;            /* (E): tokens that chose the expert, so far and in all */
-    float *inputs[2];                    /* (MOEC_NEURON_TOKENS, stride): of the layer before, of this one */
-    float *products[2];                  /* (MOEC_NEURON_TOKENS, n_ff): |up . x| of both */
-    float *sorted, *scratch;             /* (MOEC_NEURON_TOKENS, n_ff) */
-    float *rows;                         /* (threads, TILE_ROWS, stride) */
-    struct counts *by_layer, *by_window; /* (S), (W) */
+    struct {
+        const struct moec_config *config;
+        size_t stride; /* floats of a row of inputs */
+    } shape;
+    struct {
+        uint32_t *window_of;      /* (T): of each token of the layer at work */
+        uint32_t *picked;         /* (E, MOEC_NEURON_TOKENS) */
+        uint32_t *n_picked;       /* (E) */
+        uint64_t *n_seen, *n_all; /* (E): tokens that chose the expert, so far and in all */
+    } tokens;
+    struct {
+        float *inputs[2];        /* (MOEC_NEURON_TOKENS, stride): of the layer before, of this one */
+        float *products[2];      /* (MOEC_NEURON_TOKENS, n_ff): |up . x| of both */
+        float *sorted, *scratch; /* (MOEC_NEURON_TOKENS, n_ff) */
+        float *rows;             /* (threads, TILE_ROWS, stride) */
+    } room;
+    struct {
+        struct moec_neuron_study *study;
+        struct counts *by_layer, *by_window; /* (S), (W) */
+    } found;
 };
 
 /* ---- which tokens ---- */
@@ -48,27 +56,28 @@ static void find_windows(struct studying *studying, enum moec_stack stack)
     uint32_t token = 0;
     for (uint32_t w = 0; w < studying->windows.n_window; w++)
         for (uint32_t i = 0; i < moec_windows_read(&studying->windows, stack, w); i++)
-            studying->window_of[token++] = w;
+            studying->tokens.window_of[token++] = w;
 }
 
 /* In equal steps of those that chose each expert. */
 static void pick_tokens(struct studying *studying, const struct moec_layer_side *side)
 {
-    const uint32_t k = studying->config->top_k, n_expert = studying->config->n_expert;
-    memset(studying->n_picked, 0, n_expert * sizeof *studying->n_picked);
-    memset(studying->n_seen, 0, n_expert * sizeof *studying->n_seen);
-    memset(studying->n_all, 0, n_expert * sizeof *studying->n_all);
+    const uint32_t k = studying->shape.config->top_k, n_expert = studying->shape.config->n_expert;
+    memset(studying->tokens.n_picked, 0, n_expert * sizeof *studying->tokens.n_picked);
+    memset(studying->tokens.n_seen, 0, n_expert * sizeof *studying->tokens.n_seen);
+    memset(studying->tokens.n_all, 0, n_expert * sizeof *studying->tokens.n_all);
     for (size_t i = 0; i < (size_t)side->n_token * k; i++)
         if (moec_layer_side_chose(side, i, n_expert))
-            studying->n_all[side->experts[i]]++;
+            studying->tokens.n_all[side->experts[i]]++;
     for (size_t i = 0; i < (size_t)side->n_token * k; i++) {
         if (!moec_layer_side_chose(side, i, n_expert))
             continue;
-        const uint32_t e = side->experts[i], n = studying->n_picked[e];
-        const uint64_t n_all = studying->n_all[e], n_seen = studying->n_seen[e]++;
+        const uint32_t e = side->experts[i], n = studying->tokens.n_picked[e];
+        const uint64_t n_all = studying->tokens.n_all[e], n_seen = studying->tokens.n_seen[e]++;
         const uint64_t step = n_all > MOEC_NEURON_TOKENS ? n_all / MOEC_NEURON_TOKENS : 1;
         if (n < MOEC_NEURON_TOKENS && n_seen % step == 0)
-            studying->tokens[(size_t)e * MOEC_NEURON_TOKENS + studying->n_picked[e]++] = (uint32_t)(i / k);
+            studying->tokens.picked[(size_t)e * MOEC_NEURON_TOKENS + studying->tokens.n_picked[e]++] =
+                (uint32_t)(i / k);
     }
 }
 
@@ -85,14 +94,14 @@ static void multiply_tile(void *context, size_t item, int thread)
     const struct product *product = context;
     const struct studying *studying = product->studying;
     const struct moec_kernels *kernels = studying->job->kernels;
-    const uint32_t n_ff = studying->config->n_ff_expert, first = (uint32_t)item * TILE_ROWS;
+    const uint32_t n_ff = studying->shape.config->n_ff_expert, first = (uint32_t)item * TILE_ROWS;
     const uint32_t n = n_ff - first < TILE_ROWS ? n_ff - first : TILE_ROWS;
-    float *rows = studying->rows + (size_t)thread * TILE_ROWS * studying->stride;
-    kernels->decode_rows(product->up, first, n, rows, studying->stride);
+    float *rows = studying->room.rows + (size_t)thread * TILE_ROWS * studying->shape.stride;
+    kernels->decode_rows(product->up, first, n, rows, studying->shape.stride);
     for (int i = 0; i < 2; i++) {
-        float *out = studying->products[i] + first;
-        kernels->dot(studying->inputs[i], studying->stride, product->n_token, rows, studying->stride, n,
-                     studying->config->n_embd, out, n_ff);
+        float *out = studying->room.products[i] + first;
+        kernels->dot(studying->room.inputs[i], studying->shape.stride, product->n_token, rows,
+                     studying->shape.stride, n, studying->shape.config->n_embd, out, n_ff);
         for (uint32_t t = 0; t < product->n_token; t++)
             for (uint32_t r = 0; r < n; r++)
                 out[(size_t)t * n_ff + r] = fabsf(out[(size_t)t * n_ff + r]);
@@ -102,15 +111,15 @@ static void multiply_tile(void *context, size_t item, int thread)
 static void count_token(struct studying *studying, uint32_t layer, uint32_t window, size_t row,
                         const double *real, const double *prefetched)
 {
-    const uint32_t n_ff = studying->config->n_ff_expert;
-    struct counts *of[] = {&studying->by_layer[layer], &studying->by_window[window]};
+    const uint32_t n_ff = studying->shape.config->n_ff_expert;
+    struct counts *of[] = {&studying->found.by_layer[layer], &studying->found.by_window[window]};
     for (uint32_t threshold = 0; threshold < MOEC_NEURON_THRESHOLDS; threshold++) {
         const double *limits = threshold == MOEC_NEURON_SAME ? real : prefetched;
         for (uint32_t l = 0; l < N_LEVEL; l++) {
             uint32_t n_active = 0, n_predicted = 0, n_both = 0;
             for (size_t i = row * n_ff; i < (row + 1) * n_ff; i++) {
-                const bool is_active = (double)studying->products[1][i] >= real[l];
-                const bool is_predicted = (double)studying->products[0][i] >= limits[l];
+                const bool is_active = (double)studying->room.products[1][i] >= real[l];
+                const bool is_predicted = (double)studying->room.products[0][i] >= limits[l];
                 n_active += is_active;
                 n_predicted += is_predicted;
                 n_both += is_active && is_predicted;
@@ -127,9 +136,10 @@ static void count_token(struct studying *studying, uint32_t layer, uint32_t wind
 static enum moec_status take_expert(struct studying *studying, const struct moec_layer_pair *pair,
                                     uint32_t expert, struct moec_error *err)
 {
-    const struct moec_config *config = studying->config;
-    const uint32_t layer = moec_config_moe_layer(config, pair->to->ordinal), n = studying->n_picked[expert];
-    const uint32_t *tokens = studying->tokens + (size_t)expert * MOEC_NEURON_TOKENS;
+    const struct moec_config *config = studying->shape.config;
+    const uint32_t layer = moec_config_moe_layer(config, pair->to->ordinal),
+                   n = studying->tokens.n_picked[expert];
+    const uint32_t *tokens = studying->tokens.picked + (size_t)expert * MOEC_NEURON_TOKENS;
     const struct moec_expert_request request = moec_expert_request_of(layer, expert);
     const struct moec_router_answer answer = {
         .layer = layer, .n_tok = n, .active = &expert, .n_active = 1, .n_takers = &n};
@@ -139,8 +149,8 @@ static enum moec_status take_expert(struct studying *studying, const struct moec
     for (uint32_t t = 0; t < n; t++) {
         const struct moec_layer_side *const sides[] = {pair->from, pair->to};
         for (int i = 0; i < 2; i++)
-            memcpy(studying->inputs[i] + t * studying->stride, sides[i]->inputs + tokens[t] * pair->stride,
-                   studying->stride * sizeof(float));
+            memcpy(studying->room.inputs[i] + t * studying->shape.stride,
+                   sides[i]->inputs + tokens[t] * pair->stride, studying->shape.stride * sizeof(float));
     }
     if (studying->job->experts->ops->expect != NULL)
         studying->job->experts->ops->expect(studying->job->experts, &answer);
@@ -150,11 +160,12 @@ static enum moec_status take_expert(struct studying *studying, const struct moec
                       (void *)&product);
     studying->job->experts->ops->release(studying->job->experts, request);
     for (int i = 0; i < 2; i++) {
-        memcpy(studying->sorted, studying->products[i], n_value * sizeof(float));
-        moec_quantiles(studying->sorted, studying->scratch, n_value, levels, N_LEVEL, limits[i]);
+        memcpy(studying->room.sorted, studying->room.products[i], n_value * sizeof(float));
+        moec_quantiles(studying->room.sorted, studying->room.scratch, n_value, levels, N_LEVEL, limits[i]);
     }
     for (uint32_t t = 0; t < n; t++)
-        count_token(studying, pair->to->ordinal, studying->window_of[tokens[t]], t, limits[1], limits[0]);
+        count_token(studying, pair->to->ordinal, studying->tokens.window_of[tokens[t]], t, limits[1],
+                    limits[0]);
     return MOEC_OK;
 }
 
@@ -164,35 +175,36 @@ static enum moec_status make_room(struct studying *studying, const struct moec_l
                                   struct moec_error *err)
 {
     static const char what[] = "a study of neurons";
-    const struct moec_config *config = studying->config;
+    const struct moec_config *config = studying->shape.config;
     const uint64_t n_token = MOEC_NEURON_TOKENS, n_ff = config->n_ff_expert;
-    if (studying->by_window != NULL)
+    if (studying->found.by_window != NULL)
         return MOEC_OK;
-    studying->stride = pair->stride;
+    studying->shape.stride = pair->stride;
     MOEC_TRY(moec_windows_first(pair->windows, pair->windows->n_window, &studying->windows, err));
     const struct {
         void **array;
         uint64_t count;
         size_t item_bytes;
     } arrays[] = {
-        {(void **)&studying->window_of, moec_windows_token_count(pair->windows), sizeof(uint32_t)},
-        {(void **)&studying->tokens, config->n_expert * n_token, sizeof(uint32_t)},
-        {(void **)&studying->n_picked, config->n_expert, sizeof(uint32_t)},
-        {(void **)&studying->n_seen, config->n_expert, sizeof(uint64_t)},
-        {(void **)&studying->n_all, config->n_expert, sizeof(uint64_t)},
-        {(void **)&studying->products[0], n_token * n_ff, sizeof(float)},
-        {(void **)&studying->products[1], n_token * n_ff, sizeof(float)},
-        {(void **)&studying->sorted, n_token * n_ff, sizeof(float)},
-        {(void **)&studying->scratch, n_token * n_ff, sizeof(float)},
-        {(void **)&studying->by_layer, studying->study->n_layer, sizeof *studying->by_layer},
-        {(void **)&studying->by_window, pair->windows->n_window, sizeof *studying->by_window},
+        {(void **)&studying->tokens.window_of, moec_windows_token_count(pair->windows), sizeof(uint32_t)},
+        {(void **)&studying->tokens.picked, config->n_expert * n_token, sizeof(uint32_t)},
+        {(void **)&studying->tokens.n_picked, config->n_expert, sizeof(uint32_t)},
+        {(void **)&studying->tokens.n_seen, config->n_expert, sizeof(uint64_t)},
+        {(void **)&studying->tokens.n_all, config->n_expert, sizeof(uint64_t)},
+        {(void **)&studying->room.products[0], n_token * n_ff, sizeof(float)},
+        {(void **)&studying->room.products[1], n_token * n_ff, sizeof(float)},
+        {(void **)&studying->room.sorted, n_token * n_ff, sizeof(float)},
+        {(void **)&studying->room.scratch, n_token * n_ff, sizeof(float)},
+        {(void **)&studying->found.by_layer, studying->found.study->n_layer,
+         sizeof *studying->found.by_layer},
+        {(void **)&studying->found.by_window, pair->windows->n_window, sizeof *studying->found.by_window},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, what, err));
     for (int i = 0; i < 2; i++)
-        MOEC_TRY(moec_alloc_aligned((void **)&studying->inputs[i], n_token, pair->stride * sizeof(float),
+        MOEC_TRY(moec_alloc_aligned((void **)&studying->room.inputs[i], n_token, pair->stride * sizeof(float),
                                     what, err));
-    return moec_alloc_aligned((void **)&studying->rows, (uint64_t)studying->pool.n_threads * TILE_ROWS,
+    return moec_alloc_aligned((void **)&studying->room.rows, (uint64_t)studying->pool.n_threads * TILE_ROWS,
                               pair->stride * sizeof(float), what, err);
 }
 
@@ -200,11 +212,12 @@ static enum moec_status take_pair(void *context, const struct moec_layer_pair *p
 {
     struct studying *studying = context;
     MOEC_TRY(make_room(studying, pair, err));
-    find_windows(studying, moec_config_stack(studying->config,
-                                             moec_config_moe_layer(studying->config, pair->to->ordinal)));
+    find_windows(studying,
+                 moec_config_stack(studying->shape.config,
+                                   moec_config_moe_layer(studying->shape.config, pair->to->ordinal)));
     pick_tokens(studying, pair->to);
-    for (uint32_t e = 0; e < studying->config->n_expert; e++)
-        if (studying->n_picked[e] > 0)
+    for (uint32_t e = 0; e < studying->shape.config->n_expert; e++)
+        if (studying->tokens.n_picked[e] > 0)
             MOEC_TRY(take_expert(studying, pair, e, err));
     return MOEC_OK;
 }
@@ -219,10 +232,10 @@ static enum moec_status worked(void *context, double share, struct moec_error *e
 
 static void find_layers(struct studying *studying)
 {
-    struct moec_neuron_study *study = studying->study;
+    struct moec_neuron_study *study = studying->found.study;
     for (uint32_t s = 0; s < study->n_layer; s++)
         for (uint32_t i = 0; i < N_COUNT; i++) { /* NaN of none */
-            const struct counts *counts = &studying->by_layer[s];
+            const struct counts *counts = &studying->found.by_layer[s];
             study->layer_recall[s * N_COUNT + i] = counts->n_both[i] / counts->n_active[i];
             study->layer_precision[s * N_COUNT + i] = counts->n_both[i] / counts->n_predicted[i];
         }
@@ -238,14 +251,14 @@ static enum moec_status find_shares(struct studying *studying, struct moec_error
         MOEC_TRY_OUT(moec_alloc((void **)&of[i], n, sizeof *of[i], "counts of neurons", err));
     for (uint32_t i = 0; i < N_COUNT; i++) {
         for (uint32_t w = 0; w < n; w++) {
-            both[w] = studying->by_window[w].n_both[i];
-            of[0][w] = studying->by_window[w].n_active[i];
-            of[1][w] = studying->by_window[w].n_predicted[i];
+            both[w] = studying->found.by_window[w].n_both[i];
+            of[0][w] = studying->found.by_window[w].n_active[i];
+            of[1][w] = studying->found.by_window[w].n_predicted[i];
         }
         MOEC_TRY_OUT(moec_study_share_make(&studying->windows, both, of[0],
-                                           &studying->study->recall[i / N_LEVEL][i % N_LEVEL], err));
+                                           &studying->found.study->recall[i / N_LEVEL][i % N_LEVEL], err));
         MOEC_TRY_OUT(moec_study_share_make(&studying->windows, both, of[1],
-                                           &studying->study->precision[i / N_LEVEL][i % N_LEVEL], err));
+                                           &studying->found.study->precision[i / N_LEVEL][i % N_LEVEL], err));
     }
 out:
     free(both);
@@ -256,11 +269,11 @@ out:
 
 static void release(struct studying *studying)
 {
-    void *const arrays[] = {studying->window_of,   studying->tokens,      studying->n_picked,
-                            studying->n_seen,      studying->n_all,       studying->inputs[0],
-                            studying->inputs[1],   studying->sorted,      studying->scratch,
-                            studying->products[0], studying->products[1], studying->rows,
-                            studying->by_layer,    studying->by_window};
+    void *const arrays[] = {studying->tokens.window_of, studying->tokens.picked,    studying->tokens.n_picked,
+                            studying->tokens.n_seen,    studying->tokens.n_all,     studying->room.inputs[0],
+                            studying->room.inputs[1],   studying->room.sorted,      studying->room.scratch,
+                            studying->room.products[0], studying->room.products[1], studying->room.rows,
+                            studying->found.by_layer,   studying->found.by_window};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
     moec_windows_release(&studying->windows);
@@ -273,8 +286,8 @@ enum moec_status moec_neuron_study_run(const struct moec_neuron_study_job *job,
     enum moec_status status = MOEC_OK;
     struct studying studying = {.job = job,
                                 .progress = progress,
-                                .config = &job->model->config,
-                                .study = out,
+                                .shape.config = &job->model->config,
+                                .found.study = out,
                                 .pool = moec_pool_make(job->n_threads)};
     const struct moec_layer_pairs_job pairs = {
         .of = {.model = job->model, .experts = job->experts, .windows = job->windows},
@@ -284,9 +297,9 @@ enum moec_status moec_neuron_study_run(const struct moec_neuron_study_job *job,
         .work_bytes = job->work_bytes,
         .hooks = {.pair = take_pair, .worked = worked, .context = &studying}};
     *out = (struct moec_neuron_study){0};
-    if (moec_sparsity_check_config(studying.config, NULL) != MOEC_OK)
+    if (moec_sparsity_check_config(studying.shape.config, NULL) != MOEC_OK)
         return MOEC_OK;
-    out->n_layer = moec_config_moe_count(studying.config);
+    out->n_layer = moec_config_moe_count(studying.shape.config);
     memcpy(out->levels, levels, sizeof levels);
     MOEC_TRY_OUT(moec_alloc((void **)&out->layer_recall, out->n_layer, 2 * N_COUNT * sizeof(double),
                             "a study of neurons", err));

@@ -31,19 +31,24 @@ struct cosine_sums {
 struct moec_position_study {
     const struct moec_forward *forward;
     const struct moec_rank_windows *windows;
-    const struct moec_config *config;
-    struct moec_pool pool;
-    size_t stride, router_stride;
+    struct {
+        const struct moec_config *config;
+        size_t stride, router_stride;
+    } shape;
     uint64_t n_sample;
-    float *hidden;    /* (max_tokens, stride): before attention */
-    float *attention; /* (n_sample, stride): what attention reads, of the layer at work or the one before */
-    float *router;    /* (E, stride), decoded */
-    float *scores;    /* (threads, router_stride) */
-    uint16_t *lists;  /* (N_LIST, n_sample, E): experts by falling score */
-    uint64_t *hits;   /* (MOEC_POSITION_COUNT, E) of the layer at work */
-    uint64_t n_choice;
-    struct cosine_sums *cosines; /* (W) */
-    uint64_t multiply_adds;
+    struct {
+        float *hidden;    /* (max_tokens, stride): before attention */
+        float *attention; /* (n_sample, stride): what it reads, of the layer at work or the one before */
+        float *router;    /* (E, stride), decoded */
+        float *scores;    /* (threads, router_stride) */
+        uint16_t *lists;  /* (N_LIST, n_sample, E): experts by falling score */
+    } room;
+    struct {
+        uint64_t *hits; /* (MOEC_POSITION_COUNT, E) of the layer at work */
+        uint64_t n_choice;
+        struct cosine_sums *cosines; /* (W) */
+        uint64_t multiply_adds;
+    } found;
 };
 
 /* ---- life ---- */
@@ -71,28 +76,29 @@ enum moec_status moec_position_study_create(const struct moec_forward *forward,
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, what, err));
     *study = (struct moec_position_study){.forward = forward,
                                           .windows = windows,
-                                          .config = config,
-                                          .pool = forward->pool,
-                                          .stride = moec_forward_stride(config),
-                                          .router_stride = moec_lanes_padded(config->n_expert),
+                                          .shape = {.config = config,
+                                                    .stride = moec_forward_stride(config),
+                                                    .router_stride = moec_lanes_padded(config->n_expert)},
                                           .n_sample = n_sample};
-    const size_t row_bytes = study->stride * sizeof(float);
-    enum moec_status status = moec_alloc_aligned((void **)&study->hidden, max_tokens, row_bytes, what, err);
+    const size_t row_bytes = study->shape.stride * sizeof(float);
+    enum moec_status status =
+        moec_alloc_aligned((void **)&study->room.hidden, max_tokens, row_bytes, what, err);
     if (status == MOEC_OK)
-        status = moec_alloc_aligned((void **)&study->attention, n_sample, row_bytes, what, err);
+        status = moec_alloc_aligned((void **)&study->room.attention, n_sample, row_bytes, what, err);
     if (status == MOEC_OK)
-        status = moec_alloc_aligned((void **)&study->router, config->n_expert, row_bytes, what, err);
+        status = moec_alloc_aligned((void **)&study->room.router, config->n_expert, row_bytes, what, err);
     if (status == MOEC_OK)
-        status = moec_alloc_aligned((void **)&study->scores, (uint64_t)study->pool.n_threads,
-                                    study->router_stride * sizeof(float), what, err);
+        status = moec_alloc_aligned((void **)&study->room.scores, (uint64_t)study->forward->pool.n_threads,
+                                    study->shape.router_stride * sizeof(float), what, err);
     if (status == MOEC_OK)
-        status = moec_alloc((void **)&study->lists, N_LIST * n_sample * config->n_expert, sizeof(uint16_t),
-                            what, err);
+        status = moec_alloc((void **)&study->room.lists, N_LIST * n_sample * config->n_expert,
+                            sizeof(uint16_t), what, err);
     if (status == MOEC_OK)
-        status = moec_alloc((void **)&study->hits, (uint64_t)MOEC_POSITION_COUNT * config->n_expert,
+        status = moec_alloc((void **)&study->found.hits, (uint64_t)MOEC_POSITION_COUNT * config->n_expert,
                             sizeof(uint64_t), what, err);
     if (status == MOEC_OK)
-        status = moec_alloc((void **)&study->cosines, windows->n_all, sizeof *study->cosines, what, err);
+        status = moec_alloc((void **)&study->found.cosines, windows->n_all, sizeof *study->found.cosines,
+                            what, err);
     if (status == MOEC_OK)
         *out = study;
     else
@@ -104,26 +110,26 @@ void moec_position_study_free(struct moec_position_study *study)
 {
     if (study == NULL)
         return;
-    free(study->hidden);
-    free(study->attention);
-    free(study->router);
-    free(study->scores);
-    free(study->lists);
-    free(study->hits);
-    free(study->cosines);
+    free(study->room.hidden);
+    free(study->room.attention);
+    free(study->room.router);
+    free(study->room.scores);
+    free(study->room.lists);
+    free(study->found.hits);
+    free(study->found.cosines);
     free(study);
 }
 
 float *moec_position_study_attention(struct moec_position_study *study)
 {
-    return study->hidden;
+    return study->room.hidden;
 }
 
 /* ---- predictions ---- */
 
 static uint16_t *list_at(const struct moec_position_study *study, uint32_t list, uint32_t sample)
 {
-    return study->lists + ((size_t)list * study->n_sample + sample) * study->config->n_expert;
+    return study->room.lists + ((size_t)list * study->n_sample + sample) * study->shape.config->n_expert;
 }
 
 /* Where the predictions for MoE layer `ordinal` from n layers before it stand. */
@@ -146,14 +152,14 @@ static void list_experts(void *context, size_t item, int thread)
     const struct prediction *prediction = context;
     const struct moec_position_study *study = prediction->study;
     const struct moec_position_sample sample = prediction->samples[item];
-    const uint32_t n_expert = study->config->n_expert;
+    const uint32_t n_expert = study->shape.config->n_expert;
     const size_t row = prediction->is_of_batch ? sample.row : sample.sample;
-    float *scores = study->scores + (size_t)thread * study->router_stride;
+    float *scores = study->room.scores + (size_t)thread * study->shape.router_stride;
     struct moec_scored_expert order[MOEC_MAX_EXPERTS];
     uint16_t *list = list_at(study, prediction->list, sample.sample);
-    study->forward->kernels->dot(prediction->rows + row * study->stride, study->stride, 1, study->router,
-                                 study->stride, n_expert, study->config->n_embd, scores,
-                                 study->router_stride);
+    study->forward->kernels->dot(prediction->rows + row * study->shape.stride, study->shape.stride, 1,
+                                 study->room.router, study->shape.stride, n_expert,
+                                 study->shape.config->n_embd, scores, study->shape.router_stride);
     for (uint32_t e = 0; e < n_expert; e++)
         order[e] = (struct moec_scored_expert){e, scores[e]};
     moec_scored_order(order, n_expert, n_expert);
@@ -164,9 +170,10 @@ static void list_experts(void *context, size_t item, int thread)
 /* Its rows for experts; those behind them belong to choices that give their input. */
 static void load_router(struct moec_position_study *study, uint32_t ordinal)
 {
-    const uint32_t layer = moec_config_moe_layer(study->config, ordinal);
+    const uint32_t layer = moec_config_moe_layer(study->shape.config, ordinal);
     const struct moec_matrix *router = &study->forward->model->layers[layer].router;
-    study->forward->kernels->decode_rows(router, 0, study->config->n_expert, study->router, study->stride);
+    study->forward->kernels->decode_rows(router, 0, study->shape.config->n_expert, study->room.router,
+                                         study->shape.stride);
 }
 
 /* By the router that is loaded. */
@@ -174,8 +181,8 @@ static void predict(struct moec_position_study *study, const struct moec_positio
                     const float *rows, bool is_of_batch, uint32_t list)
 {
     struct prediction prediction = {study, samples, rows, is_of_batch, list};
-    moec_parallel_for(&study->pool, n, list_experts, &prediction);
-    study->multiply_adds += (uint64_t)n * study->config->n_expert * study->config->n_embd;
+    moec_parallel_for(&study->forward->pool, n, list_experts, &prediction);
+    study->found.multiply_adds += (uint64_t)n * study->shape.config->n_expert * study->shape.config->n_embd;
 }
 
 /* ---- counting ---- */
@@ -184,18 +191,18 @@ static void count_list(struct moec_position_study *study, uint32_t place, uint32
                        const uint32_t *chosen)
 {
     const uint16_t *experts = list_at(study, list, sample);
-    uint64_t *hits = study->hits + (size_t)place * study->config->n_expert;
-    for (uint32_t i = 0; i < study->config->n_expert; i++)
-        for (uint32_t rank = 0; rank < study->config->top_k; rank++)
+    uint64_t *hits = study->found.hits + (size_t)place * study->shape.config->n_expert;
+    for (uint32_t i = 0; i < study->shape.config->n_expert; i++)
+        for (uint32_t rank = 0; rank < study->shape.config->top_k; rank++)
             hits[i] += experts[i] == chosen[rank];
 }
 
 static void count_token(struct moec_position_study *study, uint32_t ordinal, uint32_t sample,
                         const uint32_t *chosen)
 {
-    const uint32_t n_before = ordinal - moec_config_moe_range(study->config, ordinal).first;
-    for (uint32_t rank = 0; rank < study->config->top_k; rank++)
-        study->n_choice += chosen[rank] != UINT32_MAX;
+    const uint32_t n_before = ordinal - moec_config_moe_range(study->shape.config, ordinal).first;
+    for (uint32_t rank = 0; rank < study->shape.config->top_k; rank++)
+        study->found.n_choice += chosen[rank] != UINT32_MAX;
     count_list(study, HERE, HERE_LIST, sample, chosen);
     for (uint32_t n = 1; n <= MOEC_POSITION_AHEAD && n <= n_before; n++)
         count_list(study, GATE(n), gate_list(ordinal, n), sample, chosen);
@@ -206,13 +213,13 @@ static void count_token(struct moec_position_study *study, uint32_t ordinal, uin
 static void add_cosine(struct moec_position_study *study, uint32_t window, uint32_t which, const float *a,
                        const float *b)
 {
-    struct cosine_sums *sums = &study->cosines[window];
+    struct cosine_sums *sums = &study->found.cosines[window];
     float ab = 0, aa = 0, bb = 0;
     const struct moec_kernels *kernels = study->forward->kernels;
-    kernels->dot(a, study->stride, 1, b, study->stride, 1, study->config->n_embd, &ab, 1);
-    kernels->dot(a, study->stride, 1, a, study->stride, 1, study->config->n_embd, &aa, 1);
-    kernels->dot(b, study->stride, 1, b, study->stride, 1, study->config->n_embd, &bb, 1);
-    study->multiply_adds += 3 * (uint64_t)study->config->n_embd;
+    kernels->dot(a, study->shape.stride, 1, b, study->shape.stride, 1, study->shape.config->n_embd, &ab, 1);
+    kernels->dot(a, study->shape.stride, 1, a, study->shape.stride, 1, study->shape.config->n_embd, &aa, 1);
+    kernels->dot(b, study->shape.stride, 1, b, study->shape.stride, 1, study->shape.config->n_embd, &bb, 1);
+    study->found.multiply_adds += 3 * (uint64_t)study->shape.config->n_embd;
     const double norms = sqrt((double)aa) * sqrt((double)bb);
     if (!(norms > 0))
         return;
@@ -226,27 +233,29 @@ void moec_position_study_batch(struct moec_position_study *study, uint32_t ordin
                                const struct moec_position_sample *samples, uint32_t n_sample,
                                const float *gate_input, const uint32_t *experts)
 {
-    const struct moec_moe_range range = moec_config_moe_range(study->config, ordinal);
-    const uint32_t layer = moec_config_moe_layer(study->config, ordinal), end = range.first + range.count;
+    const struct moec_moe_range range = moec_config_moe_range(study->shape.config, ordinal);
+    const uint32_t layer = moec_config_moe_layer(study->shape.config, ordinal),
+                   end = range.first + range.count;
     const float *norm = study->forward->model->layers[layer].attention_norm;
     for (uint32_t i = 0; i < n_sample; i++) {
-        const float *gate = gate_input + samples[i].row * study->stride;
-        float *attention = study->attention + samples[i].sample * study->stride;
+        const float *gate = gate_input + samples[i].row * study->shape.stride;
+        float *attention = study->room.attention + samples[i].sample * study->shape.stride;
         if (ordinal > range.first)
             add_cosine(study, samples[i].window, 1, attention, gate);
-        moec_forward_norm(study->forward, norm, 1, study->hidden + samples[i].row * study->stride, attention);
+        moec_forward_norm(study->forward, norm, 1, study->room.hidden + samples[i].row * study->shape.stride,
+                          attention);
         add_cosine(study, samples[i].window, 0, attention, gate);
     }
     load_router(study, ordinal);
-    predict(study, samples, n_sample, study->attention, false, HERE_LIST);
+    predict(study, samples, n_sample, study->room.attention, false, HERE_LIST);
     for (uint32_t i = 0; i < n_sample; i++)
         count_token(study, ordinal, samples[i].sample,
-                    experts + (size_t)samples[i].row * study->config->top_k);
+                    experts + (size_t)samples[i].row * study->shape.config->top_k);
     for (uint32_t n = 1; n <= MOEC_POSITION_AHEAD && ordinal + n < end; n++) {
         load_router(study, ordinal + n);
         predict(study, samples, n_sample, gate_input, true, gate_list(ordinal + n, n));
         if (n == 1)
-            predict(study, samples, n_sample, study->attention, false, BEFORE_LIST);
+            predict(study, samples, n_sample, study->room.attention, false, BEFORE_LIST);
     }
 }
 
@@ -256,8 +265,8 @@ static void mean_cosines(const struct moec_position_study *study, double *cosine
     struct cosine_sums all = {0};
     for (uint32_t w = 0; w < study->windows->n_all; w++)
         for (uint32_t i = 0; i < MOEC_POSITION_COSINE; i++) {
-            all.sum[i] += study->cosines[w].sum[i];
-            all.n[i] += study->cosines[w].n[i];
+            all.sum[i] += study->found.cosines[w].sum[i];
+            all.n[i] += study->found.cosines[w].n[i];
         }
     for (uint32_t i = 0; i < MOEC_POSITION_COSINE; i++)
         if (all.n[i] > 0)
@@ -267,24 +276,24 @@ static void mean_cosines(const struct moec_position_study *study, double *cosine
 enum moec_status moec_position_study_finish(struct moec_position_study *study, uint32_t ordinal,
                                             double *recall, double *cosine, struct moec_error *err)
 {
-    const uint32_t n_expert = study->config->n_expert, n_all = study->windows->n_all;
-    const uint32_t n_before = ordinal - moec_config_moe_range(study->config, ordinal).first;
+    const uint32_t n_expert = study->shape.config->n_expert, n_all = study->windows->n_all;
+    const uint32_t n_before = ordinal - moec_config_moe_range(study->shape.config, ordinal).first;
     struct moec_ranks *ranks = study->windows->ranks;
-    MOEC_TRY(moec_ranks_sum(ranks, study->hits, MOEC_POSITION_COUNT * n_expert, err));
-    MOEC_TRY(moec_ranks_sum(ranks, &study->n_choice, 1, err));
-    MOEC_TRY(moec_ranks_gather(ranks, study->cosines, n_all, sizeof *study->cosines, err));
+    MOEC_TRY(moec_ranks_sum(ranks, study->found.hits, MOEC_POSITION_COUNT * n_expert, err));
+    MOEC_TRY(moec_ranks_sum(ranks, &study->found.n_choice, 1, err));
+    MOEC_TRY(moec_ranks_gather(ranks, study->found.cosines, n_all, sizeof *study->found.cosines, err));
     for (uint32_t place = 0; place < MOEC_POSITION_COUNT; place++) {
         const uint32_t n_needed = place == BEFORE ? 1 : place == HERE ? 0 : place;
         uint64_t n_hit = 0;
-        for (uint32_t i = 0; i < n_expert && n_needed <= n_before && study->n_choice > 0; i++) {
-            n_hit += study->hits[(size_t)place * n_expert + i];
-            recall[(size_t)place * n_expert + i] = (double)n_hit / (double)study->n_choice;
+        for (uint32_t i = 0; i < n_expert && n_needed <= n_before && study->found.n_choice > 0; i++) {
+            n_hit += study->found.hits[(size_t)place * n_expert + i];
+            recall[(size_t)place * n_expert + i] = (double)n_hit / (double)study->found.n_choice;
         }
     }
     mean_cosines(study, cosine);
-    memset(study->cosines, 0, n_all * sizeof *study->cosines);
-    memset(study->hits, 0, (size_t)MOEC_POSITION_COUNT * n_expert * sizeof *study->hits);
-    study->n_choice = 0;
+    memset(study->found.cosines, 0, n_all * sizeof *study->found.cosines);
+    memset(study->found.hits, 0, (size_t)MOEC_POSITION_COUNT * n_expert * sizeof *study->found.hits);
+    study->found.n_choice = 0;
     return MOEC_OK;
 }
 
@@ -330,5 +339,5 @@ enum moec_status moec_position_study_add(struct moec_profile *profile, const dou
 
 uint64_t moec_position_study_multiply_adds(const struct moec_position_study *study)
 {
-    return study->multiply_adds;
+    return study->found.multiply_adds;
 }

@@ -34,99 +34,119 @@ struct window_sums {
     uint64_t n_cosine;
 };
 
-struct moec_router_study {
-    const struct moec_forward *forward;
-    const struct moec_model *model;
+struct study_shape {
     const struct moec_config *config;
-    const struct moec_kernels *kernels;
+    size_t stride, router_stride; /* floats of an input, of a row of router scores */
+    uint32_t n_moe, n_listed;     /* S, experts kept of a prediction */
+};
+
+struct study_tokens {
     const struct moec_rank_windows *shared;
     const struct moec_windows *windows; /* all of them */
-    struct moec_pool pool;
-    struct moec_up_study *up;
-    struct moec_position_study *positions;
-    size_t stride, router_stride; /* floats of an input, of a row of router scores */
-    uint64_t n_token;             /* in all */
-    uint64_t *layer_start;        /* (W + 1): first token of each window in the layer at work */
-    uint32_t n_moe, n_listed;     /* S, experts kept of a prediction */
+    uint64_t n;                         /* in all */
+    uint64_t *layer_start;              /* (W + 1): first token of each window in the layer at work */
+    uint32_t next_window;               /* of this rank's */
+    struct moec_part_split split;
+};
 
-    float *input, *margins, *ranges, *norms; /* traces of one batch */
+/* Traces of one batch. */
+struct study_traces {
+    float *input, *margins, *ranges, *norms;
     float *gate_input; /* what the router reads: `input`, or own_gate_input where that is not NULL */
     float *own_gate_input;
-    float *layer_margins, *sorted; /* (T) of one layer, and room to sort them */
-    uint16_t *predicted;           /* (T, n_listed): by the next layer's router, of this rank's rows */
-    float *router;                 /* (E, stride): that router, decoded */
-    float *scores;                 /* (threads, TILE_TOKENS, router_stride) */
+};
 
-    uint64_t sample_step; /* tokens in a stretch that gives one to the cosine */
-    float *sample_input;  /* (tokens of the sample, stride): gate inputs of the layer before */
-    struct moec_position_sample *samples; /* (tokens of the sample): those of the batch at work */
-    uint64_t *place_start; /* (W + 1): first place of each window in struct moec_path_gate_kept */
-
-    uint32_t next_window; /* of this rank's */
-    struct moec_part_split split;
-    /* tokens that predictions are tested on, of one layer; those whose first prediction is right; their
-     * activations */
+/* The layer at work. */
+struct study_layer {
+    float *margins, *sorted;  /* (T), and room to sort them */
+    struct window_sums *sums; /* (W) */
+    uint16_t *predicted;      /* (T, n_listed): by the next layer's router, of this rank's rows */
+    float *router;            /* (E, stride): that router, decoded */
+    float *scores;            /* (threads, TILE_TOKENS, router_stride) */
+    uint64_t *hits;           /* (E) */
+    /* tokens that predictions are tested on; those whose first prediction is right; their activations */
     struct {
         uint64_t n, n_top1, n_choice;
     } counted;
-    uint64_t *hits;           /* (E) of the layer at work */
-    struct window_sums *sums; /* (W) likewise */
-    struct gate_sums *gate;   /* (S) */
-    struct moec_router_results *results;
-    uint64_t multiply_adds;
+};
+
+struct study_sample {
+    uint64_t step; /* tokens in a stretch that gives one to the cosine */
+    float *input;  /* (tokens of the sample, stride): gate inputs of the layer before */
+    struct moec_position_sample *positions; /* (tokens of the sample): those of the batch at work */
+    uint64_t *place_start; /* (W + 1): first place of each window in struct moec_path_gate_kept */
+};
+
+struct moec_router_study {
+    const struct moec_forward *forward;
+    struct {
+        struct moec_up_study *up;
+        struct moec_position_study *positions;
+    } beside; /* of the same traces */
+    struct study_shape shape;
+    struct study_tokens tokens;
+    struct study_traces traces;
+    struct study_layer layer;
+    struct study_sample sample;
+    struct {
+        struct gate_sums *gate; /* (S) */
+        struct moec_router_results *results;
+        uint64_t multiply_adds;
+    } found;
 };
 
 /* ---- the layer at work: tokens are those of its stack ---- */
 
 static enum moec_stack stack_of(const struct moec_router_study *study, uint32_t ordinal)
 {
-    return moec_config_stack(study->config, moec_config_moe_layer(study->config, ordinal));
+    return moec_config_stack(study->shape.config, moec_config_moe_layer(study->shape.config, ordinal));
 }
 
 static uint64_t layer_tokens(const struct moec_router_study *study)
 {
-    return study->layer_start[study->windows->n_window];
+    return study->tokens.layer_start[study->tokens.windows->n_window];
 }
 
 /* The token that stretch i gives. */
 static uint64_t sample_token(const struct moec_router_study *study, uint64_t i)
 {
-    const uint64_t first = i * study->sample_step, left = layer_tokens(study) - first;
+    const uint64_t first = i * study->sample.step, left = layer_tokens(study) - first;
     struct moec_random random = {i};
-    return first + moec_random_below(&random, left < study->sample_step ? left : study->sample_step);
+    return first + moec_random_below(&random, left < study->sample.step ? left : study->sample.step);
 }
 
 /* One of so many sampled tokens is one that path and gate are counted on. */
 static uint64_t place_step(const struct moec_router_study *study)
 {
-    const uint64_t n = (study->n_token + study->sample_step - 1) / study->sample_step;
+    const uint64_t n = (study->tokens.n + study->sample.step - 1) / study->sample.step;
     return (n + MOEC_PATH_GATE_TOKENS - 1) / MOEC_PATH_GATE_TOKENS;
 }
 
 static void find_places(struct moec_router_study *study)
 {
-    const uint64_t step = place_step(study) * study->sample_step;
+    const uint64_t step = place_step(study) * study->sample.step;
     uint64_t place = 0;
-    for (uint32_t w = 0; w < study->windows->n_window; w++) {
-        study->place_start[w] = place;
+    for (uint32_t w = 0; w < study->tokens.windows->n_window; w++) {
+        study->sample.place_start[w] = place;
         while (place * step < layer_tokens(study) &&
-               sample_token(study, place * place_step(study)) < study->layer_start[w + 1])
+               sample_token(study, place * place_step(study)) < study->tokens.layer_start[w + 1])
             place++;
     }
-    study->place_start[study->windows->n_window] = place;
+    study->sample.place_start[study->tokens.windows->n_window] = place;
 }
 
 static void start_layer(struct moec_router_study *study, uint32_t ordinal)
 {
-    const uint32_t n_window = study->windows->n_window;
+    const uint32_t n_window = study->tokens.windows->n_window;
     for (uint32_t w = 0; w < n_window; w++)
-        study->layer_start[w + 1] =
-            study->layer_start[w] + moec_windows_read(study->windows, stack_of(study, ordinal), w);
+        study->tokens.layer_start[w + 1] =
+            study->tokens.layer_start[w] +
+            moec_windows_read(study->tokens.windows, stack_of(study, ordinal), w);
     find_places(study);
-    study->next_window = 0;
-    memset(&study->counted, 0, sizeof study->counted);
-    memset(study->hits, 0, study->config->n_expert * sizeof *study->hits);
-    memset(study->sums, 0, n_window * sizeof *study->sums);
+    study->tokens.next_window = 0;
+    memset(&study->layer.counted, 0, sizeof study->layer.counted);
+    memset(study->layer.hits, 0, study->shape.config->n_expert * sizeof *study->layer.hits);
+    memset(study->layer.sums, 0, n_window * sizeof *study->layer.sums);
 }
 
 /* ---- life ---- */
@@ -134,41 +154,44 @@ static void start_layer(struct moec_router_study *study, uint32_t ordinal)
 static enum moec_status allocate(struct moec_router_study *study, uint32_t max_tokens, struct moec_error *err)
 {
     static const char what[] = "a study of routers";
-    const uint64_t n_expert = study->config->n_expert, n_moe = study->n_moe;
-    const size_t row_bytes = study->stride * sizeof(float);
-    const uint64_t n_sample = (study->n_token + study->sample_step - 1) / study->sample_step;
+    const uint64_t n_expert = study->shape.config->n_expert, n_moe = study->shape.n_moe;
+    const size_t row_bytes = study->shape.stride * sizeof(float);
+    const uint64_t n_sample = (study->tokens.n + study->sample.step - 1) / study->sample.step;
     const struct {
         void **array;
         uint64_t count;
         size_t item_bytes;
     } arrays[] = {
-        {(void **)&study->margins, max_tokens, sizeof(float)},
-        {(void **)&study->ranges, max_tokens, sizeof(float)},
-        {(void **)&study->norms, (uint64_t)max_tokens * study->config->top_k, sizeof(float)},
-        {(void **)&study->layer_margins, study->n_token, sizeof(float)},
-        {(void **)&study->sorted, study->n_token, sizeof(float)},
-        {(void **)&study->predicted, study->n_token, study->n_listed * sizeof(uint16_t)},
-        {(void **)&study->hits, n_expert, sizeof(uint64_t)},
-        {(void **)&study->sums, study->windows->n_window, sizeof *study->sums},
-        {(void **)&study->layer_start, (uint64_t)study->windows->n_window + 1, sizeof(uint64_t)},
-        {(void **)&study->place_start, (uint64_t)study->windows->n_window + 1, sizeof(uint64_t)},
-        {(void **)&study->samples, n_sample, sizeof *study->samples},
-        {(void **)&study->gate, n_moe, sizeof *study->gate},
+        {(void **)&study->traces.margins, max_tokens, sizeof(float)},
+        {(void **)&study->traces.ranges, max_tokens, sizeof(float)},
+        {(void **)&study->traces.norms, (uint64_t)max_tokens * study->shape.config->top_k, sizeof(float)},
+        {(void **)&study->layer.margins, study->tokens.n, sizeof(float)},
+        {(void **)&study->layer.sorted, study->tokens.n, sizeof(float)},
+        {(void **)&study->layer.predicted, study->tokens.n, study->shape.n_listed * sizeof(uint16_t)},
+        {(void **)&study->layer.hits, n_expert, sizeof(uint64_t)},
+        {(void **)&study->layer.sums, study->tokens.windows->n_window, sizeof *study->layer.sums},
+        {(void **)&study->tokens.layer_start, (uint64_t)study->tokens.windows->n_window + 1,
+         sizeof(uint64_t)},
+        {(void **)&study->sample.place_start, (uint64_t)study->tokens.windows->n_window + 1,
+         sizeof(uint64_t)},
+        {(void **)&study->sample.positions, n_sample, sizeof *study->sample.positions},
+        {(void **)&study->found.gate, n_moe, sizeof *study->found.gate},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, what, err));
-    const uint64_t n_score = (uint64_t)study->pool.n_threads * TILE_TOKENS;
-    MOEC_TRY(moec_alloc_aligned((void **)&study->input, max_tokens, row_bytes, what, err));
-    study->gate_input = study->input;
-    if (study->model->config.mlp.own_norms || study->model->config.router.scales_input)
-        MOEC_TRY(moec_alloc_aligned((void **)&study->own_gate_input, max_tokens, row_bytes, what, err));
-    if (study->own_gate_input != NULL)
-        study->gate_input = study->own_gate_input;
-    MOEC_TRY(moec_alloc_aligned((void **)&study->router, moec_config_choices(study->config), row_bytes, what,
-                                err));
-    MOEC_TRY(moec_alloc_aligned((void **)&study->sample_input, n_sample, row_bytes, what, err));
-    return moec_alloc_aligned((void **)&study->scores, n_score, study->router_stride * sizeof(float), what,
-                              err);
+    const uint64_t n_score = (uint64_t)study->forward->pool.n_threads * TILE_TOKENS;
+    MOEC_TRY(moec_alloc_aligned((void **)&study->traces.input, max_tokens, row_bytes, what, err));
+    study->traces.gate_input = study->traces.input;
+    if (study->forward->model->config.mlp.own_norms || study->forward->model->config.router.scales_input)
+        MOEC_TRY(
+            moec_alloc_aligned((void **)&study->traces.own_gate_input, max_tokens, row_bytes, what, err));
+    if (study->traces.own_gate_input != NULL)
+        study->traces.gate_input = study->traces.own_gate_input;
+    MOEC_TRY(moec_alloc_aligned((void **)&study->layer.router, moec_config_choices(study->shape.config),
+                                row_bytes, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&study->sample.input, n_sample, row_bytes, what, err));
+    return moec_alloc_aligned((void **)&study->layer.scores, n_score,
+                              study->shape.router_stride * sizeof(float), what, err);
 }
 
 static uint32_t listed_experts(const struct moec_config *config)
@@ -206,27 +229,25 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
     const struct moec_config *config = &model->config;
     const uint64_t n_token = moec_windows_token_count(windows->all);
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of routers", err));
-    *study =
-        (struct moec_router_study){.forward = forward,
-                                   .model = model,
-                                   .config = config,
-                                   .kernels = forward->kernels,
-                                   .shared = windows,
-                                   .windows = windows->all,
-                                   .split = moec_part_split_make(windows->all->part, windows->n_all),
-                                   .pool = forward->pool,
-                                   .stride = moec_forward_stride(config),
-                                   .router_stride = moec_lanes_padded(moec_config_choices(config)),
-                                   .n_token = n_token,
-                                   .n_moe = moec_config_moe_count(config),
-                                   .n_listed = listed_experts(config),
-                                   .sample_step = (n_token + MOEC_COSINE_TOKENS - 1) / MOEC_COSINE_TOKENS,
-                                   .results = results};
+    *study = (struct moec_router_study){
+        .forward = forward,
+        .shape = {.config = config,
+                  .stride = moec_forward_stride(config),
+                  .router_stride = moec_lanes_padded(moec_config_choices(config)),
+                  .n_moe = moec_config_moe_count(config),
+                  .n_listed = listed_experts(config)},
+        .tokens = {.shared = windows,
+                   .windows = windows->all,
+                   .split = moec_part_split_make(windows->all->part, windows->n_all),
+                   .n = n_token},
+        .sample.step = (n_token + MOEC_COSINE_TOKENS - 1) / MOEC_COSINE_TOKENS,
+        .found.results = results};
     MOEC_TRY_OUT(allocate(study, forward->max_tokens, err));
-    MOEC_TRY_OUT(moec_up_study_create(forward, experts, windows, results->up_quantiles, &study->up, err));
+    MOEC_TRY_OUT(
+        moec_up_study_create(forward, experts, windows, results->up_quantiles, &study->beside.up, err));
     MOEC_TRY_OUT(moec_position_study_create(forward, windows,
-                                            (n_token + study->sample_step - 1) / study->sample_step,
-                                            forward->max_tokens, &study->positions, err));
+                                            (n_token + study->sample.step - 1) / study->sample.step,
+                                            forward->max_tokens, &study->beside.positions, err));
     start_layer(study, 0);
     *out = study;
 out:
@@ -239,42 +260,54 @@ void moec_router_study_free(struct moec_router_study *study)
 {
     if (study == NULL)
         return;
-    void *const owned[] = {study->own_gate_input, study->input,         study->margins, study->norms,
-                           study->ranges,         study->layer_margins, study->sorted,  study->router,
-                           study->scores,         study->hits,          study->gate,    study->sample_input,
-                           study->predicted,      study->samples,       study->sums,    study->layer_start,
-                           study->place_start};
+    void *const owned[] = {study->traces.own_gate_input,
+                           study->traces.input,
+                           study->traces.margins,
+                           study->traces.norms,
+                           study->traces.ranges,
+                           study->layer.margins,
+                           study->layer.sorted,
+                           study->layer.router,
+                           study->layer.scores,
+                           study->layer.hits,
+                           study->found.gate,
+                           study->sample.input,
+                           study->layer.predicted,
+                           study->sample.positions,
+                           study->layer.sums,
+                           study->tokens.layer_start,
+                           study->sample.place_start};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
-    moec_up_study_free(study->up);
-    moec_position_study_free(study->positions);
+    moec_up_study_free(study->beside.up);
+    moec_position_study_free(study->beside.positions);
     free(study);
 }
 
 float *moec_router_study_attention(struct moec_router_study *study)
 {
-    return moec_position_study_attention(study->positions);
+    return moec_position_study_attention(study->beside.positions);
 }
 
 void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_trace *trace)
 {
-    trace->input = study->input;
-    trace->gate_input = study->own_gate_input;
-    trace->margins = study->margins;
-    trace->ranges = study->ranges;
-    trace->rank_norms = study->norms;
+    trace->input = study->traces.input;
+    trace->gate_input = study->traces.own_gate_input;
+    trace->margins = study->traces.margins;
+    trace->ranges = study->traces.ranges;
+    trace->rank_norms = study->traces.norms;
 }
 
 /* ---- layers ---- */
 
 static bool is_first_of_stack(const struct moec_router_study *study, uint32_t ordinal)
 {
-    return ordinal == moec_config_moe_range(study->config, ordinal).first;
+    return ordinal == moec_config_moe_range(study->shape.config, ordinal).first;
 }
 
 static bool is_last_of_stack(const struct moec_router_study *study, uint32_t ordinal)
 {
-    const struct moec_moe_range range = moec_config_moe_range(study->config, ordinal);
+    const struct moec_moe_range range = moec_config_moe_range(study->shape.config, ordinal);
     return ordinal + 1 == range.first + range.count;
 }
 
@@ -283,7 +316,8 @@ static bool is_last_of_stack(const struct moec_router_study *study, uint32_t ord
 static double dot(const struct moec_router_study *study, const float *a, const float *b)
 {
     float sum = 0;
-    study->kernels->dot(a, study->stride, 1, b, study->stride, 1, study->config->n_embd, &sum, 1);
+    study->forward->kernels->dot(a, study->shape.stride, 1, b, study->shape.stride, 1,
+                                 study->shape.config->n_embd, &sum, 1);
     return sum;
 }
 
@@ -292,25 +326,25 @@ static double dot(const struct moec_router_study *study, const float *a, const f
 static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, uint32_t w, uint32_t row,
                            uint32_t *n)
 {
-    struct window_sums *sums = &study->sums[w];
-    const uint64_t first = study->layer_start[w], end = study->layer_start[w + 1];
-    for (uint64_t i = first / study->sample_step; i * study->sample_step < end; i++) {
+    struct window_sums *sums = &study->layer.sums[w];
+    const uint64_t first = study->tokens.layer_start[w], end = study->tokens.layer_start[w + 1];
+    for (uint64_t i = first / study->sample.step; i * study->sample.step < end; i++) {
         const uint64_t token = sample_token(study, i);
         if (token < first || token >= end)
             continue;
         const uint32_t at = row + (uint32_t)(token - first);
-        const float *input = study->gate_input + at * study->stride;
-        float *before = study->sample_input + i * study->stride;
+        const float *input = study->traces.gate_input + at * study->shape.stride;
+        float *before = study->sample.input + i * study->shape.stride;
         if (!is_first_of_stack(study, ordinal)) {
             const double norms = sqrt(dot(study, input, input)) * sqrt(dot(study, before, before));
             if (norms > 0) {
                 sums->cosine += dot(study, input, before) / norms;
                 sums->n_cosine++;
             }
-            study->multiply_adds += 3 * (uint64_t)study->config->n_embd;
+            study->found.multiply_adds += 3 * (uint64_t)study->shape.config->n_embd;
         }
-        memcpy(before, input, study->stride * sizeof *input);
-        study->samples[(*n)++] = (struct moec_position_sample){(uint32_t)i, w, at};
+        memcpy(before, input, study->shape.stride * sizeof *input);
+        study->sample.positions[(*n)++] = (struct moec_position_sample){(uint32_t)i, w, at};
     }
 }
 
@@ -322,9 +356,10 @@ static uint64_t trace_row(const struct moec_router_study *study, uint32_t ordina
 {
     uint64_t row = 0;
     for (uint32_t before = 0; before < w; before++)
-        row += moec_windows_traced(study->windows, before);
-    return row + token - study->layer_start[w] +
-           (stack_of(study, ordinal) == MOEC_STACK_ENCODER ? 0 : moec_windows_source(study->windows, w));
+        row += moec_windows_traced(study->tokens.windows, before);
+    return row + token - study->tokens.layer_start[w] +
+           (stack_of(study, ordinal) == MOEC_STACK_ENCODER ? 0
+                                                           : moec_windows_source(study->tokens.windows, w));
 }
 
 /* Keeps what the next layer's router says of the sampled tokens that path and gate are counted on. */
@@ -333,17 +368,17 @@ static enum moec_status keep_gates(struct moec_router_study *study, uint32_t ord
 {
     const uint64_t step = place_step(study);
     for (uint32_t i = 0; i < n_sample; i++) {
-        const struct moec_position_sample *sample = &study->samples[i];
-        if (sample->sample % step != 0 || !moec_part_split_tests(&study->split, sample->window))
+        const struct moec_position_sample *sample = &study->sample.positions[i];
+        if (sample->sample % step != 0 || !moec_part_split_tests(&study->tokens.split, sample->window))
             continue;
         const struct moec_path_gate_token token = {
             .row = trace_row(study, ordinal, sample->window, sample_token(study, sample->sample)),
             .place = (uint32_t)(sample->sample / step),
-            .input = study->gate_input + sample->row * study->stride,
+            .input = study->traces.gate_input + sample->row * study->shape.stride,
         };
-        MOEC_TRY(moec_path_gate_keep(study->forward, ordinal + 1, &token, study->scores,
-                                     &study->results->path_gate, err));
-        study->multiply_adds += (uint64_t)study->config->n_expert * study->config->n_embd;
+        MOEC_TRY(moec_path_gate_keep(study->forward, ordinal + 1, &token, study->layer.scores,
+                                     &study->found.results->path_gate, err));
+        study->found.multiply_adds += (uint64_t)study->shape.config->n_expert * study->shape.config->n_embd;
     }
     return MOEC_OK;
 }
@@ -371,40 +406,43 @@ static void predict_tile(void *context, size_t item, int thread)
 {
     const struct prediction *prediction = context;
     const struct moec_router_study *study = prediction->study;
-    const uint32_t n_expert = study->config->n_expert, first = (uint32_t)item * TILE_TOKENS;
+    const uint32_t n_expert = study->shape.config->n_expert, first = (uint32_t)item * TILE_TOKENS;
     const uint32_t left = prediction->n_rows - first, n = left < TILE_TOKENS ? left : TILE_TOKENS;
-    float *scores = study->scores + (size_t)thread * TILE_TOKENS * study->router_stride;
-    study->kernels->dot(study->gate_input + first * study->stride, study->stride, n, study->router,
-                        study->stride, n_expert, study->config->n_embd, scores, study->router_stride);
+    float *scores = study->layer.scores + (size_t)thread * TILE_TOKENS * study->shape.router_stride;
+    study->forward->kernels->dot(study->traces.gate_input + first * study->shape.stride, study->shape.stride,
+                                 n, study->layer.router, study->shape.stride, n_expert,
+                                 study->shape.config->n_embd, scores, study->shape.router_stride);
     for (uint32_t t = 0; t < n; t++)
-        list_best(scores + t * study->router_stride, n_expert, study->n_listed,
-                  study->predicted + (prediction->first_row + first + t) * study->n_listed);
+        list_best(scores + t * study->shape.router_stride, n_expert, study->shape.n_listed,
+                  study->layer.predicted + (prediction->first_row + first + t) * study->shape.n_listed);
 }
 
 static void predict_next(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
                          uint32_t n_rows)
 {
-    const uint32_t next = moec_config_moe_layer(study->config, ordinal + 1);
-    const struct moec_matrix *router = &study->model->layers[next].router;
+    const uint32_t next = moec_config_moe_layer(study->shape.config, ordinal + 1);
+    const struct moec_matrix *router = &study->forward->model->layers[next].router;
     struct prediction prediction = {study, first_row, n_rows};
     if (first_row == 0)
-        study->kernels->decode_rows(router, 0, router->rows, study->router, study->stride);
-    moec_parallel_for(&study->pool, (n_rows + TILE_TOKENS - 1) / TILE_TOKENS, predict_tile, &prediction);
-    study->multiply_adds += (uint64_t)n_rows * router->rows * router->columns;
+        study->forward->kernels->decode_rows(router, 0, router->rows, study->layer.router,
+                                             study->shape.stride);
+    moec_parallel_for(&study->forward->pool, (n_rows + TILE_TOKENS - 1) / TILE_TOKENS, predict_tile,
+                      &prediction);
+    study->found.multiply_adds += (uint64_t)n_rows * router->rows * router->columns;
 }
 
 /* Where the experts that a token, a row of this rank's, chose stand in what was predicted for it. */
 static void count_hits(struct moec_router_study *study, uint64_t row, const uint32_t *chosen)
 {
-    const uint16_t *predicted = study->predicted + row * study->n_listed;
-    for (uint32_t i = 0; i < study->n_listed; i++) {
-        for (uint32_t rank = 0; rank < study->config->top_k; rank++)
-            study->hits[i] += predicted[i] == chosen[rank];
+    const uint16_t *predicted = study->layer.predicted + row * study->shape.n_listed;
+    for (uint32_t i = 0; i < study->shape.n_listed; i++) {
+        for (uint32_t rank = 0; rank < study->shape.config->top_k; rank++)
+            study->layer.hits[i] += predicted[i] == chosen[rank];
     }
-    for (uint32_t rank = 0; rank < study->config->top_k; rank++)
-        study->counted.n_choice += chosen[rank] != MOEC_ROUTER_NO_EXPERT;
-    study->counted.n++;
-    study->counted.n_top1 += predicted[0] == chosen[0];
+    for (uint32_t rank = 0; rank < study->shape.config->top_k; rank++)
+        study->layer.counted.n_choice += chosen[rank] != MOEC_ROUTER_NO_EXPERT;
+    study->layer.counted.n++;
+    study->layer.counted.n_top1 += predicted[0] == chosen[0];
 }
 
 /* ---- gate weights and outputs ---- */
@@ -456,11 +494,11 @@ static double correlation(double n, double x, double y, double xx, double yy, do
 /* Means over layers of what each bin has, in units of the layer's mean, weighted by choices. */
 static void finish_gate(struct moec_router_study *study)
 {
-    struct moec_router_results *results = study->results;
+    struct moec_router_results *results = study->found.results;
     for (uint32_t bin = 0; bin < MOEC_GATE_BINS; bin++) {
         double n = 0, y = 0, z = 0;
-        for (uint32_t s = 0; s < study->n_moe; s++) {
-            const struct gate_sums *sums = &study->gate[s];
+        for (uint32_t s = 0; s < study->shape.n_moe; s++) {
+            const struct gate_sums *sums = &study->found.gate[s];
             if (!(sums->y > 0 && sums->z > 0))
                 continue;
             n += (double)sums->bin_n[bin];
@@ -470,8 +508,8 @@ static void finish_gate(struct moec_router_study *study)
         results->output_norm[bin] = n > 0 ? y / n : (double)NAN;
         results->weighted_norm[bin] = n > 0 ? z / n : (double)NAN;
     }
-    for (uint32_t s = 0; s < study->n_moe; s++) {
-        const struct gate_sums *sums = &study->gate[s];
+    for (uint32_t s = 0; s < study->shape.n_moe; s++) {
+        const struct gate_sums *sums = &study->found.gate[s];
         results->correlation[s] = correlation(sums->n, sums->x, sums->z, sums->xx, sums->zz, sums->xz);
         results->output_correlation[s] = correlation(sums->n, sums->x, sums->y, sums->xx, sums->yy, sums->xy);
     }
@@ -483,19 +521,19 @@ static void finish_gate(struct moec_router_study *study)
 static void add_window(struct moec_router_study *study, uint32_t ordinal, uint32_t w, uint64_t first_row,
                        uint32_t row, const struct moec_token_choices *choices)
 {
-    const uint32_t k = study->config->top_k;
-    const uint32_t end = row + (uint32_t)(study->layer_start[w + 1] - study->layer_start[w]);
-    const bool counts = !is_first_of_stack(study, ordinal) && moec_part_split_tests(&study->split, w);
-    struct window_sums *sums = &study->sums[w];
-    memcpy(study->layer_margins + study->layer_start[w], study->margins + row,
-           (end - row) * sizeof *study->margins);
+    const uint32_t k = study->shape.config->top_k;
+    const uint32_t end = row + (uint32_t)(study->tokens.layer_start[w + 1] - study->tokens.layer_start[w]);
+    const bool counts = !is_first_of_stack(study, ordinal) && moec_part_split_tests(&study->tokens.split, w);
+    struct window_sums *sums = &study->layer.sums[w];
+    memcpy(study->layer.margins + study->tokens.layer_start[w], study->traces.margins + row,
+           (end - row) * sizeof *study->traces.margins);
     for (; row < end; row++) {
         if (counts)
             count_hits(study, first_row + row, choices->experts + (size_t)row * k);
         for (size_t choice = (size_t)row * k; choice < ((size_t)row + 1) * k; choice++)
             if (choices->experts[choice] != MOEC_ROUTER_NO_EXPERT)
-                add_choice(&sums->gate, choices->weights[choice], study->norms[choice]);
-        sums->range += study->ranges[row];
+                add_choice(&sums->gate, choices->weights[choice], study->traces.norms[choice]);
+        sums->range += study->traces.ranges[row];
     }
 }
 
@@ -503,23 +541,24 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
                                          uint64_t first_row, uint32_t n_rows,
                                          const struct moec_token_choices *choices, struct moec_error *err)
 {
-    const uint32_t first_window = study->next_window;
+    const uint32_t first_window = study->tokens.next_window;
     uint32_t n_sample = 0;
     for (uint32_t row = 0; row < n_rows;) {
-        const uint32_t w = moec_rank_windows_number(study->shared, study->next_window++);
+        const uint32_t w = moec_rank_windows_number(study->tokens.shared, study->tokens.next_window++);
         add_window(study, ordinal, w, first_row, row, choices);
         compare_inputs(study, ordinal, w, row, &n_sample);
-        row += (uint32_t)(study->layer_start[w + 1] - study->layer_start[w]);
+        row += (uint32_t)(study->tokens.layer_start[w + 1] - study->tokens.layer_start[w]);
     }
-    study->multiply_adds += (uint64_t)n_rows * study->config->top_k * study->config->n_embd;
-    moec_position_study_batch(study->positions, ordinal, study->samples, n_sample, study->gate_input,
-                              choices->experts);
+    study->found.multiply_adds += (uint64_t)n_rows * study->shape.config->top_k * study->shape.config->n_embd;
+    moec_position_study_batch(study->beside.positions, ordinal, study->sample.positions, n_sample,
+                              study->traces.gate_input, choices->experts);
     if (!is_last_of_stack(study, ordinal)) {
         predict_next(study, ordinal, first_row, n_rows);
         MOEC_TRY(keep_gates(study, ordinal, n_sample, err));
     }
-    const struct moec_window_range taken = {first_window, study->next_window - first_window};
-    return moec_up_study_windows(study->up, ordinal, taken, choices->experts, study->input, err);
+    const struct moec_window_range taken = {first_window, study->tokens.next_window - first_window};
+    return moec_up_study_windows(study->beside.up, ordinal, taken, choices->experts, study->traces.input,
+                                 err);
 }
 
 /* ---- the end of a layer ---- */
@@ -527,21 +566,22 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
 /* What the ranks' windows have, to all. */
 static enum moec_status exchange(struct moec_router_study *study, uint32_t ordinal, struct moec_error *err)
 {
-    const struct moec_rank_windows *shared = study->shared;
+    const struct moec_rank_windows *shared = study->tokens.shared;
     struct moec_ranks *ranks = shared->ranks;
-    const uint32_t n_window = study->windows->n_window, n_expert = study->config->n_expert;
-    const struct moec_path_gate_kept *kept = &study->results->path_gate;
+    const uint32_t n_window = study->tokens.windows->n_window, n_expert = study->shape.config->n_expert;
+    const struct moec_path_gate_kept *kept = &study->found.results->path_gate;
     const size_t at = ((size_t)ordinal + 1) * MOEC_PATH_GATE_TOKENS;
-    MOEC_TRY(moec_ranks_gather(ranks, study->sums, n_window, sizeof *study->sums, err));
-    MOEC_TRY(moec_ranks_sum(ranks, study->hits, n_expert, err));
-    MOEC_TRY(moec_ranks_sum(ranks, &study->counted.n, sizeof study->counted / sizeof(uint64_t), err));
-    MOEC_TRY(moec_rank_windows_gather_rows(shared, n_window, study->layer_start, study->layer_margins,
-                                           sizeof *study->layer_margins, err));
+    MOEC_TRY(moec_ranks_gather(ranks, study->layer.sums, n_window, sizeof *study->layer.sums, err));
+    MOEC_TRY(moec_ranks_sum(ranks, study->layer.hits, n_expert, err));
+    MOEC_TRY(
+        moec_ranks_sum(ranks, &study->layer.counted.n, sizeof study->layer.counted / sizeof(uint64_t), err));
+    MOEC_TRY(moec_rank_windows_gather_rows(shared, n_window, study->tokens.layer_start, study->layer.margins,
+                                           sizeof *study->layer.margins, err));
     if (is_last_of_stack(study, ordinal))
         return MOEC_OK;
-    MOEC_TRY(moec_rank_windows_gather_rows(shared, n_window, study->place_start, kept->tokens + at,
+    MOEC_TRY(moec_rank_windows_gather_rows(shared, n_window, study->sample.place_start, kept->tokens + at,
                                            sizeof *kept->tokens, err));
-    return moec_rank_windows_gather_rows(shared, n_window, study->place_start,
+    return moec_rank_windows_gather_rows(shared, n_window, study->sample.place_start,
                                          kept->probabilities + at * n_expert,
                                          n_expert * sizeof *kept->probabilities, err);
 }
@@ -550,11 +590,11 @@ static enum moec_status exchange(struct moec_router_study *study, uint32_t ordin
 static struct window_sums fold(struct moec_router_study *study)
 {
     struct window_sums all = {0};
-    for (uint32_t w = 0; w < study->windows->n_window; w++) {
-        add_sums(&all.gate, &study->sums[w].gate);
-        all.range += study->sums[w].range;
-        all.cosine += study->sums[w].cosine;
-        all.n_cosine += study->sums[w].n_cosine;
+    for (uint32_t w = 0; w < study->tokens.windows->n_window; w++) {
+        add_sums(&all.gate, &study->layer.sums[w].gate);
+        all.range += study->layer.sums[w].range;
+        all.cosine += study->layer.sums[w].cosine;
+        all.n_cosine += study->layer.sums[w].n_cosine;
     }
     return all;
 }
@@ -562,28 +602,29 @@ static struct window_sums fold(struct moec_router_study *study)
 enum moec_status moec_router_study_finish(struct moec_router_study *study, uint32_t ordinal,
                                           struct moec_error *err)
 {
-    const uint32_t n_expert = study->config->n_expert;
-    struct moec_router_results *results = study->results;
-    MOEC_TRY(moec_up_study_finish(study->up, ordinal, err));
+    const uint32_t n_expert = study->shape.config->n_expert;
+    struct moec_router_results *results = study->found.results;
+    MOEC_TRY(moec_up_study_finish(study->beside.up, ordinal, err));
     MOEC_TRY(moec_position_study_finish(
-        study->positions, ordinal,
+        study->beside.positions, ordinal,
         results->position_recall + (size_t)ordinal * MOEC_POSITION_COUNT * n_expert,
         results->position_cosine + (size_t)ordinal * MOEC_POSITION_COSINE, err));
     MOEC_TRY(exchange(study, ordinal, err));
     const struct window_sums all = fold(study);
-    moec_quantiles(study->layer_margins, study->sorted, layer_tokens(study), margin_quantiles, N_MARGIN,
+    moec_quantiles(study->layer.margins, study->layer.sorted, layer_tokens(study), margin_quantiles, N_MARGIN,
                    results->margin + ordinal * N_MARGIN);
-    study->gate[ordinal] = all.gate;
+    study->found.gate[ordinal] = all.gate;
     results->range[ordinal] = all.range / (double)layer_tokens(study);
     if (!is_first_of_stack(study, ordinal)) {
-        moec_paths_recall(study->hits, 1, n_expert, study->config->top_k, study->counted.n_choice,
-                          results->gate_recall + (size_t)ordinal * 3);
-        if (study->counted.n > 0)
-            results->gate_top1[ordinal] = (double)study->counted.n_top1 / (double)study->counted.n;
+        moec_paths_recall(study->layer.hits, 1, n_expert, study->shape.config->top_k,
+                          study->layer.counted.n_choice, results->gate_recall + (size_t)ordinal * 3);
+        if (study->layer.counted.n > 0)
+            results->gate_top1[ordinal] =
+                (double)study->layer.counted.n_top1 / (double)study->layer.counted.n;
         if (all.n_cosine > 0)
             results->cosine[ordinal - 1] = all.cosine / (double)all.n_cosine;
     }
-    if (ordinal + 1 == study->n_moe)
+    if (ordinal + 1 == study->shape.n_moe)
         finish_gate(study);
     else
         start_layer(study, ordinal + 1);
@@ -715,6 +756,6 @@ enum moec_status moec_router_results_add(const struct moec_router_results *resul
 
 uint64_t moec_router_study_multiply_adds(const struct moec_router_study *study)
 {
-    return study->multiply_adds + moec_up_study_multiply_adds(study->up) +
-           moec_position_study_multiply_adds(study->positions);
+    return study->found.multiply_adds + moec_up_study_multiply_adds(study->beside.up) +
+           moec_position_study_multiply_adds(study->beside.positions);
 }
