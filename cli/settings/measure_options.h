@@ -144,8 +144,8 @@
     }
 
 struct cli_measure_options {
-    struct moec_profile_data
-        data; /* parts.n_window 0: all windows (eval's default), or as many as parts have */
+    /* parts.n_window 0: all windows (eval's default), or as many as parts have. */
+    struct moec_profile_data data;
     struct moec_profile_codes codes;       /* without bits */
     struct moec_profile_measures measures; /* studies and projections: profile only */
     struct moec_pass_means by;             /* its arithmetic and ranks: profile only */

@@ -355,11 +355,11 @@ enum moec_status moec_compile_chart_bits(const struct moec_compile_page *page, i
         most = fmax(most, cells->values[i]);
         sum += cells->values[i];
     }
-    cells->low = 2;
-    cells->high = fmax(most, 4);
-    cells->largest = most;
-    cells->mark = (double)NAN;
-    cells->decimals = 2;
+    cells->colours.low = 2;
+    cells->colours.high = fmax(most, 4);
+    cells->numbers.largest = most;
+    cells->colours.mark = (double)NAN;
+    cells->numbers.decimals = 2;
     moec_figure_say(chart, "From %.2f to %.2f bits a weight with scales and zeros, %.2f on average.", least,
                     most, sum / (double)moec_plan_count(plan));
     say_codecs(page, projection, chart);

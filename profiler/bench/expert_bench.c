@@ -30,22 +30,26 @@ struct bench {
     struct moec_int8_span rounded[N_EMBD / MOEC_INT8_SPAN]; /* x in the int8 arithmetic */
     struct moec_record_layout layout;
     uint32_t n_ff, n_expert, n_thread;
-    uint32_t first, n_turn;           /* experts of this turn */
-    uint8_t *records;                 /* (n_expert, layout.n_bytes), owned, as all below */
-    struct moec_mlp *mlps;            /* (n_expert) */
-    struct moec_mlp_scratch *scratch; /* (n_thread) */
-    float *floats;                    /* of the scratches, x and what follows */
-    float *x;                         /* (N_EMBD) */
-    float *sums;                      /* (n_thread, N_EMBD) */
-    float *up;                        /* (n_ff) */
+    struct {
+        uint32_t first, n; /* experts */
+    } turn;
+    struct {
+        uint8_t *records;                 /* (n_expert, layout.n_bytes) */
+        struct moec_mlp *mlps;            /* (n_expert) */
+        struct moec_mlp_scratch *scratch; /* (n_thread) */
+        float *floats;                    /* of the scratches, x and what follows */
+        float *x;                         /* (N_EMBD) */
+        float *sums;                      /* (n_thread, N_EMBD) */
+        float *up;                        /* (n_ff) */
+    } room;                               /* owned */
 };
 
 static void release(struct bench *bench)
 {
-    free(bench->records);
-    free(bench->mlps);
-    free(bench->scratch);
-    free(bench->floats);
+    free(bench->room.records);
+    free(bench->room.mlps);
+    free(bench->room.scratch);
+    free(bench->room.floats);
 }
 
 /* Random weights in the first record, the same in the others; a random input. */
@@ -61,18 +65,18 @@ static enum moec_status fill(struct bench *bench, struct moec_error *err)
         if (i < 3 * n)
             weights[i] = value;
         else
-            bench->x[i - 3 * n] = 32 * value;
+            bench->room.x[i - 3 * n] = 32 * value;
     }
     const enum moec_status status =
-        moec_record_encode(&bench->layout, weights, weights + n, weights + 2 * n, bench->records, err);
+        moec_record_encode(&bench->layout, weights, weights + n, weights + 2 * n, bench->room.records, err);
     free(weights);
     if (status != MOEC_OK)
         return status;
     for (uint32_t e = 0; e < bench->n_expert; e++) {
-        uint8_t *record = bench->records + e * bench->layout.n_bytes;
+        uint8_t *record = bench->room.records + e * bench->layout.n_bytes;
         if (e > 0)
-            memcpy(record, bench->records, bench->layout.n_bytes);
-        moec_record_bind(&bench->layout, record, &bench->mlps[e]);
+            memcpy(record, bench->room.records, bench->layout.n_bytes);
+        moec_record_bind(&bench->layout, record, &bench->room.mlps[e]);
     }
     return MOEC_OK;
 }
@@ -88,24 +92,26 @@ static enum moec_status create(struct bench *bench, struct moec_codec up, uint64
     bench->n_thread = (uint32_t)n_threads;
     bench->n_expert = (uint32_t)(memory_bytes / bench->layout.n_bytes);
     bench->n_expert += bench->n_expert == 0;
-    bench->n_turn = (uint32_t)(turn_bytes / bench->layout.n_bytes);
-    if (bench->n_turn == 0 || bench->n_turn > bench->n_expert)
-        bench->n_turn = bench->n_expert;
+    bench->turn.n = (uint32_t)(turn_bytes / bench->layout.n_bytes);
+    if (bench->turn.n == 0 || bench->turn.n > bench->n_expert)
+        bench->turn.n = bench->n_expert;
     const uint64_t n_float = N_EMBD + bench->n_ff + (uint64_t)bench->n_thread * (N_EMBD + 3 * MOEC_SUM_CHUNK);
-    MOEC_TRY(moec_alloc_pages((void **)&bench->records, bench->n_expert * bench->layout.n_bytes,
+    MOEC_TRY(moec_alloc_pages((void **)&bench->room.records, bench->n_expert * bench->layout.n_bytes,
                               "the experts of the bench", err));
-    MOEC_TRY(moec_alloc((void **)&bench->mlps, bench->n_expert, sizeof *bench->mlps, "the bench", err));
-    MOEC_TRY(moec_alloc((void **)&bench->scratch, bench->n_thread, sizeof *bench->scratch, "the bench", err));
-    MOEC_TRY(moec_alloc_aligned((void **)&bench->floats, n_float, sizeof *bench->floats,
+    MOEC_TRY(
+        moec_alloc((void **)&bench->room.mlps, bench->n_expert, sizeof *bench->room.mlps, "the bench", err));
+    MOEC_TRY(moec_alloc((void **)&bench->room.scratch, bench->n_thread, sizeof *bench->room.scratch,
+                        "the bench", err));
+    MOEC_TRY(moec_alloc_aligned((void **)&bench->room.floats, n_float, sizeof *bench->room.floats,
                                 "the bench's vectors", err));
-    float *at = bench->floats;
-    bench->x = at;
-    bench->sums = at += N_EMBD;
+    float *at = bench->room.floats;
+    bench->room.x = at;
+    bench->room.sums = at += N_EMBD;
     at += (size_t)bench->n_thread * N_EMBD;
     for (uint32_t t = 0; t < bench->n_thread; t++, at += 3 * MOEC_SUM_CHUNK)
-        bench->scratch[t] = (struct moec_mlp_scratch){
+        bench->room.scratch[t] = (struct moec_mlp_scratch){
             .gate = at, .up = at + MOEC_SUM_CHUNK, .exponents = at + 2 * MOEC_SUM_CHUNK};
-    bench->up = at;
+    bench->room.up = at;
     return fill(bench, err);
 }
 
@@ -113,26 +119,26 @@ static void chunk_item(void *context, size_t item, int thread)
 {
     const struct bench *bench = context;
     const size_t n_chunk = bench->n_ff / MOEC_SUM_CHUNK;
-    const struct moec_mlp *mlp = &bench->mlps[bench->first + item / n_chunk];
+    const struct moec_mlp *mlp = &bench->room.mlps[bench->turn.first + item / n_chunk];
     const struct moec_mlp_token token = {
-        .x = bench->x, .rounded = bench->rounded, .limit = mlp->filter.threshold};
+        .x = bench->room.x, .rounded = bench->rounded, .limit = mlp->filter.threshold};
     (void)moec_mlp_chunk(&bench->kernels, mlp, (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, &token,
-                         &bench->scratch[thread], bench->sums + (size_t)thread * N_EMBD);
+                         &bench->room.scratch[thread], bench->room.sums + (size_t)thread * N_EMBD);
 }
 
 /* Nanoseconds of an expert, of those behind the turn before; threshold 0: with all its neurons. */
 static double time_experts(struct bench *bench, int n_threads, float threshold)
 {
     const struct moec_pool pool = moec_pool_make(n_threads);
-    bench->first += bench->n_turn;
-    if (bench->first > bench->n_expert - bench->n_turn)
-        bench->first = 0;
+    bench->turn.first += bench->turn.n;
+    if (bench->turn.first > bench->n_expert - bench->turn.n)
+        bench->turn.first = 0;
     for (uint32_t e = 0; e < bench->n_expert; e++)
-        bench->mlps[e].filter = (struct moec_mlp_filter){
+        bench->room.mlps[e].filter = (struct moec_mlp_filter){
             .is_on = threshold > 0, .at = MOEC_PROJECTION_UP, .threshold = threshold};
     const uint64_t begin_ns = moec_now_ns();
-    moec_parallel_for(&pool, (size_t)bench->n_turn * (bench->n_ff / MOEC_SUM_CHUNK), chunk_item, bench);
-    return (double)(moec_now_ns() - begin_ns) / bench->n_turn;
+    moec_parallel_for(&pool, (size_t)bench->turn.n * (bench->n_ff / MOEC_SUM_CHUNK), chunk_item, bench);
+    return (double)(moec_now_ns() - begin_ns) / bench->turn.n;
 }
 
 static int compare_floats(const void *a, const void *b)
@@ -146,12 +152,12 @@ static void measure(struct bench *bench, int n_threads, struct moec_expert_rate 
     double dense[TURNS], ratios[N_SHARE][TURNS];
     float thresholds[N_SHARE];
     const double up_bytes = (double)bench->layout.up_bytes, all_bytes = (double)bench->layout.n_bytes;
-    bench->kernels.all->dot_encoded(&bench->mlps[0].up, 0, bench->n_ff, bench->x, bench->up);
+    bench->kernels.all->dot_encoded(&bench->room.mlps[0].up, 0, bench->n_ff, bench->room.x, bench->room.up);
     for (uint32_t i = 0; i < bench->n_ff; i++)
-        bench->up[i] = fabsf(bench->up[i]);
-    qsort(bench->up, bench->n_ff, sizeof *bench->up, compare_floats);
+        bench->room.up[i] = fabsf(bench->room.up[i]);
+    qsort(bench->room.up, bench->n_ff, sizeof *bench->room.up, compare_floats);
     for (uint32_t s = 0; s < N_SHARE; s++)
-        thresholds[s] = bench->up[(uint32_t)(sparsities[s] * bench->n_ff)];
+        thresholds[s] = bench->room.up[(uint32_t)(sparsities[s] * bench->n_ff)];
     for (int turn = -1; turn < TURNS; turn++) { /* the first is not counted */
         const double all_ns = time_experts(bench, n_threads, 0);
         for (uint32_t s = 0; s < N_SHARE; s++) {
@@ -186,7 +192,7 @@ enum moec_status moec_expert_bench_run(const struct moec_mlp_kernels *kernels, i
         const enum moec_status status =
             create(&bench, up_codecs[c], memory_bytes, MOEC_BENCH_TURN_BYTES, n_threads, err);
         if (status == MOEC_OK && kernels->int8 != NULL)
-            kernels->int8->round(bench.x, N_EMBD, bench.rounded);
+            kernels->int8->round(bench.room.x, N_EMBD, bench.rounded);
         if (status == MOEC_OK)
             measure(&bench, 1, rates, n);
         if (status == MOEC_OK && n_threads > 1)

@@ -75,8 +75,8 @@ enum moec_status moec_chart_set_cells(struct moec_chart *chart, uint32_t n_row, 
     MOEC_TRY(moec_alloc((void **)&cells->rows, n_row, sizeof(double), "rows of a chart", err));
     cells->n_row = n_row;
     cells->n_column = n_column;
-    cells->mark = (double)NAN;
-    cells->decimals = -1;
+    cells->colours.mark = (double)NAN;
+    cells->numbers.decimals = -1;
     for (uint64_t i = 0; i < n; i++)
         cells->values[i] = (double)NAN;
     for (uint32_t i = 0; i < n_row; i++)

@@ -57,21 +57,33 @@ enum moec_chart_scale {
     MOEC_CHART_SCALE_DIVERGING /* by the logarithm over and under the mark, from blue over pale to red */
 };
 
+/* What the colours of cells stand for. */
+struct moec_chart_colours {
+    enum moec_chart_scale scale;
+    double unit;      /* of scales about the mark, > 0 */
+    double low, high; /* range; equal: from the values */
+    double mark;      /* marked on the colour bar; NaN = nothing */
+};
+
+/* Words of the legend; "" = none. */
+struct moec_chart_words {
+    char faded[96];
+    char mark[96];
+    char missing[96]; /* what hatching means */
+    char above[96];   /* what the brightest colour means when values exceed the range */
+};
+
 struct moec_chart_cells {
     uint32_t n_row, n_column;
     double *values; /* (n_row, n_column), owned; NaN cells are hatched */
     double *rows;   /* (n_row), owned: what the rows are called; whole numbers */
     bool *faded; /* (n_row, n_column), owned; NULL = none: what may be nothing but noise has a pale colour */
-    enum moec_chart_scale scale;
-    double unit; /* of scales about the mark, > 0 */
-    char faded_label[96];
-    double low, high; /* range of the colours; equal: from the values */
-    double mark;      /* marked on the colour bar; NaN = nothing */
-    char mark_label[96];
-    char missing[96]; /* what hatching means */
-    char above[96];   /* what the brightest colour means when values exceed `high`; "" = nothing */
-    int decimals;     /* of numbers in cells where they fit; -1 = none */
-    double largest;   /* its number is the widest */
+    struct moec_chart_colours colours;
+    struct moec_chart_words words;
+    struct {
+        int decimals;   /* in cells where they fit; -1 = none */
+        double largest; /* the widest */
+    } numbers;
 };
 
 struct moec_chart {

@@ -23,9 +23,9 @@ static struct moec_plot_font text_font(void)
 /* Ends of the colours: given ones, or those of the values. */
 static void find_range(const struct moec_chart_cells *cells, double *low, double *high)
 {
-    *low = cells->low;
-    *high = cells->high;
-    if (cells->low < cells->high)
+    *low = cells->colours.low;
+    *high = cells->colours.high;
+    if (cells->colours.low < cells->colours.high)
         return;
     *low = INFINITY;
     *high = -INFINITY;
@@ -43,19 +43,22 @@ static void find_range(const struct moec_chart_cells *cells, double *low, double
 /* 0..1 of the colours. */
 static double part_of(const struct moec_chart_cells *cells, double low, double high, double value)
 {
-    const double over = value - cells->mark;
-    if (cells->scale == MOEC_CHART_SCALE_PLAIN)
+    const double over = value - cells->colours.mark;
+    if (cells->colours.scale == MOEC_CHART_SCALE_PLAIN)
         return (value - low) / (high - low);
-    if (cells->scale == MOEC_CHART_SCALE_OVER)
-        return over > 0 ? log1p(over / cells->unit) / log1p((high - cells->mark) / cells->unit) : 0;
-    const double reach = fmax(high - cells->mark, cells->mark - low);
-    const double part = log1p(fabs(over) / cells->unit) / log1p(reach / cells->unit);
+    if (cells->colours.scale == MOEC_CHART_SCALE_OVER)
+        return over > 0 ? log1p(over / cells->colours.unit) /
+                              log1p((high - cells->colours.mark) / cells->colours.unit)
+                        : 0;
+    const double reach = fmax(high - cells->colours.mark, cells->colours.mark - low);
+    const double part = log1p(fabs(over) / cells->colours.unit) / log1p(reach / cells->colours.unit);
     return (1 + (over < 0 ? -part : part)) / 2;
 }
 
 static struct moec_colour colour_at(const struct moec_chart_cells *cells, double part)
 {
-    return cells->scale == MOEC_CHART_SCALE_DIVERGING ? moec_colour_diverging(part) : moec_colour_of(part);
+    return cells->colours.scale == MOEC_CHART_SCALE_DIVERGING ? moec_colour_diverging(part)
+                                                              : moec_colour_of(part);
 }
 
 static uint64_t count_missing(const struct moec_chart_cells *cells)
@@ -81,9 +84,10 @@ static bool numbers_fit(const struct moec_chart_cells *cells, const struct moec_
                         int decimals)
 {
     char text[64];
-    (void)snprintf(text, sizeof text, "%.*f", decimals, cells->largest);
-    return at->cell_height >= 14 && moec_plot_text_width(moec_chart_font(MOEC_CHART_SMALL, moec_chart_black),
-                                                         text) <= at->cell_width - 4;
+    (void)snprintf(text, sizeof text, "%.*f", decimals, cells->numbers.largest);
+    return at->heatmap.cell_height >= 14 &&
+           moec_plot_text_width(moec_chart_font(MOEC_CHART_SMALL, moec_chart_black), text) <=
+               at->heatmap.cell_width - 4;
 }
 
 /* Draws the legend where plot is not NULL; returns the middle of its last line, legend_top - LEGEND_LINE when
@@ -92,9 +96,9 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
                          const struct moec_chart_layout *at)
 {
     const struct moec_chart_cells *cells = &chart->cells;
-    const char *const texts[] = {cells->mark_label, count_missing(cells) > 0 ? cells->missing : "",
-                                 cells->above, cells->faded_label};
-    double left = at->width < NARROW_SHEET ? at->margin : at->left;
+    const char *const texts[] = {cells->words.mark, count_missing(cells) > 0 ? cells->words.missing : "",
+                                 cells->words.above, cells->words.faded};
+    double left = at->width < NARROW_SHEET ? at->margin : at->plot.left;
     struct moec_chart_flow flow = {.left = left,
                                    .right = at->width - at->margin,
                                    .line_height = LEGEND_LINE,
@@ -126,25 +130,27 @@ struct moec_chart_layout moec_chart_lay_out_cells(const struct moec_chart *chart
     const struct moec_chart_cells *cells = &chart->cells;
     bool is_narrow = width > 0 && width < NARROW_SHEET;
     double numbers = is_narrow ? NARROW_NUMBERS + 6 : BAR_NUMBERS + MOEC_CHART_MARGIN;
-    struct moec_chart_layout at = {.margin = margin, .left = margin + (is_narrow ? 38 : 46), .top = top};
+    struct moec_chart_layout at = {.margin = margin,
+                                   .plot = {.left = margin + (is_narrow ? 38 : 46), .top = top}};
     double gap = is_narrow ? 12 : 26;
-    at.cell_width = cell_side(cells->n_column, 960);
+    at.heatmap.cell_width = cell_side(cells->n_column, 960);
     if (width > 0)
-        at.cell_width = fmin(48, (width - margin - at.left - gap - BAR_WIDTH - numbers) / cells->n_column);
-    at.cell_height = fmin(cell_side(cells->n_row, 560), fmax(at.cell_width, 12));
-    at.gap = fmin(at.cell_width, at.cell_height) >= 6 ? 1 : 0;
-    at.right = at.left + at.cell_width * cells->n_column;
-    at.bottom = at.top + at.cell_height * cells->n_row;
-    at.bar_left = at.right + gap;
-    at.bar_height = fmax(at.bottom - at.top, LEAST_BAR);
-    at.label_x = at.bar_left + BAR_WIDTH + (is_narrow ? NARROW_NUMBERS : BAR_NUMBERS);
-    at.width = width > 0 ? width : fmax(at.bar_left + BAR_WIDTH + numbers + margin, 700);
-    at.legend_top = at.top + fmax(at.bottom - at.top + 36, at.bar_height + 8) + 8;
+        at.heatmap.cell_width =
+            fmin(48, (width - margin - at.plot.left - gap - BAR_WIDTH - numbers) / cells->n_column);
+    at.heatmap.cell_height = fmin(cell_side(cells->n_row, 560), fmax(at.heatmap.cell_width, 12));
+    at.heatmap.gap = fmin(at.heatmap.cell_width, at.heatmap.cell_height) >= 6 ? 1 : 0;
+    at.plot.right = at.plot.left + at.heatmap.cell_width * cells->n_column;
+    at.plot.bottom = at.plot.top + at.heatmap.cell_height * cells->n_row;
+    at.heatmap.bar_left = at.plot.right + gap;
+    at.heatmap.bar_height = fmax(at.plot.bottom - at.plot.top, LEAST_BAR);
+    at.heatmap.label_x = at.heatmap.bar_left + BAR_WIDTH + (is_narrow ? NARROW_NUMBERS : BAR_NUMBERS);
+    at.width = width > 0 ? width : fmax(at.heatmap.bar_left + BAR_WIDTH + numbers + margin, 700);
+    at.legend_top = at.plot.top + fmax(at.plot.bottom - at.plot.top + 36, at.heatmap.bar_height + 8) + 8;
     at.text_top = run_legend(NULL, chart, &at) + 22;
-    at.decimals = -1;
-    for (int decimals = cells->decimals; decimals >= 1 && at.decimals < 0; decimals--)
+    at.heatmap.decimals = -1;
+    for (int decimals = cells->numbers.decimals; decimals >= 1 && at.heatmap.decimals < 0; decimals--)
         if (numbers_fit(cells, &at, decimals))
-            at.decimals = decimals;
+            at.heatmap.decimals = decimals;
     return at;
 }
 
@@ -153,11 +159,13 @@ struct moec_chart_layout moec_chart_lay_out_cells(const struct moec_chart *chart
 static void draw_cells(struct moec_plot *plot, const struct moec_chart_cells *cells,
                        const struct moec_chart_layout *at, double low, double high)
 {
-    double width = at->cell_width - at->gap, height = at->cell_height - at->gap;
+    double width = at->heatmap.cell_width - at->heatmap.gap,
+           height = at->heatmap.cell_height - at->heatmap.gap;
     for (uint32_t r = 0; r < cells->n_row; r++)
         for (uint32_t c = 0; c < cells->n_column; c++) {
             double value = cells->values[(size_t)r * cells->n_column + c];
-            double x = at->left + c * at->cell_width, y = at->top + r * at->cell_height;
+            double x = at->plot.left + c * at->heatmap.cell_width,
+                   y = at->plot.top + r * at->heatmap.cell_height;
             if (!isfinite(value)) {
                 moec_plot_hatch(plot, (struct moec_plot_box){x, y, width, height});
                 continue;
@@ -166,10 +174,10 @@ static void draw_cells(struct moec_plot *plot, const struct moec_chart_cells *ce
             if (cells->faded != NULL && cells->faded[(size_t)r * cells->n_column + c])
                 colour = moec_colour_faded(colour);
             moec_plot_rectangle(plot, (struct moec_plot_box){x, y, width, height}, colour);
-            if (at->decimals < 0)
+            if (at->heatmap.decimals < 0)
                 continue;
             char text[64];
-            (void)snprintf(text, sizeof text, "%.*f", at->decimals, value);
+            (void)snprintf(text, sizeof text, "%.*f", at->heatmap.decimals, value);
             moec_plot_text(plot, x + width / 2, y + height / 2, MOEC_PLOT_CENTRE,
                            moec_chart_font(MOEC_CHART_SMALL, moec_colour_ink(colour)), text);
         }
@@ -181,25 +189,26 @@ static void draw_axes(struct moec_plot *plot, const struct moec_chart *chart,
     const struct moec_chart_cells *cells = &chart->cells;
     const struct moec_plot_font label = moec_chart_font(MOEC_CHART_AXIS_TEXT, moec_chart_black);
     char number[MOEC_CHART_NUMBER];
-    uint32_t every = moec_ticks_every(cells->n_column, at->cell_width, cells->n_column > 1000 ? 34 : 26);
+    uint32_t every =
+        moec_ticks_every(cells->n_column, at->heatmap.cell_width, cells->n_column > 1000 ? 34 : 26);
     for (uint32_t c = 0; c < cells->n_column; c += every) {
-        double x = at->left + (c + 0.5) * at->cell_width - at->gap / 2;
-        moec_plot_line(plot, (struct moec_plot_point){x, at->bottom + 1},
-                       (struct moec_plot_point){x, at->bottom + 4}, 0.6, moec_chart_black);
+        double x = at->plot.left + (c + 0.5) * at->heatmap.cell_width - at->heatmap.gap / 2;
+        moec_plot_line(plot, (struct moec_plot_point){x, at->plot.bottom + 1},
+                       (struct moec_plot_point){x, at->plot.bottom + 4}, 0.6, moec_chart_black);
         (void)snprintf(number, sizeof number, "%" PRIu32, c);
-        moec_plot_text(plot, x, at->bottom + 11, MOEC_PLOT_CENTRE, text_font(), number);
+        moec_plot_text(plot, x, at->plot.bottom + 11, MOEC_PLOT_CENTRE, text_font(), number);
     }
-    every = moec_ticks_every(cells->n_row, at->cell_height, 12);
+    every = moec_ticks_every(cells->n_row, at->heatmap.cell_height, 12);
     for (uint32_t r = 0; r < cells->n_row; r += every) {
-        double y = at->top + (r + 0.5) * at->cell_height - at->gap / 2;
-        moec_plot_line(plot, (struct moec_plot_point){at->left - 4, y},
-                       (struct moec_plot_point){at->left - 1, y}, 0.6, moec_chart_black);
+        double y = at->plot.top + (r + 0.5) * at->heatmap.cell_height - at->heatmap.gap / 2;
+        moec_plot_line(plot, (struct moec_plot_point){at->plot.left - 4, y},
+                       (struct moec_plot_point){at->plot.left - 1, y}, 0.6, moec_chart_black);
         (void)snprintf(number, sizeof number, "%.6g", cells->rows[r]);
-        moec_plot_text(plot, at->left - 7, y, MOEC_PLOT_RIGHT, text_font(), number);
+        moec_plot_text(plot, at->plot.left - 7, y, MOEC_PLOT_RIGHT, text_font(), number);
     }
-    moec_plot_text(plot, (at->left + at->right) / 2, at->bottom + 27, MOEC_PLOT_CENTRE, label,
+    moec_plot_text(plot, (at->plot.left + at->plot.right) / 2, at->plot.bottom + 27, MOEC_PLOT_CENTRE, label,
                    chart->x.label);
-    moec_plot_text_up(plot, at->margin + 6, (at->top + at->bottom) / 2, label, chart->y.label);
+    moec_plot_text_up(plot, at->margin + 6, (at->plot.top + at->plot.bottom) / 2, label, chart->y.label);
 }
 
 #define BAR_SLICES 96
@@ -209,25 +218,27 @@ static void draw_axes(struct moec_plot *plot, const struct moec_chart *chart,
 static void draw_scale(struct moec_plot *plot, const struct moec_chart_cells *cells,
                        const struct moec_chart_layout *at, double low, double high)
 {
-    const bool is_both = cells->scale == MOEC_CHART_SCALE_DIVERGING;
-    const double slice = at->bar_height / BAR_SLICES, middle = is_both ? 0.5 : 0;
+    const bool is_both = cells->colours.scale == MOEC_CHART_SCALE_DIVERGING;
+    const double slice = at->heatmap.bar_height / BAR_SLICES, middle = is_both ? 0.5 : 0;
     char text[MOEC_CHART_NUMBER];
     for (int i = 0; i < BAR_SLICES; i++)
-        moec_plot_rectangle(plot,
-                            (struct moec_plot_box){at->bar_left, at->top + i * slice, BAR_WIDTH, slice + 0.5},
-                            colour_at(cells, 1 - (i + 0.5) / BAR_SLICES));
+        moec_plot_rectangle(
+            plot,
+            (struct moec_plot_box){at->heatmap.bar_left, at->plot.top + i * slice, BAR_WIDTH, slice + 0.5},
+            colour_at(cells, 1 - (i + 0.5) / BAR_SLICES));
     for (int sign = 1; sign >= (is_both ? -1 : 1); sign -= 2) {
-        double last = at->top + at->bar_height * (1 - middle);
+        double last = at->plot.top + at->heatmap.bar_height * (1 - middle);
         for (int power = -7; power <= 9; power++) {
             const double over = sign * pow(10, power);
-            const double part = part_of(cells, low, high, cells->mark + over);
-            const double y = at->top + at->bar_height * (1 - part);
+            const double part = part_of(cells, low, high, cells->colours.mark + over);
+            const double y = at->plot.top + at->heatmap.bar_height * (1 - part);
             if (part < 0 || part > 1 || fabs(y - last) < LEAST_GAP)
                 continue;
             (void)snprintf(text, sizeof text, "%+g", over);
-            moec_plot_line(plot, (struct moec_plot_point){at->bar_left + BAR_WIDTH, y},
-                           (struct moec_plot_point){at->bar_left + BAR_WIDTH + 3, y}, 0.6, moec_chart_black);
-            moec_plot_text(plot, at->bar_left + BAR_WIDTH + 5, y, MOEC_PLOT_LEFT, text_font(), text);
+            moec_plot_line(plot, (struct moec_plot_point){at->heatmap.bar_left + BAR_WIDTH, y},
+                           (struct moec_plot_point){at->heatmap.bar_left + BAR_WIDTH + 3, y}, 0.6,
+                           moec_chart_black);
+            moec_plot_text(plot, at->heatmap.bar_left + BAR_WIDTH + 5, y, MOEC_PLOT_LEFT, text_font(), text);
             last = y;
         }
     }
@@ -237,23 +248,25 @@ static void draw_bar(struct moec_plot *plot, const struct moec_chart *chart,
                      const struct moec_chart_layout *at, double low, double high)
 {
     const struct moec_plot_font font = moec_chart_font(MOEC_CHART_AXIS_TEXT, moec_chart_black);
-    if (chart->cells.scale == MOEC_CHART_SCALE_PLAIN)
-        moec_plot_colour_bar(plot, (struct moec_plot_box){at->bar_left, at->top, BAR_WIDTH, at->bar_height},
-                             low, high, text_font());
+    if (chart->cells.colours.scale == MOEC_CHART_SCALE_PLAIN)
+        moec_plot_colour_bar(
+            plot,
+            (struct moec_plot_box){at->heatmap.bar_left, at->plot.top, BAR_WIDTH, at->heatmap.bar_height},
+            low, high, text_font());
     else
         draw_scale(plot, &chart->cells, at, low, high);
-    if (isfinite(chart->cells.mark)) {
-        const double part = fmin(fmax(part_of(&chart->cells, low, high, chart->cells.mark), 0), 1);
-        const double y = at->top + at->bar_height * (1 - part);
-        moec_plot_marker(plot, at->bar_left - 1, y, 8, moec_chart_red);
-        moec_plot_line(plot, (struct moec_plot_point){at->bar_left, y},
-                       (struct moec_plot_point){at->bar_left + BAR_WIDTH, y}, 1.2, moec_chart_red);
+    if (isfinite(chart->cells.colours.mark)) {
+        const double part = fmin(fmax(part_of(&chart->cells, low, high, chart->cells.colours.mark), 0), 1);
+        const double y = at->plot.top + at->heatmap.bar_height * (1 - part);
+        moec_plot_marker(plot, at->heatmap.bar_left - 1, y, 8, moec_chart_red);
+        moec_plot_line(plot, (struct moec_plot_point){at->heatmap.bar_left, y},
+                       (struct moec_plot_point){at->heatmap.bar_left + BAR_WIDTH, y}, 1.2, moec_chart_red);
     }
     /* A short bar has no room for the whole of its label: what stands before the comma is left out. */
     const char *text = chart->value_label, *units = strrchr(text, ',');
-    if (moec_plot_text_width(font, text) > at->bar_height + 30 && units != NULL)
+    if (moec_plot_text_width(font, text) > at->heatmap.bar_height + 30 && units != NULL)
         text = units + 1 + strspn(units + 1, " ");
-    moec_plot_text_up(plot, at->label_x, at->top + at->bar_height / 2, font, text);
+    moec_plot_text_up(plot, at->heatmap.label_x, at->plot.top + at->heatmap.bar_height / 2, font, text);
 }
 
 void moec_chart_draw_cells(struct moec_plot *plot, const struct moec_chart *chart,

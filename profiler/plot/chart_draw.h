@@ -24,14 +24,16 @@ static inline struct moec_plot_font moec_chart_font(double size, struct moec_col
 struct moec_chart_layout {
     double width, height; /* of the sheet */
     double margin;        /* left and right */
-    double left, top;     /* of the plot area */
-    double right, bottom; /* of the plot area */
-    double legend_top;    /* middle of the first line */
-    double text_top;      /* middle of the first line of the caption */
-    /* heatmaps */
-    double cell_width, cell_height, gap; /* a cell with its gap */
-    double bar_left, bar_height, label_x;
-    int decimals;
+    struct {
+        double left, top, right, bottom;
+    } plot;
+    double legend_top; /* middle of the first line */
+    double text_top;   /* middle of the first line of the caption */
+    struct {
+        double cell_width, cell_height, gap; /* a cell with its gap */
+        double bar_left, bar_height, label_x;
+        int decimals;
+    } heatmap;
 };
 
 /* Lays out below `top`, where the title ends; `layout->text_top` is set, height is not. */

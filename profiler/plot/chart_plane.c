@@ -315,10 +315,10 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
                          const struct moec_chart_layout *at)
 {
     const struct moec_plot_font font = moec_chart_font(MOEC_CHART_TEXT, moec_chart_black);
-    struct moec_chart_flow flow = {.left = at->left,
+    struct moec_chart_flow flow = {.left = at->plot.left,
                                    .right = at->width - at->margin,
                                    .line_height = LEGEND_LINE,
-                                   .x = at->left,
+                                   .x = at->plot.left,
                                    .y = at->legend_top};
     for (uint32_t s = 0; s < chart->n_series; s++) {
         double x =
@@ -352,7 +352,7 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
 struct moec_chart_layout moec_chart_lay_out_plane(const struct moec_chart *chart, double width, double margin,
                                                   double top)
 {
-    struct moec_chart_layout at = {.width = width, .margin = margin, .right = width - margin - 8};
+    struct moec_chart_layout at = {.width = width, .margin = margin, .plot.right = width - margin - 8};
     const struct moec_plot_font font = moec_chart_font(MOEC_CHART_TEXT, moec_chart_black);
     double height = fmin(fmax(0.52 * width, 170), 260), widest = 0;
     struct scale y = scale_y(chart);
@@ -360,13 +360,14 @@ struct moec_chart_layout moec_chart_lay_out_plane(const struct moec_chart *chart
     choose_ticks(&y, height, 32, chart->y.is_whole, &ticks);
     for (uint32_t i = 0; i < ticks.n; i++)
         widest = fmax(widest, moec_plot_text_width(font, ticks.text[i]));
-    at.left = margin + 18 + widest + 7;
+    at.plot.left = margin + 18 + widest + 7;
     at.legend_top = top + 5;
-    at.top = has_legend(chart) ? run_legend(NULL, chart, &at) + 14 : top + 4;
-    at.bottom = at.top + height;
-    uint32_t n_line = chart->x.n_category > 0 ? choose_naming(&chart->x, at.right - at.left).n_line : 1;
-    at.text_top =
-        at.bottom + 11 + (n_line - 1) * (MOEC_CHART_TEXT + 2) + (chart->x.label[0] != '\0' ? 16 : 0) + 18;
+    at.plot.top = has_legend(chart) ? run_legend(NULL, chart, &at) + 14 : top + 4;
+    at.plot.bottom = at.plot.top + height;
+    uint32_t n_line =
+        chart->x.n_category > 0 ? choose_naming(&chart->x, at.plot.right - at.plot.left).n_line : 1;
+    at.text_top = at.plot.bottom + 11 + (n_line - 1) * (MOEC_CHART_TEXT + 2) +
+                  (chart->x.label[0] != '\0' ? 16 : 0) + 18;
     return at;
 }
 
@@ -388,46 +389,47 @@ static void draw_axes(const struct plane *plane)
     const struct moec_plot_font label = moec_chart_font(MOEC_CHART_AXIS_TEXT, moec_chart_black);
     struct moec_plot *plot = plane->plot;
     struct ticks ticks;
-    choose_ticks(&plane->y, at->bottom - at->top, 32, chart->y.is_whole, &ticks);
+    choose_ticks(&plane->y, at->plot.bottom - at->plot.top, 32, chart->y.is_whole, &ticks);
     for (uint32_t i = 0; i < ticks.n; i++) {
         double y = place(&plane->y, ticks.at[i]);
-        moec_plot_line(plot, (struct moec_plot_point){at->left, y}, (struct moec_plot_point){at->right, y},
-                       0.6, grid);
-        moec_plot_line(plot, (struct moec_plot_point){at->left - 3, y}, (struct moec_plot_point){at->left, y},
-                       0.6, moec_chart_black);
-        moec_plot_text(plot, at->left - 6, y, MOEC_PLOT_RIGHT, font, ticks.text[i]);
+        moec_plot_line(plot, (struct moec_plot_point){at->plot.left, y},
+                       (struct moec_plot_point){at->plot.right, y}, 0.6, grid);
+        moec_plot_line(plot, (struct moec_plot_point){at->plot.left - 3, y},
+                       (struct moec_plot_point){at->plot.left, y}, 0.6, moec_chart_black);
+        moec_plot_text(plot, at->plot.left - 6, y, MOEC_PLOT_RIGHT, font, ticks.text[i]);
     }
-    double names_bottom = at->bottom + 11;
+    double names_bottom = at->plot.bottom + 11;
     if (chart->x.n_category > 0) {
         draw_names(plot, &chart->x, &plane->x, names_bottom);
-        names_bottom += (choose_naming(&chart->x, at->right - at->left).n_line - 1) * (MOEC_CHART_TEXT + 2);
+        names_bottom +=
+            (choose_naming(&chart->x, at->plot.right - at->plot.left).n_line - 1) * (MOEC_CHART_TEXT + 2);
     } else {
-        choose_ticks(&plane->x, at->right - at->left, 38, chart->x.is_whole, &ticks);
+        choose_ticks(&plane->x, at->plot.right - at->plot.left, 38, chart->x.is_whole, &ticks);
         for (uint32_t i = 0; i < ticks.n; i++) {
             double x = place(&plane->x, ticks.at[i]);
-            moec_plot_line(plot, (struct moec_plot_point){x, at->bottom},
-                           (struct moec_plot_point){x, at->bottom + 3}, 0.6, moec_chart_black);
+            moec_plot_line(plot, (struct moec_plot_point){x, at->plot.bottom},
+                           (struct moec_plot_point){x, at->plot.bottom + 3}, 0.6, moec_chart_black);
             moec_plot_text(plot, x, names_bottom, MOEC_PLOT_CENTRE, font, ticks.text[i]);
         }
     }
-    moec_plot_line(plot, (struct moec_plot_point){at->left, at->top},
-                   (struct moec_plot_point){at->left, at->bottom}, 0.8, moec_chart_black);
-    moec_plot_line(plot, (struct moec_plot_point){at->left, at->bottom},
-                   (struct moec_plot_point){at->right, at->bottom}, 0.8, moec_chart_black);
-    moec_plot_text(plot, (at->left + at->right) / 2, names_bottom + 16, MOEC_PLOT_CENTRE, label,
+    moec_plot_line(plot, (struct moec_plot_point){at->plot.left, at->plot.top},
+                   (struct moec_plot_point){at->plot.left, at->plot.bottom}, 0.8, moec_chart_black);
+    moec_plot_line(plot, (struct moec_plot_point){at->plot.left, at->plot.bottom},
+                   (struct moec_plot_point){at->plot.right, at->plot.bottom}, 0.8, moec_chart_black);
+    moec_plot_text(plot, (at->plot.left + at->plot.right) / 2, names_bottom + 16, MOEC_PLOT_CENTRE, label,
                    chart->x.label);
     /* Twelve points from the edge: an upright label is as wide as its letters are high. */
-    moec_plot_text_up(plot, at->margin + 6, (at->top + at->bottom) / 2, label, chart->y.label);
+    moec_plot_text_up(plot, at->margin + 6, (at->plot.top + at->plot.bottom) / 2, label, chart->y.label);
 }
 
 /* Its name stands along an upright line, since a legend could not tell two of them apart. */
 static void draw_upright(const struct plane *plane, const struct moec_chart_rule *rule)
 {
     const struct moec_plot_font font = moec_chart_font(MOEC_CHART_TEXT, moec_chart_grey);
-    const double x = place(&plane->x, rule->at), top = plane->at->top;
-    const double beside = x - plane->at->left > 16 ? x - 6 : x + 6;
+    const double x = place(&plane->x, rule->at), top = plane->at->plot.top;
+    const double beside = x - plane->at->plot.left > 16 ? x - 6 : x + 6;
     moec_plot_line(plane->plot, (struct moec_plot_point){x, top},
-                   (struct moec_plot_point){x, plane->at->bottom}, 1, moec_chart_grey);
+                   (struct moec_plot_point){x, plane->at->plot.bottom}, 1, moec_chart_grey);
     moec_plot_text_up(plane->plot, beside, top + 3 + moec_plot_text_width(font, rule->label) / 2, font,
                       rule->label);
 }
@@ -445,8 +447,8 @@ static void draw_rules(const struct plane *plane)
         if (!is_shown(&plane->y, at))
             continue;
         double y = place(&plane->y, at);
-        moec_plot_line(plane->plot, (struct moec_plot_point){plane->at->left, y},
-                       (struct moec_plot_point){plane->at->right, y}, 1, moec_chart_grey);
+        moec_plot_line(plane->plot, (struct moec_plot_point){plane->at->plot.left, y},
+                       (struct moec_plot_point){plane->at->plot.right, y}, 1, moec_chart_grey);
     }
 }
 
@@ -558,8 +560,8 @@ static void draw_bars(const struct plane *plane)
                               moec_chart_black);
         }
     }
-    moec_plot_line(plane->plot, (struct moec_plot_point){plane->at->left, zero},
-                   (struct moec_plot_point){plane->at->right, zero}, 0.8, moec_chart_black);
+    moec_plot_line(plane->plot, (struct moec_plot_point){plane->at->plot.left, zero},
+                   (struct moec_plot_point){plane->at->plot.right, zero}, 0.8, moec_chart_black);
 }
 
 /* Numbers over bars and points, all or none: a part of them would look chosen. */
@@ -594,10 +596,10 @@ void moec_chart_draw_plane(struct moec_plot *plot, const struct moec_chart *char
                            const struct moec_chart_layout *at)
 {
     struct plane plane = {.plot = plot, .chart = chart, .at = at, .x = scale_x(chart), .y = scale_y(chart)};
-    plane.x.from = at->left;
-    plane.x.to = at->right;
-    plane.y.from = at->bottom;
-    plane.y.to = at->top;
+    plane.x.from = at->plot.left;
+    plane.x.to = at->plot.right;
+    plane.y.from = at->plot.bottom;
+    plane.y.to = at->plot.top;
     draw_axes(&plane);
     if (has_legend(chart))
         (void)run_legend(plot, chart, at);

@@ -85,15 +85,15 @@ enum moec_status moec_figure_load(const struct moec_profile *profile, uint32_t i
         for (uint32_t e = 0; e < profile->n_expert; e++) {
             double load = sum > 0 ? (double)counts[e] * profile->n_expert / sum : 0;
             cells->values[(size_t)s * profile->n_expert + e] = load;
-            cells->largest = fmax(cells->largest, load);
+            cells->numbers.largest = fmax(cells->numbers.largest, load);
         }
         cells->rows[s] = profile->moe_layers[s];
     }
-    cells->low = 0;
-    cells->high = fmax(cells->largest, 1);
-    cells->mark = 1;
-    cells->decimals = 2;
-    (void)snprintf(cells->mark_label, sizeof cells->mark_label, "even share");
+    cells->colours.low = 0;
+    cells->colours.high = fmax(cells->numbers.largest, 1);
+    cells->colours.mark = 1;
+    cells->numbers.decimals = 2;
+    (void)snprintf(cells->words.mark, sizeof cells->words.mark, "even share");
     return say_load(profile, chart, err);
 }
 

@@ -342,7 +342,8 @@ enum moec_status moec_figure_local_error(const struct moec_profile *profile, uin
     (void)snprintf(chart->value_name, sizeof chart->value_name, "error_percent");
     (void)snprintf(chart->value_label, sizeof chart->value_label, "squared error of the output, %%");
     MOEC_TRY(moec_chart_set_cells(chart, n_layer, n_expert, err));
-    (void)snprintf(chart->cells.missing, sizeof chart->cells.missing, "never reached by the data");
+    (void)snprintf(chart->cells.words.missing, sizeof chart->cells.words.missing,
+                   "never reached by the data");
     for (uint64_t i = 0; i < (uint64_t)n_layer * n_expert; i++) {
         chart->cells.values[i] = 100 * study->values[i * study->axes[2].n + index];
         if (chart->cells.values[i] > largest) {
@@ -352,8 +353,8 @@ enum moec_status moec_figure_local_error(const struct moec_profile *profile, uin
     }
     for (uint32_t s = 0; s < n_layer; s++)
         chart->cells.rows[s] = moec_study_axis_value(&study->axes[0], s);
-    chart->cells.largest = largest;
-    chart->cells.decimals = 1;
+    chart->cells.numbers.largest = largest;
+    chart->cells.numbers.decimals = 1;
     if (isfinite(largest))
         moec_figure_say(
             chart,

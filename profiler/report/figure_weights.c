@@ -329,7 +329,7 @@ enum moec_status moec_figure_projection_experts(const struct moec_profile *profi
     (void)snprintf(chart->value_name, sizeof chart->value_name, "loss_percent");
     (void)snprintf(chart->value_label, sizeof chart->value_label, "loss against the original, %%");
     MOEC_TRY(moec_chart_set_cells(chart, n_layer, n_expert, err));
-    (void)snprintf(chart->cells.missing, sizeof chart->cells.missing,
+    (void)snprintf(chart->cells.words.missing, sizeof chart->cells.words.missing,
                    "never reached by the data, loss unknown");
     for (uint64_t i = 0; i < (uint64_t)n_layer * n_expert; i++) {
         chart->cells.values[i] =
@@ -341,8 +341,8 @@ enum moec_status moec_figure_projection_experts(const struct moec_profile *profi
     }
     for (uint32_t s = 0; s < n_layer; s++)
         chart->cells.rows[s] = moec_study_axis_value(&study->axes[0], s);
-    chart->cells.largest = largest;
-    chart->cells.decimals = 2;
+    chart->cells.numbers.largest = largest;
+    chart->cells.numbers.decimals = 2;
     if (isfinite(largest))
         moec_figure_say(chart,
                         "Highest is expert %" PRIu64

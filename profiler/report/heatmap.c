@@ -21,9 +21,9 @@ void moec_heatmap_release(struct moec_heatmap *heatmap)
 {
     if (heatmap == NULL)
         return;
-    free(heatmap->loss);
-    free(heatmap->reached);
-    free(heatmap->unclear);
+    free(heatmap->cells.loss);
+    free(heatmap->cells.reached);
+    free(heatmap->cells.unclear);
     memset(heatmap, 0, sizeof *heatmap);
 }
 
@@ -50,24 +50,25 @@ static void choose_range(struct moec_heatmap *map)
 {
     const uint64_t n = (uint64_t)map->n_layer * map->n_expert;
     bool is_any = false;
-    map->low = map->high = map->least = map->largest = map->baseline;
+    map->range.low = map->range.high = map->range.least = map->range.largest = map->range.baseline;
     for (uint64_t i = 0; i < n; i++) {
-        map->n_unreached += !map->reached[i];
-        if (!map->reached[i])
+        map->counts.n_unreached += !map->cells.reached[i];
+        if (!map->cells.reached[i])
             continue;
-        map->largest = is_any ? fmax(map->largest, map->loss[i]) : map->loss[i];
-        map->least = fmin(map->least, map->loss[i]);
+        map->range.largest = is_any ? fmax(map->range.largest, map->cells.loss[i]) : map->cells.loss[i];
+        map->range.least = fmin(map->range.least, map->cells.loss[i]);
         is_any = true;
     }
-    map->low = map->is_diverging ? map->least : map->baseline;
-    map->high = fmax(map->baseline, map->largest);
-    if (map->is_diverging) /* as far to both sides */
-        map->high = map->baseline + fmax(map->high - map->baseline, map->baseline - map->low);
+    map->range.low = map->range.is_diverging ? map->range.least : map->range.baseline;
+    map->range.high = fmax(map->range.baseline, map->range.largest);
+    if (map->range.is_diverging) /* as far to both sides */
+        map->range.high = map->range.baseline +
+                          fmax(map->range.high - map->range.baseline, map->range.baseline - map->range.low);
     /* A profile where nothing differs still has a scale. */
-    if (!(map->high - map->low > 1e-9))
-        map->high = map->low + 1e-9;
-    const double reach = map->high - map->baseline;
-    map->unit = isfinite(map->noise) ? fmax(map->noise, reach / 1000) : reach / 100;
+    if (!(map->range.high - map->range.low > 1e-9))
+        map->range.high = map->range.low + 1e-9;
+    const double reach = map->range.high - map->range.baseline;
+    map->range.unit = isfinite(map->counts.noise) ? fmax(map->counts.noise, reach / 1000) : reach / 100;
 }
 
 /* What each expert adds to the baseline, with its interval. */
@@ -86,18 +87,18 @@ static enum moec_status measure_noise(const struct moec_profile *profile, uint32
         struct moec_loss loss;
         const double *nll = moec_profile_expert_row(
             profile, profile->expert_nll, (uint32_t)(i / map->n_expert), (uint32_t)(i % map->n_expert), b);
-        if (!map->reached[i])
+        if (!map->cells.reached[i])
             continue;
         MOEC_TRY_OUT(moec_loss_measure(&windows, &(struct moec_paired_nll){profile->baseline.nll, nll, NULL},
                                        &options, &loss, err));
-        map->n_worse += loss.low > 0;
-        map->n_better += loss.high < 0;
-        map->unclear[i] = loss.low <= 0 && loss.high >= 0;
-        map->n_unclear += map->unclear[i];
+        map->counts.n_worse += loss.low > 0;
+        map->counts.n_better += loss.high < 0;
+        map->cells.unclear[i] = loss.low <= 0 && loss.high >= 0;
+        map->counts.n_unclear += map->cells.unclear[i];
         halves[n_half++] = fmin((loss.high - loss.low) / 2, MOEC_HEATMAP_MOST);
     }
     if (n_half > 0)
-        map->noise = moec_quantile_of_finite(halves, n_half, 0.5, halves + n);
+        map->counts.noise = moec_quantile_of_finite(halves, n_half, 0.5, halves + n);
 out:
     free(halves);
     return status;
@@ -119,20 +120,20 @@ enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t 
     heatmap->n_layer = profile->n_moe_layer;
     heatmap->n_expert = profile->n_expert;
     heatmap->bits = profile->bits[b];
-    heatmap->baseline = finite_loss(profile, profile->baseline.nll);
+    heatmap->range.baseline = finite_loss(profile, profile->baseline.nll);
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc((void **)&heatmap->loss, n, sizeof(double), "a heatmap", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&heatmap->reached, n, sizeof(bool), "a heatmap", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&heatmap->unclear, n, sizeof(bool), "a heatmap", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&heatmap->cells.loss, n, sizeof(double), "a heatmap", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&heatmap->cells.reached, n, sizeof(bool), "a heatmap", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&heatmap->cells.unclear, n, sizeof(bool), "a heatmap", err));
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++) {
             uint64_t i = (uint64_t)s * profile->n_expert + e;
             const double *nll = moec_profile_expert_row(profile, profile->expert_nll, s, e, b);
-            heatmap->loss[i] = finite_loss(profile, nll);
-            heatmap->reached[i] = moec_profile_expert_reached(profile, s, e);
+            heatmap->cells.loss[i] = finite_loss(profile, nll);
+            heatmap->cells.reached[i] = moec_profile_expert_reached(profile, s, e);
         }
-    heatmap->noise = NAN;
-    heatmap->is_diverging = heatmap->bits > profile->baseline_bits;
+    heatmap->counts.noise = NAN;
+    heatmap->range.is_diverging = heatmap->bits > profile->baseline_bits;
     if (profile->sensitivity == MOEC_SENSITIVITY_EXACT)
         MOEC_TRY_OUT(measure_noise(profile, b, heatmap, err));
     choose_range(heatmap);
@@ -144,31 +145,31 @@ out:
 
 double moec_heatmap_unit(const struct moec_heatmap *heatmap, double loss)
 {
-    const double over = loss - heatmap->baseline, reach = heatmap->high - heatmap->baseline;
-    const double part = fmin(log1p(fabs(over) / heatmap->unit) / log1p(reach / heatmap->unit), 1);
-    if (heatmap->is_diverging)
+    const double over = loss - heatmap->range.baseline, reach = heatmap->range.high - heatmap->range.baseline;
+    const double part = fmin(log1p(fabs(over) / heatmap->range.unit) / log1p(reach / heatmap->range.unit), 1);
+    if (heatmap->range.is_diverging)
         return (1 + (over < 0 ? -part : part)) / 2;
     return over > 0 ? part : 0;
 }
 
 double moec_heatmap_loss_at(const struct moec_heatmap *heatmap, double part)
 {
-    const double reach = heatmap->high - heatmap->baseline;
-    const double side = heatmap->is_diverging ? 2 * part - 1 : part;
-    const double over = heatmap->unit * expm1(fabs(side) * log1p(reach / heatmap->unit));
-    return heatmap->baseline + (side < 0 ? -over : over);
+    const double reach = heatmap->range.high - heatmap->range.baseline;
+    const double side = heatmap->range.is_diverging ? 2 * part - 1 : part;
+    const double over = heatmap->range.unit * expm1(fabs(side) * log1p(reach / heatmap->range.unit));
+    return heatmap->range.baseline + (side < 0 ? -over : over);
 }
 
 struct moec_colour moec_heatmap_colour(const struct moec_heatmap *heatmap, double loss)
 {
     const double part = moec_heatmap_unit(heatmap, loss);
-    return heatmap->is_diverging ? moec_colour_diverging(part) : moec_colour_of(part);
+    return heatmap->range.is_diverging ? moec_colour_diverging(part) : moec_colour_of(part);
 }
 
 int moec_heatmap_decimals(const struct moec_heatmap *heatmap)
 {
     /* A hundredth of the range, in percent, is the range as a fraction. */
-    int digits = (int)ceil(-log10(fmax(heatmap->high - heatmap->least, 1e-9)));
+    int digits = (int)ceil(-log10(fmax(heatmap->range.high - heatmap->range.least, 1e-9)));
     return digits < 0 ? 0 : digits > 6 ? 6 : digits;
 }
 
@@ -237,8 +238,8 @@ static enum moec_status write_csv(const struct moec_profile *profile, const stru
         for (uint32_t e = 0; e < map->n_expert; e++) {
             uint64_t i = (uint64_t)s * map->n_expert + e;
             (void)fprintf(stream, "%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%d,%" PRIu64 ",%.9g,%.9g\n",
-                          profile->moe_layers[s], e, map->bits, map->reached[i], profile->activations[i],
-                          100 * map->loss[i], 100 * map->baseline);
+                          profile->moe_layers[s], e, map->bits, map->cells.reached[i],
+                          profile->activations[i], 100 * map->cells.loss[i], 100 * map->range.baseline);
         }
     enum moec_status status = MOEC_OK;
     if (fclose(stream) != 0)
@@ -255,14 +256,14 @@ static enum moec_status write_csv(const struct moec_profile *profile, const stru
 static void describe_extremes(const struct moec_profile *profile, const struct moec_heatmap *map, char *text,
                               size_t capacity)
 {
-    const uint64_t n = (uint64_t)map->n_layer * map->n_expert, n_reached = n - map->n_unreached;
+    const uint64_t n = (uint64_t)map->n_layer * map->n_expert, n_reached = n - map->counts.n_unreached;
     char one[16], others[16];
     uint64_t most = 0;
     bool is_any = false;
     for (uint64_t i = 0; i < n; i++) {
-        if (!map->reached[i])
+        if (!map->cells.reached[i])
             continue;
-        most = !is_any || map->loss[i] > map->loss[most] ? i : most;
+        most = !is_any || map->cells.loss[i] > map->cells.loss[most] ? i : most;
         is_any = true;
     }
     if (!is_any) {
@@ -271,17 +272,17 @@ static void describe_extremes(const struct moec_profile *profile, const struct m
     }
     moec_heatmap_bits_name(map->bits, one);
     moec_heatmap_bits_name(profile->baseline_bits, others);
-    size_t used =
-        (size_t)snprintf(text, capacity,
-                         "Each cell is the %sloss of the whole model when that expert alone is %s and the "
-                         "others are %s, which by "
-                         "itself loses %.3f %%. %s is expert %" PRIu64 " of layer %" PRIu32 " with %.3f %%.",
-                         profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated " : "", one, others,
-                         100 * map->baseline, map->is_diverging ? "Highest" : "Worst", most % map->n_expert,
-                         profile->moe_layers[most / map->n_expert], 100 * map->loss[most]);
+    size_t used = (size_t)snprintf(
+        text, capacity,
+        "Each cell is the %sloss of the whole model when that expert alone is %s and the "
+        "others are %s, which by "
+        "itself loses %.3f %%. %s is expert %" PRIu64 " of layer %" PRIu32 " with %.3f %%.",
+        profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated " : "", one, others,
+        100 * map->range.baseline, map->range.is_diverging ? "Highest" : "Worst", most % map->n_expert,
+        profile->moe_layers[most / map->n_expert], 100 * map->cells.loss[most]);
     if (used >= capacity)
         return;
-    if (!isfinite(map->noise))
+    if (!isfinite(map->counts.noise))
         (void)snprintf(text + used, capacity - used,
                        " Estimates have no interval: --sensitivity exact measures one.");
     else
@@ -289,7 +290,7 @@ static void describe_extremes(const struct moec_profile *profile, const struct m
                        " By their 90 %% intervals %" PRIu64 " of %" PRIu64
                        " experts that the data reached lose more than the baseline, %" PRIu64
                        " lose less, and of %" PRIu64 ", faded here, the data does not tell.",
-                       map->n_worse, n_reached, map->n_better, map->n_unclear);
+                       map->counts.n_worse, n_reached, map->counts.n_better, map->counts.n_unclear);
 }
 
 static enum moec_status fill_chart(const struct moec_profile *profile, const struct moec_heatmap *map,
@@ -315,27 +316,27 @@ static enum moec_status fill_chart(const struct moec_profile *profile, const str
     for (uint32_t s = 0; s < map->n_layer; s++)
         cells->rows[s] = profile->moe_layers[s];
     for (uint64_t i = 0; i < (uint64_t)map->n_layer * map->n_expert; i++)
-        if (map->reached[i])
-            cells->values[i] = 100 * map->loss[i];
-    cells->scale = map->is_diverging ? MOEC_CHART_SCALE_DIVERGING : MOEC_CHART_SCALE_OVER;
-    cells->unit = 100 * map->unit;
-    cells->low = 100 * map->low;
-    cells->high = 100 * map->high;
-    cells->mark = 100 * map->baseline;
-    cells->largest = 100 * map->largest;
-    cells->decimals = decimals;
+        if (map->cells.reached[i])
+            cells->values[i] = 100 * map->cells.loss[i];
+    cells->colours.scale = map->range.is_diverging ? MOEC_CHART_SCALE_DIVERGING : MOEC_CHART_SCALE_OVER;
+    cells->colours.unit = 100 * map->range.unit;
+    cells->colours.low = 100 * map->range.low;
+    cells->colours.high = 100 * map->range.high;
+    cells->colours.mark = 100 * map->range.baseline;
+    cells->numbers.largest = 100 * map->range.largest;
+    cells->numbers.decimals = decimals;
     moec_heatmap_bits_name(profile->baseline_bits, bits);
-    (void)snprintf(cells->mark_label, sizeof cells->mark_label, "baseline, all experts %s: %.*f %%", bits,
-                   decimals, 100 * map->baseline);
-    (void)snprintf(cells->missing, sizeof cells->missing,
-                   "never reached by the data, loss unknown (%" PRIu64 ")", map->n_unreached);
-    if (map->n_unclear == 0)
+    (void)snprintf(cells->words.mark, sizeof cells->words.mark, "baseline, all experts %s: %.*f %%", bits,
+                   decimals, 100 * map->range.baseline);
+    (void)snprintf(cells->words.missing, sizeof cells->words.missing,
+                   "never reached by the data, loss unknown (%" PRIu64 ")", map->counts.n_unreached);
+    if (map->counts.n_unclear == 0)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&cells->faded, (uint64_t)map->n_layer * map->n_expert, sizeof *cells->faded,
                         "faded cells", err));
-    memcpy(cells->faded, map->unclear, (size_t)map->n_layer * map->n_expert * sizeof *cells->faded);
-    (void)snprintf(cells->faded_label, sizeof cells->faded_label, "may be noise (%" PRIu64 ")",
-                   map->n_unclear);
+    memcpy(cells->faded, map->cells.unclear, (size_t)map->n_layer * map->n_expert * sizeof *cells->faded);
+    (void)snprintf(cells->words.faded, sizeof cells->words.faded, "may be noise (%" PRIu64 ")",
+                   map->counts.n_unclear);
     return MOEC_OK;
 }
 

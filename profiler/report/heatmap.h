@@ -12,23 +12,37 @@
 
 #define MOEC_HEATMAP_MOST 1e9 /* larger losses are shown as this one */
 
+/* (S, E) each, owned. */
+struct moec_heatmap_cells {
+    double *loss; /* 0.02 is 2 % */
+    bool *reached;
+    /* What the expert adds to the baseline may be noise, as its interval holds 0. None where sensitivities
+     * are estimates, which have no interval. */
+    bool *unclear;
+};
+
+/* Experts by their intervals, but for those that no token reached. */
+struct moec_heatmap_counts {
+    uint64_t n_worse, n_better, n_unclear;
+    uint64_t n_unreached;
+    double noise; /* half of an interval, at the median, as loss; NaN for estimates */
+};
+
+struct moec_heatmap_range {
+    double unit;       /* of the scale, which is logarithmic about the baseline (profiler/plot/chart.h) */
+    bool is_diverging; /* a bitwidth above the baseline's: experts may gain */
+    double baseline;   /* its loss: what an expert without influence shows */
+    double low, high;  /* of the colours: holds the baseline; low < high */
+    double least;      /* smallest loss of a reached expert or the baseline */
+    double largest;    /* loss of the most sensitive reached expert; the baseline when there is none */
+};
+
 struct moec_heatmap {
     uint32_t n_layer, n_expert; /* S, E */
     uint32_t bits;              /* of the one expert */
-    double *loss;               /* (S, E), owned; 0.02 is 2 % */
-    bool *reached;              /* (S, E), owned */
-    /* (S, E), owned: what the expert adds to the baseline may be noise, as its interval holds 0. None where
-     * sensitivities are estimates, which have no interval. */
-    bool *unclear;
-    uint64_t n_worse, n_better, n_unclear; /* of reached experts, by their intervals */
-    double noise;      /* half of an interval, at the median, as loss; NaN for estimates */
-    double unit;       /* of the scale, which is logarithmic about the baseline (profiler/plot/chart.h) */
-    bool is_diverging; /* a bitwidth above the baseline's: experts may gain */
-    uint64_t n_unreached;
-    double baseline;  /* loss of the baseline: what an expert without influence shows */
-    double low, high; /* range of the colours: holds the baseline; low < high */
-    double least;     /* smallest loss of a reached expert or the baseline */
-    double largest;   /* loss of the most sensitive reached expert; the baseline when there is none */
+    struct moec_heatmap_cells cells;
+    struct moec_heatmap_counts counts;
+    struct moec_heatmap_range range;
 };
 
 /* bits: one of the profile's bitwidths, 0 = the lowest. Errors: MOEC_ERR_USAGE naming those there are,

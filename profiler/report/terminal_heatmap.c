@@ -126,8 +126,8 @@ static void put_spaces(const struct page *page, uint32_t n)
 
 static int number_width(const struct moec_heatmap *map, int decimals)
 {
-    int largest = snprintf(NULL, 0, "%.*f", decimals, 100 * map->largest);
-    int lowest = snprintf(NULL, 0, "%.*f", decimals, 100 * map->least);
+    int largest = snprintf(NULL, 0, "%.*f", decimals, 100 * map->range.largest);
+    int lowest = snprintf(NULL, 0, "%.*f", decimals, 100 * map->range.least);
     return largest > lowest ? largest : lowest;
 }
 
@@ -216,10 +216,10 @@ static void put_cell(const struct page *page, uint32_t s, uint32_t e, bool last)
 {
     uint64_t i = (uint64_t)s * page->map->n_expert + e;
     int filled = page->cell_decimals >= 0 ? (int)page->cell - 2 : (int)page->cell > 2 ? 2 : 1;
-    if (!page->map->reached[i]) {
+    if (!page->map->cells.reached[i]) {
         (void)fprintf(page->stream, "%*s", filled, UNREACHED_MARK);
     } else {
-        double loss = page->map->loss[i];
+        double loss = page->map->cells.loss[i];
         start_colour(page, loss);
         if (page->cell_decimals >= 0)
             (void)fprintf(page->stream, "%*.*f", filled, page->cell_decimals, 100 * loss);
@@ -290,10 +290,10 @@ static void put_legend(const struct page *page)
         }
         (void)fputc('\n', page->stream);
     }
-    if (map->n_unreached > 0)
+    if (map->counts.n_unreached > 0)
         (void)fprintf(page->stream,
                       "  " UNREACHED_MARK "  never reached by the data, loss unknown: %" PRIu64 "\n",
-                      map->n_unreached);
+                      map->counts.n_unreached);
     (void)fputc('\n', page->stream);
 }
 
@@ -303,10 +303,10 @@ static uint32_t find_most_sensitive(const struct moec_heatmap *map, uint64_t mos
 {
     uint32_t n = 0;
     for (uint64_t i = 0; i < (uint64_t)map->n_layer * map->n_expert; i++) {
-        if (!map->reached[i])
+        if (!map->cells.reached[i])
             continue;
         uint32_t at = n < N_MOST ? n++ : N_MOST;
-        for (; at > 0 && map->loss[most[at - 1]] < map->loss[i]; at--)
+        for (; at > 0 && map->cells.loss[most[at - 1]] < map->cells.loss[i]; at--)
             if (at < N_MOST)
                 most[at] = most[at - 1];
         if (at < N_MOST)
@@ -327,13 +327,14 @@ static void put_most_sensitive(const struct page *page)
     for (uint32_t r = 0; r < n; r++) {
         uint32_t e = (uint32_t)(most[r] % map->n_expert),
                  layer = page->profile->moe_layers[most[r] / map->n_expert];
-        double loss = map->loss[most[r]];
+        double loss = map->cells.loss[most[r]];
         char name[40];
         const char mark[2] = {moec_profile_stack_mark(page->profile, layer), '\0'};
         (void)snprintf(name, sizeof name, "layer %" PRIu32 "%s expert %" PRIu32, layer,
                        mark[0] == ' ' ? "" : mark, e);
         (void)fprintf(page->stream, "%-24s %7.*f  %+13.*f %10" PRIu64 "\n", name, page->decimals, 100 * loss,
-                      page->decimals, 100 * (loss - map->baseline), page->profile->activations[most[r]]);
+                      page->decimals, 100 * (loss - map->range.baseline),
+                      page->profile->activations[most[r]]);
     }
     (void)fputc('\n', page->stream);
 }
@@ -355,7 +356,7 @@ static void put_whole_model(const struct page *page)
     moec_heatmap_bits_name(profile->baseline_bits, bits);
     if (!shown)
         (void)fprintf(page->stream, "%-24s %7.*f  (baseline)\n", bits, page->decimals,
-                      100 * page->map->baseline);
+                      100 * page->map->range.baseline);
 }
 
 enum moec_status moec_terminal_heatmap(const struct moec_profile *profile, uint32_t bits,

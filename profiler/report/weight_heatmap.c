@@ -34,11 +34,11 @@ static enum moec_status fill(const struct moec_weight_heatmap *heatmap, struct m
         cells->rows[s] = moec_config_moe_layer(config, s);
     for (size_t i = 0; i < (size_t)n_moe * n_expert; i++) {
         cells->values[i] = 100 * heatmap->errors[i * heatmap->stride];
-        cells->largest = fmax(cells->largest, cells->values[i]);
+        cells->numbers.largest = fmax(cells->numbers.largest, cells->values[i]);
     }
-    cells->scale = MOEC_CHART_SCALE_PLAIN;
-    cells->mark = NAN;
-    cells->decimals = 2;
+    cells->colours.scale = MOEC_CHART_SCALE_PLAIN;
+    cells->colours.mark = NAN;
+    cells->numbers.decimals = 2;
     return MOEC_OK;
 }
 

@@ -168,10 +168,10 @@ static void test_chart__cells_of_every_shape(void **state)
                                         : variant == 1 ? 4
                                         : variant == 2 ? extreme(c)
                                                        : (double)c;
-            (void)snprintf(chart.cells.missing, sizeof chart.cells.missing, "never reached");
-            (void)snprintf(chart.cells.mark_label, sizeof chart.cells.mark_label, "mark");
-            chart.cells.mark = 2;
-            chart.cells.decimals = 2;
+            (void)snprintf(chart.cells.words.missing, sizeof chart.cells.words.missing, "never reached");
+            (void)snprintf(chart.cells.words.mark, sizeof chart.cells.words.mark, "mark");
+            chart.cells.colours.mark = 2;
+            chart.cells.numbers.decimals = 2;
             draw_everywhere(&chart);
             moec_chart_release(&chart);
         }

@@ -195,18 +195,18 @@ static void test_plot__cells_have_their_colours(void **state)
                 y = (int)(MOEC_PLOT_PNG_SCALE * (top + s * cell + 1));
             uint32_t pixel;
             memcpy(&pixel, pixels + (ptrdiff_t)y * stride + 4 * (ptrdiff_t)x, sizeof pixel);
-            struct moec_colour c = moec_heatmap_colour(&map, map.loss[s * 32 + e]);
-            if (map.unclear[s * 32 + e])
+            struct moec_colour c = moec_heatmap_colour(&map, map.cells.loss[s * 32 + e]);
+            if (map.cells.unclear[s * 32 + e])
                 c = moec_colour_faded(c);
             uint32_t expected = (uint32_t)c.red << 16 | (uint32_t)c.green << 8 | c.blue;
-            if (map.reached[s * 32 + e])
+            if (map.cells.reached[s * 32 + e])
                 assert_int_equal(pixel & 0xffffff, expected);
             else
                 n_hatched +=
                     (pixel & 0xff) == ((pixel >> 8) & 0xff) && (pixel & 0xff) == ((pixel >> 16) & 0xff);
         }
-    assert_int_equal(map.n_unreached, 29);
-    assert_int_equal(n_hatched, map.n_unreached);
+    assert_int_equal(map.counts.n_unreached, 29);
+    assert_int_equal(n_hatched, map.counts.n_unreached);
     cairo_surface_destroy(image);
     moec_heatmap_release(&map);
     moec_profile_release(&profile);
@@ -312,17 +312,18 @@ static void test_plot__heatmap_caption(void **state)
         uint64_t n_faded = 0;
         assert_status(moec_heatmap_make(&profile, widths[i], &map, &err), MOEC_OK, err);
         assert_status(moec_heatmap_chart(&profile, widths[i], &chart, &err), MOEC_OK, err);
-        assert_int_equal(map.n_worse + map.n_better + map.n_unclear, 8 * 32 - map.n_unreached);
-        assert_true(map.n_worse >= 1 && map.n_better >= 1 && !map.unclear[3 * 32 + 4] &&
-                    !map.unclear[3 * 32 + 5]);
-        assert_int_equal(map.is_diverging, widths[i] == 8);
+        assert_int_equal(map.counts.n_worse + map.counts.n_better + map.counts.n_unclear,
+                         8 * 32 - map.counts.n_unreached);
+        assert_true(map.counts.n_worse >= 1 && map.counts.n_better >= 1 && !map.cells.unclear[3 * 32 + 4] &&
+                    !map.cells.unclear[3 * 32 + 5]);
+        assert_int_equal(map.range.is_diverging, widths[i] == 8);
         (void)snprintf(expected, sizeof expected, "%llu lose less, and of %llu, faded",
-                       (unsigned long long)map.n_better, (unsigned long long)map.n_unclear);
+                       (unsigned long long)map.counts.n_better, (unsigned long long)map.counts.n_unclear);
         assert_non_null(strstr(chart.caption, expected));
         assert_null(strstr(chart.caption, "low bitwidth"));
         for (uint32_t at = 0; at < 8 * 32; at++)
             n_faded += chart.cells.faded != NULL && chart.cells.faded[at];
-        assert_int_equal(n_faded, map.n_unclear);
+        assert_int_equal(n_faded, map.counts.n_unclear);
         moec_chart_release(&chart);
         moec_heatmap_release(&map);
     }
@@ -338,12 +339,12 @@ static void test_plot__heatmap_values(void **state)
     make_round(&profile);
     assert_status(moec_heatmap_make(&profile, 0, &map, &err), MOEC_OK, err);
     assert_int_equal(map.bits, 2);
-    assert_near(map.loss[0], 0.02, 1e-12);
-    assert_near(map.baseline, 0.01, 1e-12);
+    assert_near(map.cells.loss[0], 0.02, 1e-12);
+    assert_near(map.range.baseline, 0.01, 1e-12);
     /* Colours begin at the baseline, and nothing under it has one of its own. */
-    assert_near(map.low, 0.01, 1e-12);
-    assert_near(map.high, 0.02, 1e-12);
-    assert_int_equal(map.n_unreached, 1);
+    assert_near(map.range.low, 0.01, 1e-12);
+    assert_near(map.range.high, 0.02, 1e-12);
+    assert_int_equal(map.counts.n_unreached, 1);
     assert_true(moec_heatmap_unit(&map, 0.0075) == 0 && moec_heatmap_unit(&map, 0.01) == 0);
     assert_near(moec_heatmap_unit(&map, 0.02), 1, 1e-9);
     for (int i = 0; i <= 10; i++)
@@ -358,17 +359,18 @@ static void test_plot__heatmap_values(void **state)
     for (uint32_t w = 0; w < profile.n_window; w++)
         row[w] = profile.reference.nll[w] + log(3) * profile.window_scored[w];
     assert_status(moec_heatmap_make(&profile, 2, &map, &err), MOEC_OK, err);
-    assert_near(map.largest, 2, 1e-9);
+    assert_near(map.range.largest, 2, 1e-9);
     uint32_t n_bright = 0;
     for (uint32_t i = 0; i < 8 * 32; i++)
-        n_bright += map.loss[i] > map.baseline && moec_heatmap_unit(&map, map.loss[i]) > 0.1;
+        n_bright +=
+            map.cells.loss[i] > map.range.baseline && moec_heatmap_unit(&map, map.cells.loss[i]) > 0.1;
     assert_true(n_bright > 20);
     moec_heatmap_release(&map);
     /* A broken variant has a loss beyond numbers; the heatmap has not. */
     for (uint32_t w = 0; w < profile.n_window; w++)
         row[w] = 1e14;
     assert_status(moec_heatmap_make(&profile, 2, &map, &err), MOEC_OK, err);
-    assert_true(map.largest == MOEC_HEATMAP_MOST && isfinite(map.high));
+    assert_true(map.range.largest == MOEC_HEATMAP_MOST && isfinite(map.range.high));
     moec_heatmap_release(&map);
     assert_int_equal(moec_heatmap_make(&profile, 5, &map, &err), MOEC_ERR_USAGE);
     assert_message(err, "no expert was measured at 5 bits, expected one of 2, 3, 8");
