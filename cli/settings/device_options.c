@@ -52,29 +52,31 @@ enum moec_status cli_read_device(const struct cli_args *args, const char **devic
 enum moec_status cli_use_arithmetic(struct moec_gpu_place *place, enum moec_arithmetic arithmetic,
                                     struct moec_error *err)
 {
-    if (place != NULL)
-        return moec_gpu_place_take_arithmetic(place, arithmetic, err);
-    if (arithmetic != MOEC_ARITHMETIC_BF16)
-        return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "arithmetic 'bf16' runs only on a GPU's tensor cores, but no device is "
-                     "given: give --device cuda, or choose --arithmetic canonical or int8");
+    return place != NULL ? moec_gpu_place_take_arithmetic(place, arithmetic, err)
+                         : moec_arithmetic_check_processor(arithmetic, err);
+}
+
+enum moec_status cli_open_device(const struct moert_device_options *device, const char *kv_name,
+                                 enum moec_arithmetic arithmetic, struct moec_gpu_place **out,
+                                 struct moec_error *err)
+{
+    struct moec_codec kv = {0};
+    *out = NULL;
+    if (device->name != NULL) {
+        MOEC_TRY(moec_kv_read(kv_name, &kv, err));
+        if (kv.dtype != MOEC_DTYPE_F32)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             "device '%s' stores keys and values only as F32: give --kv f32", device->name);
+        MOEC_TRY(moec_gpu_place_open(device->name, NULL, device->vram_bytes, out, err));
+    }
+    return cli_use_arithmetic(*out, arithmetic, err);
 }
 
 enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
                                 struct moec_gpu_place **out, struct moec_error *err)
 {
-    const char *device = NULL;
-    uint64_t vram_bytes = 0;
+    struct moert_device_options device = {0};
     *out = NULL;
-    MOEC_TRY(read_device(args, &device, &vram_bytes, err));
-    struct moec_codec kv = {0};
-    if (device != NULL && cli_offers(args, "kv"))
-        MOEC_TRY(moec_kv_read(cli_text(args, "kv"), &kv, err));
-    if (kv.dtype != MOEC_DTYPE_F32)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "device '%s' stores keys and values only as F32: give --kv f32", device);
-    if (device != NULL)
-        MOEC_TRY(moec_gpu_place_open(device, NULL, vram_bytes, out, err));
-    return cli_use_arithmetic(*out, arithmetic, err);
+    MOEC_TRY(read_device(args, &device.name, &device.vram_bytes, err));
+    return cli_open_device(&device, NULL, arithmetic, out, err);
 }

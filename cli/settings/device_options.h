@@ -59,8 +59,12 @@ MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, c
                                                   uint64_t *vram_bytes, bool *cooperates,
                                                   struct moert_transfer *transfer, struct moec_error *err);
 
-/* The device of CLI_OFFLINE_DEVICE_OPTIONS, opened; NULL without one. The caller frees it. Errors: those of
- * cli_use_arithmetic, MOEC_ERR_UNSUPPORTED with --kv f16 and int8 too. */
+/* The device that was read (cli_read_pass), opened; NULL without one. The caller frees it. Errors: those of
+ * cli_use_arithmetic, MOEC_ERR_UNSUPPORTED for keys and values (`kv_name`, NULL: f32) that it lacks. */
+MOEC_WARN_UNUSED enum moec_status cli_open_device(const struct moert_device_options *device,
+                                                  const char *kv_name, enum moec_arithmetic arithmetic,
+                                                  struct moec_gpu_place **out, struct moec_error *err);
+/* The device of CLI_OFFLINE_DEVICE_OPTIONS, for verbs without options of an engine. Likewise. */
 MOEC_WARN_UNUSED enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
                                                  struct moec_gpu_place **out, struct moec_error *err);
 /* Measurements are in this arithmetic too, on this device or without one. Errors: MOEC_ERR_UNSUPPORTED where

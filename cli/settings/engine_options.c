@@ -10,6 +10,7 @@
 
 #define MOST_PRELOADS 65536u
 #define MOST_CONTEXT  (1u << 24)
+#define MOST_THREADS  256u
 
 /* Absent where the verb does not offer the option either. */
 static const char *text_of(const struct cli_args *args, const char *name)
@@ -23,10 +24,23 @@ static enum moec_status u32_of(const struct cli_args *args, const char *name, ui
     return cli_offers(args, name) ? cli_u32(args, name, min, max, out, err) : MOEC_OK;
 }
 
+enum moec_status cli_read_threads(const struct cli_args *args, int *n_threads, struct moec_error *err)
+{
+    uint32_t n = 0;
+    MOEC_TRY(cli_u32(args, "threads", 1, MOST_THREADS, &n, err));
+    *n_threads = (int)n;
+    return MOEC_OK;
+}
+
+enum moec_status cli_read_kernels(const struct cli_args *args, const struct moec_kernels **kernels,
+                                  struct moec_error *err)
+{
+    return moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", kernels, err);
+}
+
 enum moec_status cli_read_pass(const struct cli_args *args, struct moert_options *engine,
                                struct moec_error *err)
 {
-    uint32_t n_threads = 0;
     MOEC_TRY(cli_read_device(args, &engine->device.name, &engine->device.vram_bytes,
                              &engine->device.cooperates, &engine->device.transfer, err));
     MOEC_TRY(cli_read_decisions(args, &engine->decisions, err));
@@ -35,8 +49,7 @@ enum moec_status cli_read_pass(const struct cli_args *args, struct moert_options
     MOEC_TRY(u32_of(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &engine->buffer.preload_ahead, err));
     engine->arithmetic = cli_text(args, "arithmetic");
     engine->sessions.kv = cli_text(args, "kv");
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    engine->n_threads = (int)n_threads;
+    MOEC_TRY(cli_read_threads(args, &engine->n_threads, err));
     if (cli_has(args, "cpu"))
         engine->cpu = cli_text(args, "cpu");
     return MOEC_OK;

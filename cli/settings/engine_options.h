@@ -5,6 +5,7 @@
 
 #include "cli/options/options.h"
 #include "cli/settings/policy_options.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/moert.h"
 
 /* Rows of an option table. */
@@ -55,6 +56,13 @@
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},                                          \
     {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE}
 /* clang-format on */
+
+/* --threads, 0 = all, and --cpu: of every verb that offers them. Errors: MOEC_ERR_USAGE, and
+ * MOEC_ERR_UNSUPPORTED for a set that the processor lacks. */
+MOEC_WARN_UNUSED enum moec_status cli_read_threads(const struct cli_args *args, int *n_threads,
+                                                   struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status
+cli_read_kernels(const struct cli_args *args, const struct moec_kernels **kernels, struct moec_error *err);
 
 /* Reads what the verb offers of --device and its own, --predict, --preload-count, --preload-ahead, --route and
  * the other decisions, --sparsity, --arithmetic, --kv, --threads and --cpu: what the rows of a bench have in

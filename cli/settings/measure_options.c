@@ -2,6 +2,8 @@
  * not offer keeps its default. A quantiser brings its scheme where none is given: HQQ and trellis an
  * asymmetric one, outlier and log codes their own. */
 #include "cli/settings/measure_options.h"
+
+#include "cli/options/engine_options.h"
 #include "compiler/lua/task_file.h"
 
 #include <stdio.h>
@@ -144,19 +146,17 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, struct cl
         .is_quiet = cli_has(args, "quiet"),
         .is_verbose = cli_has(args, "verbose"),
     };
-    uint32_t n_threads = 0;
     if (out->is_quiet && out->is_verbose)
         return moec_fail(err, MOEC_ERR_USAGE, "give either --quiet or --verbose, not both");
     MOEC_TRY(cli_u32(args, "seq-len", 2, 1u << 20, &out->data.seq_len_tokens, err));
     MOEC_TRY(read_samples(args, out, err));
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->data.seed, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
+    MOEC_TRY(cli_read_threads(args, &out->by.n_threads, err));
     MOEC_TRY(cli_bytes(args, "work-memory", &out->memory.work_bytes, err));
     MOEC_TRY(read_sensitivity(args, &out->measures, err));
     MOEC_TRY(read_quantiser(args, &out->codes, err));
     choose_spill_folder(args, out);
-    out->by.n_threads = (int)n_threads;
     out->data.goes_on_by_chance = has_option(args, "anyway");
-    MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->by.kernels, err));
+    MOEC_TRY(cli_read_kernels(args, &out->by.kernels, err));
     return moec_task_load(cli_has(args, "task") ? cli_text(args, "task") : "text", &out->data.task, err);
 }

@@ -3,6 +3,7 @@
  * raised to the largest record and cut to all experts; each stands once, and they rise. */
 #include "cli/settings/simulate_options.h"
 
+#include "cli/options/engine_options.h"
 #include "cli/settings/policy_options.h"
 #include "cli/settings/route_options.h"
 
@@ -147,7 +148,6 @@ static enum moec_status read_modes(const struct cli_args *args, struct cli_simul
 enum moec_status cli_read_simulate_options(const struct cli_args *args, struct cli_simulate_options *out,
                                            struct moec_error *err)
 {
-    uint32_t n_threads = 0;
     *out = (struct cli_simulate_options){0};
     MOEC_TRY(read_policies(args, out, err));
     MOEC_TRY(read_tuning(args, out, err));
@@ -158,9 +158,7 @@ enum moec_status cli_read_simulate_options(const struct cli_args *args, struct c
     MOEC_TRY(cli_u32(args, "prompt-tokens", 0, 1u << 24, &out->prompt_tokens, err));
     MOEC_TRY(cli_u32(args, "preload-count", 1, 65536, &out->preload_count, err));
     MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &out->preload_ahead, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    out->n_threads = (int)n_threads;
-    return MOEC_OK;
+    return cli_read_threads(args, &out->n_threads, err);
 }
 
 static int compare_bytes(const void *a, const void *b)

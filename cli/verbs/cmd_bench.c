@@ -245,13 +245,12 @@ static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *
 {
     const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
     struct moec_mlp_kernels set = {0};
-    uint32_t n_threads = 0;
+    int n_threads = 0;
     enum moec_arithmetic arithmetic = MOEC_ARITHMETIC_CANONICAL;
     struct moec_kernel_bench bench;
     MOEC_TRY(check_kernels(job->args, err));
-    MOEC_TRY(cli_u32(job->args, "threads", 1, 256, &n_threads, err));
-    MOEC_TRY(
-        moec_kernels_find(cli_has(job->args, "cpu") ? cli_text(job->args, "cpu") : "auto", &set.all, err));
+    MOEC_TRY(cli_read_threads(job->args, &n_threads, err));
+    MOEC_TRY(cli_read_kernels(job->args, &set.all, err));
     MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &arithmetic, err));
     if (arithmetic == MOEC_ARITHMETIC_BF16)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -260,7 +259,7 @@ static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *
     set.int8 = arithmetic == MOEC_ARITHMETIC_INT8 ? moec_int8_kernels_of(set.all) : NULL;
     cli_progress_init(&job->progress, "bench", "codecs", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
-    enum moec_status status = moec_kernel_bench_run(&set, (int)n_threads, &progress, &bench, err);
+    enum moec_status status = moec_kernel_bench_run(&set, n_threads, &progress, &bench, err);
     cli_progress_end(&job->progress);
     MOEC_TRY(status);
     if (!cli_has(job->args, "json"))

@@ -1,11 +1,12 @@
 /* The device and the output are opened before anything is measured. Progress counts by a table of about what
  * each phase takes; one that is missing there moves nothing. A probe that nobody wants to keep stands beside
  * the output and is removed. */
-#include "cli/print/print.h"
+#include "cli/options/engine_options.h"
 #include "cli/settings/device_options.h"
 #include "cli/terminal/interrupt.h"
 #include "cli/terminal/progress_line.h"
 #include "cli/terminal/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
@@ -270,7 +271,6 @@ static enum moec_status read_seconds(const struct cli_args *args, const char *na
 static enum moec_status parse(const struct cli_args *args, struct moec_device_options *measure,
                               struct moec_emulation *emulation, const char **path, struct moec_error *err)
 {
-    uint32_t n_threads = 0;
     *path = args->n_positional > 0 ? args->positional[0] : cli_text(args, "file");
     const int n_named =
         (args->n_positional > 0) + (cli_has(args, "file") ? 1 : 0) + (cli_has(args, "shape") ? 1 : 0);
@@ -284,13 +284,12 @@ static enum moec_status parse(const struct cli_args *args, struct moec_device_op
         return moec_fail(err, MOEC_ERR_USAGE, "name the file to write with -o DEVICE.json");
     MOEC_TRY(read_seconds(args, "read-time", &measure->read_ns, err));
     MOEC_TRY(read_seconds(args, "compute-time", &measure->compute_ns, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
-    measure->n_threads = (int)n_threads;
+    MOEC_TRY(cli_read_threads(args, &measure->n_threads, err));
     if (cli_has(args, "emulate-storage")) {
         MOEC_TRY(moec_emulation_parse(cli_text(args, "emulate-storage"), emulation, err));
         measure->emulation = emulation;
     }
-    return moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &measure->kernels, err);
+    return cli_read_kernels(args, &measure->kernels, err);
 }
 
 /* Whether there is such a device is known before anything is measured. */

@@ -1,6 +1,7 @@
 /* Figures have to be those of the verbs that they are about. So the constants here are the defaults of moec
  * profile and of a prompt, and follow them. What moec itself takes is measured of this process; what moec-run
  * takes is a constant and the tokenizer. */
+#include "cli/options/engine_options.h"
 #include "cli/options/inputs.h"
 #include "cli/output/compile_forecast.h"
 #include "cli/print/print.h"
@@ -156,14 +157,11 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
 
 static enum moec_status examine(struct examination *x, struct moec_error *err)
 {
-    uint32_t n_threads = 0;
     MOEC_TRY(cli_bytes(x->args, "memory", &x->request.budget_bytes, err));
-    MOEC_TRY(cli_u32(x->args, "threads", 1, 256, &n_threads, err));
-    x->request.n_threads = (int)n_threads;
+    MOEC_TRY(cli_read_threads(x->args, &x->request.n_threads, err));
     MOEC_TRY(cli_u32(x->args, "ranks", 1, MOEC_RANKS_MAX, &x->n_rank, err));
     MOEC_TRY(read_context(x, err));
-    MOEC_TRY(
-        moec_kernels_find(cli_has(x->args, "cpu") ? cli_text(x->args, "cpu") : "auto", &x->kernels, err));
+    MOEC_TRY(cli_read_kernels(x->args, &x->kernels, err));
     if (cli_has(x->args, "memory") && x->request.budget_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
     return cli_file_begins(x->path, "MOEC") ? examine_bundle(x, err) : examine_checkpoint(x, err);

@@ -454,7 +454,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(check_completions(job, err));
     MOEC_TRY(cli_read_pass(job->args, &job->engine, err));
     MOEC_TRY(cli_check_pure(job->args, "moec eval", err));
-    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
+    MOEC_TRY(cli_open_device(&job->engine.device, job->engine.sessions.kv, cli_arithmetic(job->args, NULL),
+                             &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.ranks = job->args->ranks;
     job->progress.is_verbose = job->measure.is_verbose;

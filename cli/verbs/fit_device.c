@@ -3,6 +3,7 @@
  * context until a bundle fits, or little is left of it. */
 #include "cli/verbs/fit_device.h"
 
+#include "cli/options/engine_options.h"
 #include "cli/terminal/terminal.h"
 #include "formats/base/file.h"
 #include "profiler/device/device_measure.h"
@@ -34,15 +35,14 @@ static const struct {
 
 enum moec_status fit_read_memory(const struct cli_args *args, struct fit_memory *out, struct moec_error *err)
 {
-    uint32_t n_text = 0, n_threads = 0;
+    uint32_t n_text = 0;
     *out = (struct fit_memory){.n_context = DEFAULT_CONTEXT_TOKENS};
     MOEC_TRY(cli_bytes(args, "memory", &out->request.budget_bytes, err));
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->n_context, err));
     MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 24, &n_text, err));
-    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
+    MOEC_TRY(cli_read_threads(args, &out->request.n_threads, err));
     if (n_text > 0 && n_text + PROMPT_TOKENS < out->n_context)
         out->n_context = n_text + PROMPT_TOKENS;
-    out->request.n_threads = (int)n_threads;
     if (out->request.budget_bytes > 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,

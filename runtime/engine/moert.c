@@ -277,10 +277,8 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                            ? "the predictor that a bundle was taught; choose gate"
                        : mode->streams_all ? "a mode that reads every expert in order"
                                            : NULL;
-    if (options->device.name == NULL && is_bf16)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the arithmetic 'bf16' needs the tensor cores of a device, and no device is given: "
-                         "give a device, or choose 'canonical' or 'int8', which run on the processor");
+    if (options->device.name == NULL)
+        MOEC_TRY(moec_arithmetic_check_processor(engine->arithmetic.kind, err));
     if (options->device.name == NULL && options->device.vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->device.cooperates && (options->device.name == NULL || engine->sessions.n_sessions > 1))

@@ -25,6 +25,16 @@ enum moec_status moec_arithmetic_read(const char *name, enum moec_arithmetic *ar
                      name);
 }
 
+enum moec_status moec_arithmetic_check_processor(enum moec_arithmetic arithmetic, struct moec_error *err)
+{
+    if (arithmetic != MOEC_ARITHMETIC_BF16)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                     "arithmetic '%s' runs only on a GPU's tensor cores, but no device is given: give "
+                     "--device cuda, or choose --arithmetic canonical or int8",
+                     moec_arithmetic_name(arithmetic));
+}
+
 const char *moec_arithmetic_certificate_name(enum moec_arithmetic arithmetic)
 {
     static const char *const names[MOEC_ARITHMETIC_COUNT] = {MOEC_CERTIFICATE_CANONICAL,

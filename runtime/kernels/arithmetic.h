@@ -19,6 +19,9 @@ enum moec_arithmetic {
 MOEC_WARN_UNUSED enum moec_status moec_arithmetic_read(const char *name, enum moec_arithmetic *arithmetic,
                                                        struct moec_error *err);
 const char *moec_arithmetic_name(enum moec_arithmetic arithmetic);
+/* Whether the processor alone computes in it. Errors: MOEC_ERR_UNSUPPORTED for what needs a device. */
+MOEC_WARN_UNUSED enum moec_status moec_arithmetic_check_processor(enum moec_arithmetic arithmetic,
+                                                                  struct moec_error *err);
 
 /* What a certificate's losses were measured in: the canonical one without a certificate, and where this
  * version does not know the name; and the name of an arithmetic there. */

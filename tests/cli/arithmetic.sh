@@ -46,7 +46,7 @@ says stderr 'kernels .* int8 arithmetic' "stats name it"
 try 2 "another" "$moec" run "$work/m.moec" -p "Once" --arithmetic int4
 says stderr "canonical|int8|bf16|arithmetic" "is refused"
 try 1 "that of tensor cores without a GPU" "$moec" run "$work/m.moec" -p "Once" --arithmetic bf16
-says stderr "no device is given: give a device, or choose 'canonical' or 'int8'" "is refused with the reason"
+says stderr "no device is given: give --device cuda, or choose --arithmetic canonical or int8" "is refused with the reason"
 try 1 "and by a bench" "$moec" bench "$work/m.moec" --memory 50% --arithmetic bf16
 says stderr "^moec bench: arithmetic 'bf16' runs only on a GPU's tensor cores" "before any row"
 try 2 "and by a bench of the processor" "$moec" bench --kernels --arithmetic bf16

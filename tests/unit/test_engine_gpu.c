@@ -601,7 +601,7 @@ static void what_cannot_be_is_refused_in_words(void **state)
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "in order");
     options = options_of(NULL, 0);
     options.arithmetic = "bf16";
-    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "'bf16' needs the tensor cores of a device");
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "'bf16' runs only on a GPU's tensor cores");
     options = options_of("cuda", 0);
     options.arithmetic = "bf16";
     options.sessions.n_sessions = 1;

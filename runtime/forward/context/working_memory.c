@@ -159,10 +159,7 @@ enum moec_status moec_forward_use_arithmetic(struct moec_forward *forward, enum 
         return offload->ops->open(offload, forward->max_tokens, arithmetic, &forward->backend, err);
     if (arithmetic == MOEC_ARITHMETIC_CANONICAL)
         return MOEC_OK;
-    if (arithmetic != MOEC_ARITHMETIC_INT8)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the arithmetic '%s' needs the tensor cores of a device, and no device is in use",
-                         moec_arithmetic_name(arithmetic));
+    MOEC_TRY(moec_arithmetic_check_processor(arithmetic, err));
     return moec_rounded_create(&forward->model->config, forward->max_tokens, forward->kernels,
                                &forward->rounded, err);
 }
