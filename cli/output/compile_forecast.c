@@ -37,15 +37,15 @@ struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_reque
 {
     struct cli_compile_forecast forecast = {.stages = moec_compile_estimate(request), .window = window};
     for (int part = 0; part < MOEC_PART_COUNT; part++)
-        forecast.n_window += request->n_part[part];
+        forecast.counted.n_drawn += request->n_part[part];
     forecast.work_bytes = request->options->work_bytes > 0 ? request->options->work_bytes : WORK_BYTES;
     forecast.layer_bytes =
         (uint64_t)request->config->n_expert * moec_cost_expert(request->config, 1) *
         moec_codec_row_bytes((struct moec_codec){.dtype = request->config->expert_dtype}, 64) / 64;
     if (!has_profile)
-        forecast.original = forecast.n_window - request->n_part[MOEC_PART_CERTIFICATE];
-    forecast.windows = forecast.original + forecast.stages.windows;
-    const double windows = forecast.windows + forecast.stages.others;
+        forecast.counted.original = forecast.counted.n_drawn - request->n_part[MOEC_PART_CERTIFICATE];
+    forecast.counted.all = forecast.counted.original + forecast.stages.windows;
+    const double windows = forecast.counted.all + forecast.stages.others;
     forecast.seconds = windows * window.seconds + forecast.stages.weights * window.product_seconds;
     forecast.core_seconds =
         windows * window.core_seconds + forecast.stages.weights * window.product_core_seconds;
@@ -70,12 +70,12 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
 {
     const struct moec_compile_forecast *stages = &forecast->stages;
     char size[24], work[24];
-    if (forecast->original > 0)
-        print_stage("routing, original", forecast->original,
-                    forecast->original * forecast->window.core_seconds);
+    if (forecast->counted.original > 0)
+        print_stage("routing, original", forecast->counted.original,
+                    forecast->counted.original * forecast->window.core_seconds);
     for (uint32_t i = 0; i < stages->n_phase; i++)
         print_stage(stages->phases[i].name, stages->phases[i].windows, stage_seconds(forecast, i));
-    print_stage("all", forecast->windows, forecast->core_seconds);
+    print_stage("all", forecast->counted.all, forecast->core_seconds);
     cli_print_wrapped(stdout, 4, "  memory: about %s, and the weights of a layer: %s\n",
                       cli_memory_text(work, forecast->work_bytes),
                       cli_size_text(size, forecast->layer_bytes));
@@ -126,14 +126,14 @@ struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecas
 {
     struct moec_json_out *node = moec_json_out_object(), *phases = moec_json_out_object();
     const struct moec_compile_forecast *stages = &forecast->stages;
-    moec_json_out_double(node, "windows", forecast->windows);
+    moec_json_out_double(node, "windows", forecast->counted.all);
     moec_json_out_double(node, "seconds", forecast->seconds);
     moec_json_out_double(node, "core_seconds", forecast->core_seconds);
     moec_json_out_u64(node, "memory_bytes", forecast->work_bytes + forecast->layer_bytes);
     moec_json_out_u64(node, "fitted_bytes", stages->fitted_bytes);
-    if (forecast->original > 0)
-        put_stage(phases, "routing, original", forecast->original,
-                  forecast->original * forecast->window.core_seconds);
+    if (forecast->counted.original > 0)
+        put_stage(phases, "routing, original", forecast->counted.original,
+                  forecast->counted.original * forecast->window.core_seconds);
     for (uint32_t i = 0; i < stages->n_phase; i++)
         put_stage(phases, stages->phases[i].name, stages->phases[i].windows, stage_seconds(forecast, i));
     moec_json_out_node(node, "phases", phases);
@@ -166,13 +166,13 @@ static void say_long(struct cli_progress *progress, const struct moec_compile_re
     const int n = snprintf(line, sizeof line,
                            "moec %s: note: this takes about %s on %" PRIu32
                            " threads here if the data has %" PRIu32 " windows (%.1f core-hours)",
-                           progress->job, whole, n_thread, all->n_window, all->core_seconds / 3600);
+                           progress->job, whole, n_thread, all->counted.n_drawn, all->core_seconds / 3600);
     size_t used = n > 0 ? (size_t)n : 0;
     if (request->options->offers_variants)
         used += (size_t)snprintf(line + used, sizeof line - used,
                                  "; --time-limit makes it shorter, down to about %s, and the bundle larger",
                                  least);
-    if (all->n_window > FEWER_WINDOWS) {
+    if (all->counted.n_drawn > FEWER_WINDOWS) {
         cli_default_parts(FEWER_WINDOWS, few.n_part);
         cli_duration_text(fewer, cli_forecast_compile(&few, false, all->window).seconds);
         (void)snprintf(line + used, sizeof line - used,

@@ -12,10 +12,12 @@
 struct cli_compile_forecast {
     struct moec_compile_forecast stages;
     struct moec_forecast_time window; /* of one evaluation of a window */
-    uint32_t n_window;                /* that are drawn */
-    double original; /* windows that the original's routing and losses take; 0: a profile has them */
-    uint32_t scope;  /* level, of cli_limit_compile (compiler/compile/compile.h); 0 = all */
-    double windows;  /* all that go through the model */
+    struct {
+        uint32_t n_drawn;
+        double original; /* that the original's routing and losses take; 0: a profile has them */
+        double all;      /* that go through the model */
+    } counted;           /* windows */
+    uint32_t scope;      /* level, of cli_limit_compile (compiler/compile/compile.h); 0 = all */
     double seconds, core_seconds;
     uint64_t work_bytes, layer_bytes; /* memory: --work-memory, and experts of a layer beside it */
 };

@@ -160,7 +160,7 @@ static void print_next(const struct cli_compile_result *result)
     if (!result->report->is_written || result->is_quiet)
         return;
     cli_print(stdout, "next: moec run ");
-    cli_print_word(stdout, result->output);
+    cli_print_word(stdout, result->paths.bundle);
     cli_print(stdout, " -p \"...\"\n");
     const uint64_t available = moec_available_bytes("/proc", "/sys/fs/cgroup");
     if (available > 0 && result->report->n_bytes > available &&
@@ -177,7 +177,7 @@ static void print_result(const struct cli_compile_result *result)
     const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     char size[24], source[24];
     cli_print(stdout, "%s: %s, %.1f%% of the %s of weights it came from\n",
-              report->is_written ? result->output : "plan (nothing written)",
+              report->is_written ? result->paths.bundle : "plan (nothing written)",
               cli_size_text(size, report->n_bytes),
               100 * (double)report->n_bytes / (double)report->source_bytes,
               cli_size_text(source, report->source_bytes));
@@ -192,8 +192,8 @@ static void print_result(const struct cli_compile_result *result)
     cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", result->options->policy,
               report->n_evaluations, result->seconds);
     cli_print_peak(result->phases);
-    if (result->page != NULL)
-        cli_print(stdout, "report: %s\n", result->page);
+    if (result->paths.page != NULL)
+        cli_print(stdout, "report: %s\n", result->paths.page);
     if (!certificate->present) {
         cli_print(stdout, "certificate: none, no loss was measured%s\n",
                   report->is_written ? "" : " on the certificate part");

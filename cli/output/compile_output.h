@@ -12,8 +12,10 @@ struct cli_compile_result {
     const struct moec_compile_options *options;
     const struct moec_config *config;
     const struct cli_phases *phases; /* empty without --verbose */
-    const char *output;              /* path of the bundle */
-    const char *page;                /* path of --report, or NULL */
+    struct {
+        const char *bundle;
+        const char *page; /* of --report, or NULL */
+    } paths;
     double seconds;
     const struct cli_compile_forecast *forecast; /* that was made before it; NULL: none */
     bool is_quiet;                               /* what to do next is left out */

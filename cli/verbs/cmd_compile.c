@@ -743,15 +743,15 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 
 static enum moec_status print_result(const struct compile_job *job, struct moec_error *err)
 {
-    const struct cli_compile_result result = {.report = &job->report,
-                                              .options = &job->compile,
-                                              .config = moec_checkpoint_config(job->checkpoint),
-                                              .phases = &job->phases,
-                                              .output = cli_text(job->args, "output"),
-                                              .page = cli_text(job->args, "report"),
-                                              .seconds = job->seconds,
-                                              .forecast = job->forecast.windows > 0 ? &job->forecast : NULL,
-                                              .is_quiet = job->measure.is_quiet};
+    const struct cli_compile_result result = {
+        .report = &job->report,
+        .options = &job->compile,
+        .config = moec_checkpoint_config(job->checkpoint),
+        .phases = &job->phases,
+        .paths = {.bundle = cli_text(job->args, "output"), .page = cli_text(job->args, "report")},
+        .seconds = job->seconds,
+        .forecast = job->forecast.counted.all > 0 ? &job->forecast : NULL,
+        .is_quiet = job->measure.is_quiet};
     if (cli_has(job->args, "json"))
         return cli_print_compile_json(&result, err);
     cli_print_compile(&result);

@@ -49,18 +49,24 @@ static const struct cli_option options[] = {
 struct examination {
     const struct cli_args *args;
     const char *path;
-    struct moec_doctor_request request;
-    const struct moec_kernels *kernels;
+    struct {
+        struct moec_doctor_request doctor;
+        const struct moec_kernels *kernels;
+        uint32_t n_rank; /* of mpirun; 0: nobody asks */
+    } asked;
     struct moec_checkpoint *checkpoint; /* one of these two */
     struct moec_bundle *bundle;
-    struct moec_doctor doctor;
-    struct moec_forecast forecast; /* of a checkpoint with a tokenizer */
-    struct cli_compile_forecast compile;
-    uint32_t n_rank; /* of mpirun; 0: nobody asks */
-    bool has_weights, has_tokenizer;
-    bool has_text; /* it can be compiled and run by text */
-    bool has_chat;
-    struct moec_error chat_refusal; /* of a template that moec chat cannot use */
+    struct {
+        struct moec_doctor doctor;
+        struct moec_forecast forecast; /* of a checkpoint with a tokenizer */
+        struct cli_compile_forecast compile;
+    } found;
+    struct {
+        bool weights, tokenizer;
+        bool text; /* it can be compiled and run by text */
+        bool chat;
+        struct moec_error chat_refusal; /* of a template that moec chat cannot use */
+    } has;
 };
 
 static const struct moec_config *config_of(const struct examination *x)
@@ -74,31 +80,31 @@ static void examine_chat(struct examination *x, const struct moec_chat_source *s
 {
     struct moec_chat_template *chat_template = NULL;
     const struct moec_chat_text *text = moec_chat_source_find(source, MOEC_CHAT_TEMPLATE);
-    x->has_chat = text != NULL;
+    x->has.chat = text != NULL;
     if (text != NULL &&
-        moec_chat_template_parse(text->bytes, text->n_bytes, &chat_template, &x->chat_refusal) == MOEC_OK)
+        moec_chat_template_parse(text->bytes, text->n_bytes, &chat_template, &x->has.chat_refusal) == MOEC_OK)
         moec_chat_template_free(chat_template);
 }
 
 static enum moec_status check_context(const struct examination *x, struct moec_error *err)
 {
     const uint32_t n_position = config_of(x)->n_position;
-    if (!cli_has(x->args, "ctx") || x->request.n_context <= n_position)
+    if (!cli_has(x->args, "ctx") || x->asked.doctor.n_context <= n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
                      "a context of %" PRIu32 " tokens is too long: the model has only %" PRIu32
                      " positions; lower --ctx",
-                     x->request.n_context, n_position);
+                     x->asked.doctor.n_context, n_position);
 }
 
 /* The KV cache that --ctx or -n ask for, as moec run makes it. */
 static enum moec_status read_context(struct examination *x, struct moec_error *err)
 {
     uint32_t n_text = 0;
-    MOEC_TRY(cli_u32(x->args, "ctx", 1, 1u << 24, &x->request.n_context, err));
+    MOEC_TRY(cli_u32(x->args, "ctx", 1, 1u << 24, &x->asked.doctor.n_context, err));
     MOEC_TRY(cli_u32(x->args, "tokens", 1, 1u << 24, &n_text, err));
-    if (n_text > 0 && (x->request.n_context == 0 || n_text + PROMPT_TOKENS < x->request.n_context))
-        x->request.n_context = n_text + PROMPT_TOKENS;
+    if (n_text > 0 && (x->asked.doctor.n_context == 0 || n_text + PROMPT_TOKENS < x->asked.doctor.n_context))
+        x->asked.doctor.n_context = n_text + PROMPT_TOKENS;
     return MOEC_OK;
 }
 
@@ -110,59 +116,59 @@ static enum moec_status examine_bundle(struct examination *x, struct moec_error 
     examine_chat(x, &source);
     moec_chat_source_release(&source);
     MOEC_TRY(check_context(x, err));
-    x->has_weights = true;
-    x->has_text = x->has_tokenizer = x->bundle->tokenizer != NULL;
+    x->has.weights = true;
+    x->has.text = x->has.tokenizer = x->bundle->tokenizer != NULL;
     uint64_t tokenizer_bytes = 0;
-    MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes[MOEC_DOCTOR_MOEC], err));
+    MOEC_TRY(moec_memory_base_bytes(&x->asked.doctor.base_bytes[MOEC_DOCTOR_MOEC], err));
     MOEC_TRY(moec_doctor_tokenizer_bytes(x->bundle->tokenizer, &tokenizer_bytes, err));
-    x->request.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes;
-    x->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + tokenizer_bytes;
-    return moec_doctor_bundle(x->bundle, &x->request, &x->doctor, err);
+    x->asked.doctor.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes;
+    x->asked.doctor.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + tokenizer_bytes;
+    return moec_doctor_bundle(x->bundle, &x->asked.doctor, &x->found.doctor, err);
 }
 
 static enum moec_status examine_checkpoint(struct examination *x, struct moec_error *err)
 {
     uint64_t tokenizer_bytes = 0;
     struct cli_progress progress;
-    MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes[MOEC_DOCTOR_MOEC], err));
+    MOEC_TRY(moec_memory_base_bytes(&x->asked.doctor.base_bytes[MOEC_DOCTOR_MOEC], err));
     MOEC_TRY(moec_checkpoint_open_config(x->path, &x->checkpoint, err));
     cli_progress_init(&progress, "doctor", NULL, false);
     cli_say_checkpoint(&progress, x->checkpoint);
     MOEC_TRY(moec_model_check(x->checkpoint, false, err));
     MOEC_TRY(check_context(x, err));
-    x->has_weights = moec_checkpoint_has_weights(x->checkpoint);
-    x->has_tokenizer = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
+    x->has.weights = moec_checkpoint_has_weights(x->checkpoint);
+    x->has.tokenizer = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
     /* A download that has begun with config.json may get its tokenizer yet. */
-    x->has_text = x->has_tokenizer || !x->has_weights;
+    x->has.text = x->has.tokenizer || !x->has.weights;
     examine_chat(x, moec_checkpoint_chat(x->checkpoint));
     MOEC_TRY(moec_doctor_tokenizer_bytes(moec_checkpoint_tokenizer(x->checkpoint), &tokenizer_bytes, err));
-    x->request.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes + OPENING_BYTES;
-    x->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + tokenizer_bytes;
-    MOEC_TRY(moec_doctor_checkpoint(x->checkpoint, &x->request, &x->doctor, err));
+    x->asked.doctor.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes + OPENING_BYTES;
+    x->asked.doctor.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + tokenizer_bytes;
+    MOEC_TRY(moec_doctor_checkpoint(x->checkpoint, &x->asked.doctor, &x->found.doctor, err));
     const struct moec_forecast_request request = {.config = config_of(x),
-                                                  .kernels = x->kernels,
-                                                  .n_threads = x->request.n_threads,
+                                                  .kernels = x->asked.kernels,
+                                                  .n_threads = x->asked.doctor.n_threads,
                                                   .seq_len_tokens = PROFILE_SEQ_LEN_TOKENS,
                                                   .n_bits = PROFILE_BITWIDTHS};
-    if (!x->has_text)
+    if (!x->has.text)
         return MOEC_OK;
-    MOEC_TRY(moec_forecast_make(&request, &x->forecast, err));
+    MOEC_TRY(moec_forecast_make(&request, &x->found.forecast, err));
     const struct moec_compile_options defaults = {.offers_variants = true, .plans_dense = true};
     struct moec_compile_request compile = {
-        .config = config_of(x), .options = &defaults, .seq_len_tokens = x->forecast.window_tokens};
-    cli_default_parts(x->forecast.n_window, compile.n_part);
-    x->compile = cli_forecast_compile(&compile, false, x->forecast.window);
+        .config = config_of(x), .options = &defaults, .seq_len_tokens = x->found.forecast.window_tokens};
+    cli_default_parts(x->found.forecast.n_window, compile.n_part);
+    x->found.compile = cli_forecast_compile(&compile, false, x->found.forecast.window);
     return MOEC_OK;
 }
 
 static enum moec_status examine(struct examination *x, struct moec_error *err)
 {
-    MOEC_TRY(cli_bytes(x->args, "memory", &x->request.budget_bytes, err));
-    MOEC_TRY(cli_read_threads(x->args, &x->request.n_threads, err));
-    MOEC_TRY(cli_u32(x->args, "ranks", 1, MOEC_RANKS_MAX, &x->n_rank, err));
+    MOEC_TRY(cli_bytes(x->args, "memory", &x->asked.doctor.budget_bytes, err));
+    MOEC_TRY(cli_read_threads(x->args, &x->asked.doctor.n_threads, err));
+    MOEC_TRY(cli_u32(x->args, "ranks", 1, MOEC_RANKS_MAX, &x->asked.n_rank, err));
     MOEC_TRY(read_context(x, err));
-    MOEC_TRY(cli_read_kernels(x->args, &x->kernels, err));
-    if (cli_has(x->args, "memory") && x->request.budget_bytes == 0)
+    MOEC_TRY(cli_read_kernels(x->args, &x->asked.kernels, err));
+    if (cli_has(x->args, "memory") && x->asked.doctor.budget_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
     return cli_file_begins(x->path, "MOEC") ? examine_bundle(x, err) : examine_checkpoint(x, err);
 }
@@ -223,19 +229,20 @@ static void print_model(const struct examination *x)
     if (moec_config_rope_limit(config) > 0)
         cli_print(stdout, "  RoPE has other angles for contexts of more than %" PRIu32 " tokens (--ctx)\n",
                   moec_config_rope_limit(config));
-    cli_print(stdout, "  parameters: %s, active for a token: %s%s\n", count_text(all, x->doctor.n_parameter),
-              config->n_identity > 0 ? "at most " : "", count_text(active, x->doctor.n_active));
+    cli_print(stdout, "  parameters: %s, active for a token: %s%s\n",
+              count_text(all, x->found.doctor.n_parameter), config->n_identity > 0 ? "at most " : "",
+              count_text(active, x->found.doctor.n_active));
     if (x->bundle != NULL)
         cli_print(stdout, "  file: %s\n", cli_size_text(stored, x->bundle->file.n_bytes));
     else
         cli_print(stdout, "  weights: %s, of which experts %s\n",
                   cli_size_text(stored, moec_checkpoint_weight_bytes(x->checkpoint)),
                   cli_size_text(experts, moec_checkpoint_expert_bytes(x->checkpoint)));
-    if (x->has_chat && x->chat_refusal.status == MOEC_OK)
+    if (x->has.chat && x->has.chat_refusal.status == MOEC_OK)
         cli_print(stdout, "  chat template: yes, for moec chat\n");
-    else if (x->has_chat)
-        cli_print(stdout, "  chat template: refused; %s\n", x->chat_refusal.message);
-    if (!x->has_text)
+    else if (x->has.chat)
+        cli_print(stdout, "  chat template: refused; %s\n", x->has.chat_refusal.message);
+    if (!x->has.text)
         cli_print(stdout,
                   "  no tokenizer: it can be compiled with --policy uniform, and libmoert runs it on ids\n");
 }
@@ -252,7 +259,7 @@ static void print_kept(double kept)
 /* Of moec-run for each kind of dense weights, or of both programs for a bundle's. */
 static uint32_t n_needs(const struct examination *x)
 {
-    return x->bundle != NULL ? MOEC_DOCTOR_N_PROGRAM : x->doctor.n_dense;
+    return x->bundle != NULL ? MOEC_DOCTOR_N_PROGRAM : x->found.doctor.n_dense;
 }
 
 static const struct moec_doctor_need *need_of(const struct examination *x,
@@ -263,7 +270,7 @@ static const struct moec_doctor_need *need_of(const struct examination *x,
 
 static void print_row(const struct examination *x, const struct moec_doctor_size *size)
 {
-    const struct moec_doctor *doctor = &x->doctor;
+    const struct moec_doctor *doctor = &x->found.doctor;
     const uint32_t n = n_needs(x);
     char text[24];
     if (size->is_exact)
@@ -279,7 +286,7 @@ static void print_row(const struct examination *x, const struct moec_doctor_size
     for (uint32_t i = 0; i < n; i++)
         cli_print(stdout, "%9s", cli_memory_text(text, need_of(x, size, i)->least_bytes));
     for (uint32_t i = 0; i < n; i++)
-        if (x->request.budget_bytes > 0)
+        if (x->asked.doctor.budget_bytes > 0)
             print_kept(need_of(x, size, i)->kept);
         else
             cli_print(stdout, "%9s", cli_memory_text(text, need_of(x, size, i)->whole_bytes));
@@ -288,7 +295,7 @@ static void print_row(const struct examination *x, const struct moec_doctor_size
 
 static void print_heads(const struct examination *x)
 {
-    const bool has_budget = x->request.budget_bytes > 0;
+    const bool has_budget = x->asked.doctor.budget_bytes > 0;
     const char *const both = x->bundle != NULL ? " moec-run moec run" : " dense 16  dense 4";
     cli_print(stdout, "\n%6s%9s%9s", "expert", "all", "token's");
     if (x->bundle == NULL)
@@ -311,7 +318,7 @@ static uint64_t between_programs(const struct moec_doctor_size *size)
 
 static void print_sizes(const struct examination *x)
 {
-    const struct moec_doctor *doctor = &x->doctor;
+    const struct moec_doctor *doctor = &x->found.doctor;
     char text[24];
     print_heads(x);
     for (uint32_t i = 0; i < doctor->n_size; i++)
@@ -336,17 +343,17 @@ static void print_sizes(const struct examination *x)
                        cli_memory_text(text, between_programs(doctor->sizes)));
     cli_print_wrapped(stdout, 4, "  minimum --memory: what %s needs for a context of %" PRIu32 " tokens%s\n",
                       x->bundle == NULL ? "the program moec-run" : "each program", doctor->n_context, more);
-    if (x->request.budget_bytes > 0)
+    if (x->asked.doctor.budget_bytes > 0)
         cli_print_wrapped(stdout, 4,
                           "  kept: share of the experts that stays in memory at --memory %s; '-' means that "
                           "the model does not fit\n",
-                          cli_memory_text(text, x->request.budget_bytes));
+                          cli_memory_text(text, x->asked.doctor.budget_bytes));
     else
         cli_print_wrapped(stdout, 4,
                           "  for all experts: the --memory at which every expert stays in memory. With less, "
                           "some are read from storage again and again. With less than the minimum plus one "
                           "token's experts, most are read again for every token, which is slow.\n");
-    if (x->bundle == NULL && !x->has_tokenizer && x->has_text)
+    if (x->bundle == NULL && !x->has.tokenizer && x->has.text)
         cli_print_wrapped(
             stdout, 4,
             "  no tokenizer here: each --memory must be larger by the memory that it takes, some MiB\n");
@@ -360,10 +367,10 @@ static const char *hours_text(char text[static 16], double hours)
 
 static void print_forecast(const struct examination *x)
 {
-    const struct moec_forecast *f = &x->forecast;
-    const uint32_t n_threads = (uint32_t)moec_pool_make(x->request.n_threads).n_threads;
+    const struct moec_forecast *f = &x->found.forecast;
+    const uint32_t n_threads = (uint32_t)moec_pool_make(x->asked.doctor.n_threads).n_threads;
     char text[24];
-    if (!x->has_text || x->bundle != NULL)
+    if (!x->has.text || x->bundle != NULL)
         return;
     cli_print(stdout, "\n");
     cli_print_wrapped(stdout, 2,
@@ -371,7 +378,7 @@ static void print_forecast(const struct examination *x)
                       " threads here (together %.1f billion multiply-adds a second, measured now):\n",
                       f->n_window, f->window_tokens, n_threads, f->multiply_adds_per_second * 1e-9);
     cli_print(stdout, "    compile               %7.0f passes and fitting, about %s\n",
-              x->compile.windows / f->n_window, time_text(text, x->compile.seconds));
+              x->found.compile.counted.all / f->n_window, time_text(text, x->found.compile.seconds));
     cli_print(stdout, "    profile, measured     %7.0f passes, at least %s\n", f->exact_passes,
               time_text(text, f->exact_seconds));
     if (f->fast_passes > 0)
@@ -379,16 +386,16 @@ static void print_forecast(const struct examination *x)
                   time_text(text, f->fast_seconds));
     const struct moec_forecast_time *window = &f->window;
     char all[16], passes[16], fitting[16], many[24];
-    cli_print(
-        stdout,
-        "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n"
-        "    about %s on %u idle cores like these\n",
-        hours_text(all, x->compile.core_seconds / 3600),
-        hours_text(passes, (x->compile.windows + x->compile.stages.others) * window->core_seconds / 3600),
-        hours_text(fitting, x->compile.stages.weights * window->product_core_seconds / 3600),
-        cli_many_cores_text(many, x->compile.core_seconds), CLI_MANY_THREADS);
-    cli_print_compile_stages(&x->compile);
-    cli_print_compile_ranks(&x->compile, x->n_rank);
+    cli_print(stdout,
+              "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n"
+              "    about %s on %u idle cores like these\n",
+              hours_text(all, x->found.compile.core_seconds / 3600),
+              hours_text(passes, (x->found.compile.counted.all + x->found.compile.stages.others) *
+                                     window->core_seconds / 3600),
+              hours_text(fitting, x->found.compile.stages.weights * window->product_core_seconds / 3600),
+              cli_many_cores_text(many, x->found.compile.core_seconds), CLI_MANY_THREADS);
+    cli_print_compile_stages(&x->found.compile);
+    cli_print_compile_ranks(&x->found.compile, x->asked.n_rank);
     cli_print_wrapped(
         stdout, 4,
         "  profile, which compile does not need, measures every expert if that takes less than 30 "
@@ -399,11 +406,11 @@ static void print_forecast(const struct examination *x)
 /* The budget that was asked about if it is enough; else one in which a token's experts fit. */
 static void budget_to_try(const struct examination *x, char text[static 24])
 {
-    const struct moec_doctor_size *size = &x->doctor.sizes[0];
-    for (uint32_t i = 1; i < x->doctor.n_size && size->bits != 4; i++)
-        size = x->bundle == NULL ? &x->doctor.sizes[i] : size;
+    const struct moec_doctor_size *size = &x->found.doctor.sizes[0];
+    for (uint32_t i = 1; i < x->found.doctor.n_size && size->bits != 4; i++)
+        size = x->bundle == NULL ? &x->found.doctor.sizes[i] : size;
     const struct moec_doctor_need *need = &size->plans[0].needs[MOEC_DOCTOR_MOEC_RUN];
-    if (x->request.budget_bytes >= need->least_bytes)
+    if (x->asked.doctor.budget_bytes >= need->least_bytes)
         (void)snprintf(text, 24, "%s", cli_text(x->args, "memory"));
     else
         cli_budget_text(text, need->least_bytes + size->token_bytes);
@@ -413,13 +420,13 @@ static void budget_to_try(const struct examination *x, char text[static 24])
 static bool is_for_fit(const struct examination *x)
 {
     bool runs = false, holds_all = false;
-    for (uint32_t i = 0; i < x->doctor.n_size; i++)
-        for (uint32_t d = 0; d < x->doctor.n_dense; d++) {
-            const double kept = x->doctor.sizes[i].plans[d].needs[MOEC_DOCTOR_MOEC_RUN].kept;
+    for (uint32_t i = 0; i < x->found.doctor.n_size; i++)
+        for (uint32_t d = 0; d < x->found.doctor.n_dense; d++) {
+            const double kept = x->found.doctor.sizes[i].plans[d].needs[MOEC_DOCTOR_MOEC_RUN].kept;
             runs = runs || kept >= 0;
-            holds_all = holds_all || (x->doctor.sizes[i].bits == 4 && kept >= 1);
+            holds_all = holds_all || (x->found.doctor.sizes[i].bits == 4 && kept >= 1);
         }
-    return x->has_text && cli_has(x->args, "memory") && runs && !holds_all &&
+    return x->has.text && cli_has(x->args, "memory") && runs && !holds_all &&
            !moec_config_is_encoder_decoder(config_of(x)) && !moec_config_routes_by_token(config_of(x));
 }
 
@@ -438,7 +445,7 @@ static void print_compile(const struct examination *x)
     cli_print_word(stdout, x->path);
     /* A command that is copied goes on with a backslash. */
     cli_print(stdout, "%s %s -o model.moec\n", strlen(x->path) > 17 ? " \\\n       " : "",
-              !x->has_text  ? "--policy uniform --bits 4"
+              !x->has.text  ? "--policy uniform --bits 4"
               : has_encoder ? "--task samsum --data train.csv --max-loss 2%"
                             : "--data mytext.txt --max-loss 2%");
 }
@@ -456,19 +463,19 @@ static void print_run(const struct examination *x)
     if (cli_has(x->args, "tokens"))
         cli_print(stdout, " -n %s", cli_text(x->args, "tokens"));
     if (cli_has(x->args, "ctx") || !cli_has(x->args, "tokens"))
-        cli_print(stdout, " --ctx %" PRIu32, x->doctor.n_context);
+        cli_print(stdout, " --ctx %" PRIu32, x->found.doctor.n_context);
     cli_print(stdout, " --memory %s\n", memory);
 }
 
 /* Without a tokenizer nothing is run from the command line. */
 static void print_next(const struct examination *x)
 {
-    if (x->bundle != NULL && !x->has_text)
+    if (x->bundle != NULL && !x->has.text)
         return;
-    cli_print(stdout, "\n  Next%s:\n", x->has_weights ? "" : ", with the weights in the same folder");
+    cli_print(stdout, "\n  Next%s:\n", x->has.weights ? "" : ", with the weights in the same folder");
     if (x->bundle == NULL)
         print_compile(x);
-    if (x->has_text)
+    if (x->has.text)
         print_run(x);
 }
 
@@ -479,7 +486,7 @@ static struct moec_json_out *json_need(const struct examination *x, const struct
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_u64(node, "memory_least_bytes", need->least_bytes);
     moec_json_out_u64(node, "memory_whole_bytes", need->whole_bytes);
-    if (x->request.budget_bytes > 0) {
+    if (x->asked.doctor.budget_bytes > 0) {
         moec_json_out_bool(node, "fits", need->kept >= 0);
         moec_json_out_double(node, "experts_kept", need->kept < 0 ? 0 : need->kept);
     }
@@ -492,7 +499,7 @@ static struct moec_json_out *json_plan(const struct examination *x, const struct
     const struct moec_doctor_plan *plan = &size->plans[d];
     struct moec_json_out *node = moec_json_out_object();
     if (x->bundle == NULL)
-        moec_json_out_u64(node, "dense_bits", x->doctor.dense_bits[d]);
+        moec_json_out_u64(node, "dense_bits", x->found.doctor.dense_bits[d]);
     moec_json_out_u64(node, x->bundle == NULL ? "bundle_bytes_at_most" : "bundle_bytes", plan->bundle_bytes);
     for (int program = 0; program < MOEC_DOCTOR_N_PROGRAM; program++) {
         const char *const names[] = {"moec-run", "moec"};
@@ -504,14 +511,14 @@ static struct moec_json_out *json_plan(const struct examination *x, const struct
 static struct moec_json_out *json_sizes(const struct examination *x)
 {
     struct moec_json_out *rows = moec_json_out_array();
-    for (uint32_t i = 0; i < x->doctor.n_size; i++) {
-        const struct moec_doctor_size *size = &x->doctor.sizes[i];
+    for (uint32_t i = 0; i < x->found.doctor.n_size; i++) {
+        const struct moec_doctor_size *size = &x->found.doctor.sizes[i];
         struct moec_json_out *node = moec_json_out_object(), *plans = moec_json_out_array();
         moec_json_out_u64_or_null(node, "bits", size->bits);
         moec_json_out_bool(node, "is_mxfp4", size->is_exact);
         moec_json_out_u64(node, "expert_bytes", size->expert_bytes);
         moec_json_out_u64(node, "token_expert_bytes", size->token_bytes);
-        for (uint32_t d = 0; d < x->doctor.n_dense; d++)
+        for (uint32_t d = 0; d < x->found.doctor.n_dense; d++)
             moec_json_out_node(plans, NULL, json_plan(x, size, d));
         moec_json_out_node(node, "plans", plans);
         moec_json_out_node(rows, NULL, node);
@@ -538,10 +545,10 @@ static struct moec_json_out *json_model(const struct examination *x)
     moec_json_out_u64(node, "context_tokens", config->n_position);
     if (moec_config_rope_limit(config) > 0)
         moec_json_out_u64(node, "rope_limit_tokens", moec_config_rope_limit(config));
-    moec_json_out_u64(node, "parameters", x->doctor.n_parameter);
-    moec_json_out_u64(node, "active_parameters", x->doctor.n_active);
-    moec_json_out_bool(node, "tokenizer", x->has_tokenizer);
-    moec_json_out_bool(node, "chat_template", x->has_chat && x->chat_refusal.status == MOEC_OK);
+    moec_json_out_u64(node, "parameters", x->found.doctor.n_parameter);
+    moec_json_out_u64(node, "active_parameters", x->found.doctor.n_active);
+    moec_json_out_bool(node, "tokenizer", x->has.tokenizer);
+    moec_json_out_bool(node, "chat_template", x->has.chat && x->has.chat_refusal.status == MOEC_OK);
     return node;
 }
 
@@ -565,14 +572,15 @@ static struct moec_json_out *json_forecast(const struct moec_forecast *f)
 static struct moec_json_out *json_compile(const struct examination *x)
 {
     struct moec_json_out *node = moec_json_out_object();
-    const double n_window = x->compile.n_window;
-    moec_json_out_u64(node, "windows", x->compile.n_window);
-    moec_json_out_double(node, "passes", x->compile.windows / n_window);
+    const double n_window = x->found.compile.counted.n_drawn;
+    moec_json_out_u64(node, "windows", x->found.compile.counted.n_drawn);
+    moec_json_out_double(node, "passes", x->found.compile.counted.all / n_window);
     moec_json_out_double(node, "fit_passes",
-                         x->compile.stages.weights / x->compile.stages.window_multiply_adds / n_window);
-    moec_json_out_double(node, "compile_seconds", x->compile.seconds);
-    moec_json_out_double(node, "core_seconds", x->compile.core_seconds);
-    moec_json_out_node(node, "forecast", cli_json_compile_forecast(&x->compile, x->n_rank));
+                         x->found.compile.stages.weights / x->found.compile.stages.window_multiply_adds /
+                             n_window);
+    moec_json_out_double(node, "compile_seconds", x->found.compile.seconds);
+    moec_json_out_double(node, "core_seconds", x->found.compile.core_seconds);
+    moec_json_out_node(node, "forecast", cli_json_compile_forecast(&x->found.compile, x->asked.n_rank));
     return node;
 }
 
@@ -586,17 +594,17 @@ static enum moec_status print_json(const struct examination *x, struct moec_erro
     if (x->bundle != NULL) {
         moec_json_out_u64(root, "file_bytes", x->bundle->file.n_bytes);
     } else {
-        moec_json_out_bool(root, "has_weights", x->has_weights);
+        moec_json_out_bool(root, "has_weights", x->has.weights);
         moec_json_out_u64(root, "weight_bytes", moec_checkpoint_weight_bytes(x->checkpoint));
         moec_json_out_u64(root, "expert_bytes", moec_checkpoint_expert_bytes(x->checkpoint));
     }
-    if (x->request.budget_bytes > 0)
-        moec_json_out_u64(root, "memory_bytes", x->request.budget_bytes);
-    moec_json_out_u64(root, "memory_context_tokens", x->doctor.n_context);
+    if (x->asked.doctor.budget_bytes > 0)
+        moec_json_out_u64(root, "memory_bytes", x->asked.doctor.budget_bytes);
+    moec_json_out_u64(root, "memory_context_tokens", x->found.doctor.n_context);
     moec_json_out_node(root, "sizes", json_sizes(x));
-    if (x->bundle == NULL && x->has_text) {
+    if (x->bundle == NULL && x->has.text) {
         moec_json_out_node(root, "compile", json_compile(x));
-        moec_json_out_node(root, "profile", json_forecast(&x->forecast));
+        moec_json_out_node(root, "profile", json_forecast(&x->found.forecast));
     }
     return cli_print_json(root, err);
 }

@@ -64,102 +64,126 @@ static const struct cli_option options[] = {
 
 static const char *const row_options[] = {"ctx", "answers"};
 
-struct eval_job {
-    const struct cli_args *args;
-    struct cli_measure_options measure;
-    struct moert_options engine; /* what options of an engine say */
-    struct cli_eval_decisions decisions;
+/* Which neurons are left out. */
+struct eval_neurons {
     struct moec_sparsity *sparsity; /* NULL = none */
     bool is_planned;                /* it is that of the bundle's plan */
-    struct moec_gpu_place *place;   /* NULL without a device */
-    struct moec_work_memory work;   /* batches that the device has room for */
-    struct moec_source source, reference;
+    struct moec_sparsity_counts counts;
+};
+
+struct eval_data {
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
     struct moec_windows windows;
+};
+
+struct eval_run {
     struct moec_scorer *scorer;
     struct moec_measure measured;    /* owned arrays (W) */
     double *reference_nll;           /* owned (W); 0 without --reference: losses are then the model's own */
     struct moec_route_counts counts; /* of decisions, and of neurons where there is a sparsity */
-    struct moec_sparsity_counts sparsity_counts;
     struct moec_cache_replay_counts replayed;
     double error; /* standard error of the perplexity */
-    struct cli_progress progress;
-    struct cli_phases phases;
+};
+
+struct eval_job {
+    const struct cli_args *args;
+    struct cli_measure_options measure;
+    struct {
+        struct moert_options engine; /* what options of an engine say */
+        struct cli_eval_decisions decisions;
+    } asked;
+    struct {
+        struct moec_source source, reference;
+        struct moec_gpu_place *place; /* NULL without a device */
+        struct moec_work_memory work; /* batches that the device has room for */
+    } models;
+    struct eval_neurons neurons;
+    struct eval_data data;
+    struct eval_run run;
+    struct {
+        struct cli_progress progress;
+        struct cli_phases phases;
+    } shown;
 };
 
 static enum moec_status show_progress(void *context, const char *phase, double done, double total)
 {
     struct eval_job *job = context;
-    cli_progress_show(&job->progress, phase, done, total);
+    cli_progress_show(&job->shown.progress, phase, done, total);
     return MOEC_OK;
 }
 
 static enum moec_status make_windows(struct eval_job *job, struct moec_error *err)
 {
-    if (job->source.tokenizer == NULL)
+    if (job->models.source.tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
-                         job->source.path);
-    MOEC_TRY(
-        moec_windows_need_task(&job->source.model->config, &job->measure.data.task, "an evaluation", err));
-    MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
+                         job->models.source.path);
+    MOEC_TRY(moec_windows_need_task(&job->models.source.model->config, &job->measure.data.task,
+                                    "an evaluation", err));
+    MOEC_TRY(moec_tokenizer_create(job->models.source.tokenizer, &job->data.tokenizer, err));
     MOEC_TRY(moec_rows_read(&job->measure.data.task, job->measure.data.path,
-                            moec_rows_budget(job->measure.memory.work_bytes), &job->rows, err));
-    cli_note_data(&job->progress, &job->rows);
+                            moec_rows_budget(job->measure.memory.work_bytes), &job->data.rows, err));
+    cli_note_data(&job->shown.progress, &job->data.rows);
     struct moec_windows_options window_options = {
         .seq_len_tokens = job->measure.data.seq_len_tokens,
         .n_sample = job->measure.data.parts.n_window,
         .seed = job->measure.data.seed,
         .memory_bytes = moec_rows_budget(job->measure.memory.work_bytes),
     };
-    moec_windows_options_for(&job->source.model->config, &window_options);
+    moec_windows_options_for(&job->models.source.model->config, &window_options);
     struct moec_pool pool = moec_pool_make(job->measure.by.n_threads);
-    MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err));
-    moec_rows_drop_texts(&job->rows);
+    MOEC_TRY(moec_windows_make(&job->data.rows, job->data.tokenizer, &window_options, &pool,
+                               &job->data.windows, err));
+    moec_rows_drop_texts(&job->data.rows);
     return MOEC_OK;
 }
 
 static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *err)
 {
-    const struct moec_bundle *bundle = job->source.bundle;
+    const struct moec_bundle *bundle = job->models.source.bundle;
     struct moec_certificate certificate;
-    const double wanted = job->engine.decisions.sparsity;
-    if (job->engine.decisions.all_neurons)
+    const double wanted = job->asked.engine.decisions.sparsity;
+    if (job->asked.engine.decisions.all_neurons)
         return MOEC_OK;
     if (wanted == 0 && bundle != NULL)
-        MOEC_TRY(moec_sparsity_open_planned(bundle, &job->sparsity, &certificate, err));
-    job->is_planned = job->sparsity != NULL;
-    if (job->is_planned && !cli_eval_are_tuned(&job->decisions))
-        cli_eval_take_certificate(&job->decisions, &certificate);
-    if (wanted == 0 && !job->is_planned)
+        MOEC_TRY(moec_sparsity_open_planned(bundle, &job->neurons.sparsity, &certificate, err));
+    job->neurons.is_planned = job->neurons.sparsity != NULL;
+    if (job->neurons.is_planned && !cli_eval_are_tuned(&job->asked.decisions))
+        cli_eval_take_certificate(&job->asked.decisions, &certificate);
+    if (wanted == 0 && !job->neurons.is_planned)
         return MOEC_OK;
-    const bool is_precision = job->decisions.route.precision.kind != MOEC_PRECISION_ONE;
-    if (moec_route_takes_low(&job->decisions.route))
+    const bool is_precision = job->asked.decisions.route.precision.kind != MOEC_PRECISION_ONE;
+    if (moec_route_takes_low(&job->asked.decisions.route))
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "%s does not work with %s '%s'%s: sparsity thresholds hold only for the bitwidths that experts were "
             "compiled at",
-            job->is_planned ? "the bundle's sparsity plan (--sparsity none turns it off)" : "--sparsity",
+            job->neurons.is_planned ? "the bundle's sparsity plan (--sparsity none turns it off)"
+                                    : "--sparsity",
             is_precision ? "precision" : "prefill",
-            is_precision ? cli_eval_precision(&job->decisions) : cli_eval_prefill(&job->decisions),
-            cli_eval_are_tuned(&job->decisions) ? " (--decide none turns the bundle's decisions off)" : "");
+            is_precision ? cli_eval_precision(&job->asked.decisions)
+                         : cli_eval_prefill(&job->asked.decisions),
+            cli_eval_are_tuned(&job->asked.decisions) ? " (--decide none turns the bundle's decisions off)"
+                                                      : "");
     if (bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--sparsity needs a bundle with thresholds, but '%s' is a checkpoint: compile it, then run "
             "moec sparsify",
-            job->source.path);
-    return job->is_planned ? MOEC_OK : moec_sparsity_open(bundle, 0, wanted, &job->sparsity, err);
+            job->models.source.path);
+    return job->neurons.is_planned ? MOEC_OK
+                                   : moec_sparsity_open(bundle, 0, wanted, &job->neurons.sparsity, err);
 }
 
 static enum moec_status enter_device(struct eval_job *job, struct moec_error *err)
 {
-    MOEC_TRY(cli_use_arithmetic(job->place, job->decisions.arithmetic, err));
-    if (job->place == NULL)
+    MOEC_TRY(cli_use_arithmetic(job->models.place, job->asked.decisions.arithmetic, err));
+    if (job->models.place == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_source_offload(&job->source, job->place, err));
-    job->work.batch_tokens = moec_gpu_place_batch_tokens(job->place, job->source.model);
-    job->windows.work = &job->work;
+    MOEC_TRY(moec_source_offload(&job->models.source, job->models.place, err));
+    job->models.work.batch_tokens = moec_gpu_place_batch_tokens(job->models.place, job->models.source.model);
+    job->data.windows.work = &job->models.work;
     return MOEC_OK;
 }
 
@@ -167,59 +191,63 @@ static enum moec_status enter_device(struct eval_job *job, struct moec_error *er
 static enum moec_status sum_counts(struct eval_job *job, struct moec_error *err)
 {
     struct moec_ranks *ranks = job->args->ranks;
-    job->counts = moec_scorer_route_counts(job->scorer);
-    if (job->sparsity != NULL)
-        job->sparsity_counts = moec_sparsity_counts(job->sparsity);
-    MOEC_TRY(moec_ranks_sum(ranks, (uint64_t *)&job->counts, sizeof job->counts / sizeof(uint64_t), err));
-    MOEC_TRY(moec_ranks_sum(ranks, (uint64_t *)&job->sparsity_counts,
-                            sizeof job->sparsity_counts / sizeof(uint64_t), err));
-    job->replayed = moec_scorer_replayed(job->scorer);
-    uint64_t stays[] = {job->replayed.n_belady_missed, job->replayed.n_stay,
-                        (uint64_t)job->replayed.stay_tokens,
-                        (uint64_t)job->replayed.stay_tokens_squared}; /* whole numbers all */
+    job->run.counts = moec_scorer_route_counts(job->run.scorer);
+    if (job->neurons.sparsity != NULL)
+        job->neurons.counts = moec_sparsity_counts(job->neurons.sparsity);
+    MOEC_TRY(
+        moec_ranks_sum(ranks, (uint64_t *)&job->run.counts, sizeof job->run.counts / sizeof(uint64_t), err));
+    MOEC_TRY(moec_ranks_sum(ranks, (uint64_t *)&job->neurons.counts,
+                            sizeof job->neurons.counts / sizeof(uint64_t), err));
+    job->run.replayed = moec_scorer_replayed(job->run.scorer);
+    uint64_t stays[] = {job->run.replayed.n_belady_missed, job->run.replayed.n_stay,
+                        (uint64_t)job->run.replayed.stay_tokens,
+                        (uint64_t)job->run.replayed.stay_tokens_squared}; /* whole numbers all */
     MOEC_TRY(moec_ranks_sum(ranks, stays, 4, err));
-    job->replayed = (struct moec_cache_replay_counts){stays[0], stays[1], (double)stays[2], (double)stays[3]};
+    job->run.replayed =
+        (struct moec_cache_replay_counts){stays[0], stays[1], (double)stays[2], (double)stays[3]};
     return MOEC_OK;
 }
 
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
 {
-    const struct cli_eval_decisions *decisions = &job->decisions;
-    MOEC_TRY(cli_eval_decisions_read(job->args, &job->engine.decisions, &job->source, false, &job->decisions,
-                                     err));
+    const struct cli_eval_decisions *decisions = &job->asked.decisions;
+    MOEC_TRY(cli_eval_decisions_read(job->args, &job->asked.engine.decisions, &job->models.source, false,
+                                     &job->asked.decisions, err));
     MOEC_TRY(open_sparsity(job, err));
     MOEC_TRY(enter_device(job, err));
     struct moec_scorer_options scorer_options = {
         .by = {.kernels = job->measure.by.kernels,
                .n_threads = job->measure.by.n_threads,
-               .arithmetic = job->decisions.arithmetic,
+               .arithmetic = job->asked.decisions.arithmetic,
                .ranks = job->args->ranks},
         .reference_limit_bytes = job->measure.memory.work_bytes,
         .decisions = {.route = moec_route_is_on(&decisions->route) ? &decisions->route : NULL,
                       .n_prompt = decisions->n_prompt,
                       /* Belady's rule reads by token, prompts with a prefill by block. */
                       .replays = decisions->route.prefill.kind == MOEC_PREFILL_SAME,
-                      .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]}},
-        .sparsity = job->sparsity,
+                      .record_bytes = {job->models.source.record_bytes[0],
+                                       job->models.source.record_bytes[1]}},
+        .sparsity = job->neurons.sparsity,
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
-    uint64_t n = job->windows.n_window;
-    MOEC_TRY(moec_alloc((void **)&job->measured.nll, n, sizeof(double), "window losses", err));
-    MOEC_TRY(moec_alloc((void **)&job->measured.kl, n, sizeof(double), "window losses", err));
-    MOEC_TRY(moec_scorer_create(job->source.model, job->source.experts, &job->windows, &scorer_options,
-                                &job->scorer, err));
-    cli_progress_expect(&job->progress, cli_has(job->args, "reference") ? 2 : 1);
-    MOEC_TRY(moec_alloc((void **)&job->reference_nll, n, sizeof(double), "window losses", err));
+    uint64_t n = job->data.windows.n_window;
+    MOEC_TRY(moec_alloc((void **)&job->run.measured.nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&job->run.measured.kl, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_scorer_create(job->models.source.model, job->models.source.experts, &job->data.windows,
+                                &scorer_options, &job->run.scorer, err));
+    cli_progress_expect(&job->shown.progress, cli_has(job->args, "reference") ? 2 : 1);
+    MOEC_TRY(moec_alloc((void **)&job->run.reference_nll, n, sizeof(double), "window losses", err));
     if (cli_has(job->args, "reference")) {
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.memory.work_bytes,
                                   job->measure.by.n_threads, job->measure.data.seq_len_tokens,
-                                  &job->reference, err));
-        if (job->place != NULL)
-            MOEC_TRY(moec_source_offload(&job->reference, job->place, err));
-        MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
-                                           job->reference_nll, &progress, err));
+                                  &job->models.reference, err));
+        if (job->models.place != NULL)
+            MOEC_TRY(moec_source_offload(&job->models.reference, job->models.place, err));
+        MOEC_TRY(moec_scorer_set_reference(job->run.scorer, job->models.reference.model,
+                                           job->models.reference.experts, job->run.reference_nll, &progress,
+                                           err));
     }
-    MOEC_TRY(moec_scorer_run(job->scorer, &job->measured, &progress, err));
+    MOEC_TRY(moec_scorer_run(job->run.scorer, &job->run.measured, &progress, err));
     return sum_counts(job, err);
 }
 
@@ -231,13 +259,13 @@ static double share(uint64_t part, uint64_t all)
 /* The share that was asked for. */
 static const char *sparsity_word(const struct eval_job *job)
 {
-    return job->is_planned ? "plan" : cli_text(job->args, "sparsity");
+    return job->neurons.is_planned ? "plan" : cli_text(job->args, "sparsity");
 }
 
 static void put_sparsity(const struct eval_job *job, struct moec_json_out *root)
 {
-    const struct moec_config *config = &job->source.model->config;
-    const struct moec_sparsity_counts counts = job->sparsity_counts;
+    const struct moec_config *config = &job->models.source.model->config;
+    const struct moec_sparsity_counts counts = job->neurons.counts;
     moec_json_out_string(root, "sparsity", sparsity_word(job));
     moec_json_out_double(root, "active_share", share(counts.n_active, counts.n_neuron) / 100);
     moec_json_out_double(root, "expert_bytes_per_token",
@@ -248,8 +276,8 @@ static void put_sparsity(const struct eval_job *job, struct moec_json_out *root)
 
 static void print_sparsity(const struct eval_job *job)
 {
-    const struct moec_config *config = &job->source.model->config;
-    const struct moec_sparsity_counts counts = job->sparsity_counts;
+    const struct moec_config *config = &job->models.source.model->config;
+    const struct moec_sparsity_counts counts = job->neurons.counts;
     cli_print(
         stdout,
         "sparsity   %s   %.1f%% of neurons active, %.1f KiB of expert weights decoded a token instead of "
@@ -263,32 +291,32 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
                                    struct moec_error *err)
 {
     char digest[2 * MOEC_SHA256_BYTES + 1];
-    moec_sha256_hex(job->rows.digest, digest);
+    moec_sha256_hex(job->data.rows.digest, digest);
     struct moec_json_out *root = moec_json_out_object();
-    moec_json_out_string(root, "model", job->source.path);
+    moec_json_out_string(root, "model", job->models.source.path);
     moec_json_out_string(root, "task", job->measure.data.task.name);
     moec_json_out_string(root, "metric", moec_task_metric_name(job->measure.data.task.metric));
     moec_json_out_double(root, "value", loss->compiled);
     moec_json_out_u64(root, "tokens", loss->n_token);
     moec_json_out_u64(root, "samples", loss->n_window);
     moec_json_out_u64(root, "seq_len_tokens", job->measure.data.seq_len_tokens);
-    moec_json_out_string(root, "data", job->rows.name);
+    moec_json_out_string(root, "data", job->data.rows.name);
     moec_json_out_string(root, "data_sha256", digest);
-    moec_json_out_double(root, "standard_error", job->error);
+    moec_json_out_double(root, "standard_error", job->run.error);
     if (cli_has(job->args, "reference")) {
         moec_json_out_double(root, "reference", loss->reference);
         cli_json_loss(root, loss);
     }
-    if (moec_route_is_on(&job->decisions.route)) {
-        cli_eval_json_decisions(&job->decisions, &job->counts, &job->replayed, root);
+    if (moec_route_is_on(&job->asked.decisions.route)) {
+        cli_eval_json_decisions(&job->asked.decisions, &job->run.counts, &job->run.replayed, root);
     }
-    if (job->sparsity != NULL)
+    if (job->neurons.sparsity != NULL)
         put_sparsity(job, root);
-    if (job->decisions.meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->decisions.arithmetic));
+    if (job->asked.decisions.meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->asked.decisions.arithmetic));
     if (cli_has(job->args, "kv"))
-        moec_json_out_string(root, "kv", moec_kv_name(job->source.config));
-    cli_json_phases(root, &job->phases);
+        moec_json_out_string(root, "kv", moec_kv_name(job->models.source.config));
+    cli_json_phases(root, &job->shown.phases);
     return cli_print_json(root, err);
 }
 
@@ -297,25 +325,25 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
     cli_print_wrapped(stdout, 4,
                       "%s %.4f +- %.2g   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64
                       " scored, '%s')\n",
-                      moec_task_metric_name(job->measure.data.task.metric), loss->compiled, job->error,
-                      loss->n_window, job->measure.data.seq_len_tokens, loss->n_token, job->rows.name);
+                      moec_task_metric_name(job->measure.data.task.metric), loss->compiled, job->run.error,
+                      loss->n_window, job->measure.data.seq_len_tokens, loss->n_token, job->data.rows.name);
     if (cli_has(job->args, "reference"))
         cli_print_wrapped(
             stdout, 4,
             "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
-    if (moec_route_is_on(&job->decisions.route)) {
-        cli_eval_print_decisions(&job->decisions, &job->counts, &job->replayed);
+    if (moec_route_is_on(&job->asked.decisions.route)) {
+        cli_eval_print_decisions(&job->asked.decisions, &job->run.counts, &job->run.replayed);
     }
-    if (job->sparsity != NULL)
+    if (job->neurons.sparsity != NULL)
         print_sparsity(job);
-    if (job->decisions.meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(job->decisions.arithmetic),
-                  job->decisions.meant != job->decisions.arithmetic
+    if (job->asked.decisions.meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(job->asked.decisions.arithmetic),
+                  job->asked.decisions.meant != job->asked.decisions.arithmetic
                       ? " (certified: bf16, which takes --device)"
                       : "");
     if (cli_has(job->args, "kv"))
-        cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source.config));
+        cli_print(stdout, "keys and values %s\n", moec_kv_name(job->models.source.config));
 }
 
 /* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the
@@ -326,34 +354,35 @@ static enum moec_status measure_error(struct eval_job *job, const struct moec_lo
     const struct moec_loss_options plain = moec_loss_options_default();
     struct moec_loss own;
     double *nothing = NULL;
-    MOEC_TRY(moec_alloc((void **)&nothing, job->windows.n_window, sizeof *nothing, "window losses", err));
+    MOEC_TRY(
+        moec_alloc((void **)&nothing, job->data.windows.n_window, sizeof *nothing, "window losses", err));
     const enum moec_status status = moec_loss_measure(
-        windows, &(struct moec_paired_nll){nothing, job->measured.nll, NULL}, &plain, &own, err);
+        windows, &(struct moec_paired_nll){nothing, job->run.measured.nll, NULL}, &plain, &own, err);
     free(nothing);
-    job->error = status == MOEC_OK ? own.compiled * own.error : NAN;
+    job->run.error = status == MOEC_OK ? own.compiled * own.error : NAN;
     return status;
 }
 
 /* What is known before any weight is read. */
 static enum moec_status check_windows(const struct eval_job *job, struct moec_error *err)
 {
-    const uint32_t n_position = job->source.model->config.n_position;
+    const uint32_t n_position = job->models.source.model->config.n_position;
     if (job->measure.data.seq_len_tokens <= n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
                      "windows of %" PRIu32 " tokens are too long: the model has only %" PRIu32
                      " positions ('%s'); lower --seq-len",
-                     job->measure.data.seq_len_tokens, n_position, job->source.path);
+                     job->measure.data.seq_len_tokens, n_position, job->models.source.path);
 }
 
 /* Rows are scored with all neurons: of a bundle with a plan that is another model. */
 static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
 {
     struct moec_sparsity_plan plan = {0};
-    if (job->source.bundle != NULL)
-        MOEC_TRY(moec_bundle_load_plan(job->source.bundle, &plan, err));
+    if (job->models.source.bundle != NULL)
+        MOEC_TRY(moec_bundle_load_plan(job->models.source.bundle, &plan, err));
     if (plan.n_layer > 0)
-        cli_progress_note(&job->progress,
+        cli_progress_note(&job->shown.progress,
                           "rows are scored with all neurons, not by the bundle's sparsity plan");
     moec_sparsity_plan_release(&plan);
     return MOEC_OK;
@@ -361,8 +390,9 @@ static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
 
 static enum moec_status finish_phases(struct eval_job *job, struct moec_error *err)
 {
-    MOEC_TRY(cli_phases_share(&job->phases, job->args->ranks, err));
-    cli_phases_finish(&job->phases, &job->progress, job->measure.by.kernels, job->measure.by.n_threads);
+    MOEC_TRY(cli_phases_share(&job->shown.phases, job->args->ranks, err));
+    cli_phases_finish(&job->shown.phases, &job->shown.progress, job->measure.by.kernels,
+                      job->measure.by.n_threads);
     return MOEC_OK;
 }
 
@@ -374,11 +404,12 @@ static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
                          "--sparsity is measured only in perplexity, but task '%s' measures %s",
                          job->measure.data.task.name, moec_task_metric_name(job->measure.data.task.metric));
     MOEC_TRY(tell_rows(job, err));
-    MOEC_TRY(
-        cli_eval_decisions_read(job->args, &job->engine.decisions, &job->source, true, &job->decisions, err));
-    if (job->place != NULL)
-        MOEC_TRY(moec_source_offload(&job->source, job->place, err));
-    MOEC_TRY(cli_eval_rows(job->args, &job->measure, &job->source, &job->decisions, &job->progress, err));
+    MOEC_TRY(cli_eval_decisions_read(job->args, &job->asked.engine.decisions, &job->models.source, true,
+                                     &job->asked.decisions, err));
+    if (job->models.place != NULL)
+        MOEC_TRY(moec_source_offload(&job->models.source, job->models.place, err));
+    MOEC_TRY(cli_eval_rows(job->args, &job->measure, &job->models.source, &job->asked.decisions,
+                           &job->shown.progress, err));
     return finish_phases(job, err);
 }
 
@@ -386,13 +417,13 @@ static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
 static enum moec_status note_chance(struct eval_job *job, double perplexity, struct moec_error *err)
 {
     const struct moec_chance chance = {.original = perplexity,
-                                       .guessing = job->source.model->config.n_vocab,
-                                       .data_name = job->rows.name,
+                                       .guessing = job->models.source.model->config.n_vocab,
+                                       .data_name = job->data.rows.name,
                                        .subject = "the model"};
     char note[MOEC_CHANCE_NOTE_BYTES];
     MOEC_TRY(moec_chance_check(&chance, true, note, err));
     if (note[0] != '\0')
-        cli_progress_note(&job->progress, note);
+        cli_progress_note(&job->shown.progress, note);
     return MOEC_OK;
 }
 
@@ -421,10 +452,10 @@ static enum moec_status compare_models(struct eval_job *job, struct moec_error *
     uint8_t digest[MOEC_SHA256_BYTES] = {0};
     if (job->args->ranks == NULL)
         return MOEC_OK;
-    if (job->source.checkpoint != NULL)
-        MOEC_TRY(moec_checkpoint_digest(job->source.checkpoint, NULL, NULL, digest, err));
+    if (job->models.source.checkpoint != NULL)
+        MOEC_TRY(moec_checkpoint_digest(job->models.source.checkpoint, NULL, NULL, digest, err));
     else
-        moec_bundle_digest(job->source.bundle, digest);
+        moec_bundle_digest(job->models.source.bundle, digest);
     return moec_ranks_same(job->args->ranks, "another model", digest, sizeof digest, err);
 }
 
@@ -452,40 +483,42 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
             "several ranks share the rows, and each has only its own answers: leave out --answers, or "
             "start one process");
     MOEC_TRY(check_completions(job, err));
-    MOEC_TRY(cli_read_pass(job->args, &job->engine, err));
+    MOEC_TRY(cli_read_pass(job->args, &job->asked.engine, err));
     MOEC_TRY(cli_check_pure(job->args, "moec eval", err));
-    MOEC_TRY(cli_open_device(&job->engine.device, job->engine.sessions.kv, cli_arithmetic(job->args, NULL),
-                             &job->place, err));
-    cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
-    job->progress.ranks = job->args->ranks;
-    job->progress.is_verbose = job->measure.is_verbose;
+    MOEC_TRY(cli_open_device(&job->asked.engine.device, job->asked.engine.sessions.kv,
+                             cli_arithmetic(job->args, NULL), &job->models.place, err));
+    cli_progress_init(&job->shown.progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
+    job->shown.progress.ranks = job->args->ranks;
+    job->shown.progress.is_verbose = job->measure.is_verbose;
     if (job->measure.is_verbose)
-        cli_phases_start(&job->phases, &job->progress);
+        cli_phases_start(&job->shown.phases, &job->shown.progress);
     struct moec_codec kv;
     uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.data.seq_len_tokens;
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.memory.work_bytes,
-                              job->measure.by.n_threads, n_tokens, &job->source, err));
-    if (job->source.checkpoint != NULL)
-        cli_say_checkpoint(&job->progress, job->source.checkpoint);
-    MOEC_TRY(moec_kv_read(job->engine.sessions.kv, &kv, err));
+                              job->measure.by.n_threads, n_tokens, &job->models.source, err));
+    if (job->models.source.checkpoint != NULL)
+        cli_say_checkpoint(&job->shown.progress, job->models.source.checkpoint);
+    MOEC_TRY(moec_kv_read(job->asked.engine.sessions.kv, &kv, err));
     if (kv.dtype != MOEC_DTYPE_F32)
-        MOEC_TRY(moec_source_keep_kv(&job->source, kv, err));
+        MOEC_TRY(moec_source_keep_kv(&job->models.source, kv, err));
     MOEC_TRY(compare_models(job, err));
     if (is_rows)
         return eval_rows(job, err);
     MOEC_TRY(check_windows(job, err));
     MOEC_TRY(make_windows(job, err));
-    MOEC_TRY(moec_ranks_same(job->args->ranks, "other data", job->rows.digest, sizeof job->rows.digest, err));
+    MOEC_TRY(moec_ranks_same(job->args->ranks, "other data", job->data.rows.digest,
+                             sizeof job->data.rows.digest, err));
     MOEC_TRY(score(job, err));
     MOEC_TRY(finish_phases(job, err));
-    cli_progress_end(&job->progress);
+    cli_progress_end(&job->shown.progress);
     struct moec_loss_options loss_options = moec_loss_options_default();
     struct moec_loss loss;
-    const struct moec_loss_windows windows = moec_windows_loss_windows(&job->windows);
+    const struct moec_loss_windows windows = moec_windows_loss_windows(&job->data.windows);
     MOEC_TRY(measure_error(job, &windows, err));
     MOEC_TRY(moec_loss_measure(
-        &windows, &(struct moec_paired_nll){job->reference_nll, job->measured.nll, job->measured.kl},
+        &windows,
+        &(struct moec_paired_nll){job->run.reference_nll, job->run.measured.nll, job->run.measured.kl},
         &loss_options, &loss, err));
     MOEC_TRY(note_chance(job, loss.compiled, err));
     if (cli_has(job->args, "json"))
@@ -499,19 +532,19 @@ static int run_eval(const struct cli_args *args)
     struct eval_job job = {.args = args};
     struct moec_error err = {0};
     enum moec_status status = eval(&job, &err);
-    cli_progress_end(&job.progress);
-    moec_scorer_free(job.scorer);
-    moec_windows_release(&job.windows);
-    moec_rows_release(&job.rows);
-    moec_tokenizer_free(job.tokenizer);
-    moec_source_close(&job.reference);
-    moec_source_close(&job.source);
-    moec_sparsity_free(job.sparsity);
-    moec_gpu_place_free(job.place);
-    cli_phases_release(&job.phases);
-    free(job.measured.nll);
-    free(job.measured.kl);
-    free(job.reference_nll);
+    cli_progress_end(&job.shown.progress);
+    moec_scorer_free(job.run.scorer);
+    moec_windows_release(&job.data.windows);
+    moec_rows_release(&job.data.rows);
+    moec_tokenizer_free(job.data.tokenizer);
+    moec_source_close(&job.models.reference);
+    moec_source_close(&job.models.source);
+    moec_sparsity_free(job.neurons.sparsity);
+    moec_gpu_place_free(job.models.place);
+    cli_phases_release(&job.shown.phases);
+    free(job.run.measured.nll);
+    free(job.run.measured.kl);
+    free(job.run.reference_nll);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }
 

@@ -42,16 +42,22 @@ static const struct cli_option options[] = {
 
 struct predict_job {
     const struct cli_args *args;
-    const char *path, *output; /* NULL: nothing is learned */
+    struct {
+        const char *bundle, *output; /* NULL: nothing is learned */
+    } paths;
     double max_share;
     struct cli_measure_options measure;
     struct moec_source source;
-    struct cli_part_windows data, test;
-    struct moec_windows teaching, judging;
-    struct moec_expert_predictor predictor;
-    struct moec_predictor_study study;
-    struct moec_neuron_study neurons;
-    size_t n_bytes; /* of the section */
+    struct {
+        struct cli_part_windows data, test;
+        struct moec_windows teaching, judging;
+    } windows;
+    struct {
+        struct moec_expert_predictor predictor;
+        struct moec_predictor_study study;
+        struct moec_neuron_study neurons;
+        size_t n_bytes; /* of the section */
+    } found;
     struct cli_progress progress;
 };
 
@@ -87,40 +93,42 @@ static enum moec_status read_options(struct predict_job *job, struct moec_error 
     if (cli_has(args, "max-share"))
         MOEC_TRY(cli_fraction(args, "max-share", &job->max_share, err));
     job->measure.data.parts.no_select = true;
-    job->path = args->positional[0];
-    return learns ? cli_output_or_input(args, &job->output, err) : MOEC_OK;
+    job->paths.bundle = args->positional[0];
+    return learns ? cli_output_or_input(args, &job->paths.output, err) : MOEC_OK;
 }
 
 static enum moec_status open_bundle(struct predict_job *job, struct moec_error *err)
 {
     const struct cli_measure_options *measure = &job->measure;
-    MOEC_TRY(moec_source_open(job->path, measure->memory.work_bytes, measure->by.n_threads,
+    MOEC_TRY(moec_source_open(job->paths.bundle, measure->memory.work_bytes, measure->by.n_threads,
                               measure->data.seq_len_tokens, &job->source, err));
     if (job->source.bundle != NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' is a checkpoint, expected a bundle: predictors "
                      "learn the routing of the bundle's own weights",
-                     job->path);
+                     job->paths.bundle);
 }
 
 static enum moec_status make_windows(struct predict_job *job, struct moec_error *err)
 {
     struct cli_measure_options test = job->measure;
-    if (job->output != NULL) {
-        MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "a predictor", &job->data, err));
-        cli_note_data(&job->progress, &job->data.rows);
-        MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->teaching, err));
+    if (job->paths.output != NULL) {
+        MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "a predictor", &job->windows.data, err));
+        cli_note_data(&job->progress, &job->windows.data.rows);
+        MOEC_TRY(
+            moec_windows_part(&job->windows.data.windows, MOEC_PART_SEARCH, &job->windows.teaching, err));
     }
     if (!cli_has(job->args, "test"))
-        return moec_windows_part(&job->data.windows, MOEC_PART_CERTIFICATE, &job->judging, err);
+        return moec_windows_part(&job->windows.data.windows, MOEC_PART_CERTIFICATE, &job->windows.judging,
+                                 err);
     test.data.path = cli_text(job->args, "test");
     test.data.parts.n_window = job->measure.data.parts.n_part[MOEC_PART_CERTIFICATE] > 0
                                    ? job->measure.data.parts.n_part[MOEC_PART_CERTIFICATE]
                                    : MOEC_DEFAULT_CERTIFICATE_WINDOWS;
-    MOEC_TRY(cli_whole_windows_make(&test, &job->source, "a predictor", &job->test, err));
-    cli_note_data(&job->progress, &job->test.rows);
-    return moec_windows_part(&job->test.windows, MOEC_PART_ALL, &job->judging, err);
+    MOEC_TRY(cli_whole_windows_make(&test, &job->source, "a predictor", &job->windows.test, err));
+    cli_note_data(&job->progress, &job->windows.test.rows);
+    return moec_windows_part(&job->windows.test.windows, MOEC_PART_ALL, &job->windows.judging, err);
 }
 
 /* ---- result ---- */
@@ -128,12 +136,12 @@ static enum moec_status make_windows(struct predict_job *job, struct moec_error 
 static void json_learned(const struct predict_job *job, struct moec_json_out *root)
 {
     struct moec_json_out *layers = moec_json_out_array();
-    moec_json_out_string(root, "file", job->output);
-    moec_json_out_u64(root, "predictor_bytes", job->n_bytes);
-    moec_json_out_u64(root, "learned_tokens", job->predictor.n_token);
-    for (uint32_t s = 0; s < job->predictor.n_layer; s++) {
-        if (job->predictor.layers[s].is_known)
-            moec_json_out_u64(layers, NULL, job->predictor.layers[s].n_hidden);
+    moec_json_out_string(root, "file", job->paths.output);
+    moec_json_out_u64(root, "predictor_bytes", job->found.n_bytes);
+    moec_json_out_u64(root, "learned_tokens", job->found.predictor.n_token);
+    for (uint32_t s = 0; s < job->found.predictor.n_layer; s++) {
+        if (job->found.predictor.layers[s].is_known)
+            moec_json_out_u64(layers, NULL, job->found.predictor.layers[s].n_hidden);
         else
             moec_json_out_null(layers, NULL);
     }
@@ -143,21 +151,22 @@ static void json_learned(const struct predict_job *job, struct moec_json_out *ro
 static enum moec_status print_result(const struct predict_job *job, bool is_written, struct moec_error *err)
 {
     if (cli_has(job->args, "json")) {
-        struct moec_json_out *root = cli_json_predictors(&job->study, job->source.config);
+        struct moec_json_out *root = cli_json_predictors(&job->found.study, job->source.config);
         if (cli_has(job->args, "study"))
-            moec_json_out_node(root, "neurons", cli_json_neurons(&job->neurons));
+            moec_json_out_node(root, "neurons", cli_json_neurons(&job->found.neurons));
         if (is_written)
             json_learned(job, root);
         return cli_print_json(root, err);
     }
-    cli_print_predictors(&job->study);
-    cli_print_predictor_verdict(&job->study);
-    cli_print_neurons(&job->neurons);
+    cli_print_predictors(&job->found.study);
+    cli_print_predictor_verdict(&job->found.study);
+    cli_print_neurons(&job->found.neurons);
     if (is_written)
         cli_print_wrapped(stdout, 2,
                           "wrote '%s' with a predictor of %zu bytes, learned from %" PRIu64 " tokens\n"
                           "moec run, chat and bench use it: moec run %s -p TEXT --memory SIZE --stats\n",
-                          job->output, job->n_bytes, job->predictor.n_token, job->output);
+                          job->paths.output, job->found.n_bytes, job->found.predictor.n_token,
+                          job->paths.output);
     return MOEC_OK;
 }
 
@@ -171,12 +180,13 @@ static enum moec_status learn(struct predict_job *job, const struct moec_progres
         .experts = job->source.experts,
         .kernels = job->measure.by.kernels,
         .n_threads = job->measure.by.n_threads,
-        .windows = &job->teaching,
+        .windows = &job->windows.teaching,
         .most_bytes = (uint64_t)(job->max_share * (double)job->source.bundle->file.n_bytes),
         .work_bytes = job->measure.memory.work_bytes,
         .seed = job->measure.data.seed};
-    MOEC_TRY(moec_predictor_train(&training, progress, &job->predictor, err));
-    memcpy(job->predictor.data_digest, job->data.rows.digest, sizeof job->predictor.data_digest);
+    MOEC_TRY(moec_predictor_train(&training, progress, &job->found.predictor, err));
+    memcpy(job->found.predictor.data_digest, job->windows.data.rows.digest,
+           sizeof job->found.predictor.data_digest);
     return MOEC_OK;
 }
 
@@ -187,11 +197,11 @@ static enum moec_status judge(struct predict_job *job, const struct moec_progres
                                                    .experts = job->source.experts,
                                                    .kernels = job->measure.by.kernels,
                                                    .n_threads = job->measure.by.n_threads,
-                                                   .windows = &job->judging,
+                                                   .windows = &job->windows.judging,
                                                    .paths = &job->source.bundle->paths,
-                                                   .predictor = &job->predictor,
+                                                   .predictor = &job->found.predictor,
                                                    .work_bytes = job->measure.memory.work_bytes};
-    return moec_predictor_study_run(&study, progress, &job->study, err);
+    return moec_predictor_study_run(&study, progress, &job->found.study, err);
 }
 
 static enum moec_status study_neurons(struct predict_job *job, const struct moec_progress *progress,
@@ -201,25 +211,26 @@ static enum moec_status study_neurons(struct predict_job *job, const struct moec
                                                 .experts = job->source.experts,
                                                 .kernels = job->measure.by.kernels,
                                                 .n_threads = job->measure.by.n_threads,
-                                                .windows = &job->judging,
+                                                .windows = &job->windows.judging,
                                                 .work_bytes = job->measure.memory.work_bytes};
     MOEC_TRY(moec_sparsity_check_config(job->source.config, err));
-    return moec_neuron_study_run(&study, progress, &job->neurons, err);
+    return moec_neuron_study_run(&study, progress, &job->found.neurons, err);
 }
 
 /* A predictor that guesses no better than what needs no bytes stays out of the bundle. */
 static enum moec_status keep(struct predict_job *job, struct moec_error *err)
 {
-    const struct moec_study_share *gain = &job->study.gain[0];
+    const struct moec_study_share *gain = &job->found.study.gain[0];
     if (!(gain->low > 0))
         return moec_fail(err, MOEC_ERR_TARGET,
                          "the learned predictor finds %.2f percentage points more of the next layer's "
                          "experts than the gate predictor (90%% interval %.2f to %.2f). This gain is "
                          "not significant, so nothing was written: use --predict gate, or give more text",
                          100 * gain->value, 100 * gain->low, 100 * gain->high);
-    job->predictor.recall = job->study.predictors[MOEC_STUDIED_LEARNED].recall[0].value;
-    job->predictor.gate_recall = job->study.predictors[MOEC_STUDIED_GATE].recall[0].value;
-    return moec_bundle_put_predictor(job->path, &job->predictor, job->output, &job->n_bytes, err);
+    job->found.predictor.recall = job->found.study.predictors[MOEC_STUDIED_LEARNED].recall[0].value;
+    job->found.predictor.gate_recall = job->found.study.predictors[MOEC_STUDIED_GATE].recall[0].value;
+    return moec_bundle_put_predictor(job->paths.bundle, &job->found.predictor, job->paths.output,
+                                     &job->found.n_bytes, err);
 }
 
 static enum moec_status predict(struct predict_job *job, struct moec_error *err)
@@ -232,20 +243,20 @@ static enum moec_status predict(struct predict_job *job, struct moec_error *err)
     MOEC_TRY(open_bundle(job, err));
     MOEC_TRY(make_windows(job, err));
     /* Learning, judging, neurons: each is one unit of work. */
-    cli_progress_expect(&job->progress, 1.0 + (job->output != NULL) + cli_has(job->args, "study"));
-    if (job->output != NULL)
+    cli_progress_expect(&job->progress, 1.0 + (job->paths.output != NULL) + cli_has(job->args, "study"));
+    if (job->paths.output != NULL)
         MOEC_TRY(learn(job, &progress, err));
     else
-        MOEC_TRY(moec_bundle_load_predictor(job->source.bundle, &job->predictor, err));
+        MOEC_TRY(moec_bundle_load_predictor(job->source.bundle, &job->found.predictor, err));
     MOEC_TRY(judge(job, &progress, err));
     if (cli_has(job->args, "study"))
         MOEC_TRY(study_neurons(job, &progress, err));
-    if (job->output != NULL)
+    if (job->paths.output != NULL)
         status = keep(job, err);
     cli_progress_end(&job->progress);
     struct moec_error print_error = {0};
     const enum moec_status printed =
-        print_result(job, job->output != NULL && status == MOEC_OK, &print_error);
+        print_result(job, job->paths.output != NULL && status == MOEC_OK, &print_error);
     if (status == MOEC_OK && printed != MOEC_OK)
         return moec_fail(err, printed, "%s", print_error.message);
     return status;
@@ -257,13 +268,13 @@ static int run_predict(const struct cli_args *args)
     struct moec_error err = {0};
     const enum moec_status status = predict(&job, &err);
     cli_progress_end(&job.progress);
-    moec_predictor_study_release(&job.study);
-    moec_neuron_study_release(&job.neurons);
-    moec_expert_predictor_release(&job.predictor);
-    moec_windows_release(&job.teaching);
-    moec_windows_release(&job.judging);
-    cli_part_windows_release(&job.data);
-    cli_part_windows_release(&job.test);
+    moec_predictor_study_release(&job.found.study);
+    moec_neuron_study_release(&job.found.neurons);
+    moec_expert_predictor_release(&job.found.predictor);
+    moec_windows_release(&job.windows.teaching);
+    moec_windows_release(&job.windows.judging);
+    cli_part_windows_release(&job.windows.data);
+    cli_part_windows_release(&job.windows.test);
     moec_source_close(&job.source);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }

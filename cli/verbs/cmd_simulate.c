@@ -90,23 +90,36 @@ static const struct cli_option options[] = {
 };
 
 /* Everything that one call holds. */
-struct job {
-    const struct cli_args *args;
-    bool is_trace, decides;
-    struct cli_simulate_options options;
+struct simulated_routing {
+    bool is_trace;
     struct moec_profile profile;
     struct moec_replay replay;
     struct moec_recording recording;
+    bool decides;
     struct simulate_decided decided; /* where it decides, what the recording is of */
-    struct moec_bundle *bundle;
-    uint32_t copy, low;           /* of the bundle: those that run */
+};
+
+struct simulated_bundle {
+    struct moec_bundle *bundle;   /* NULL without --model */
+    uint32_t copy, low;           /* those that run */
     struct moec_bundle_evict own; /* of it */
     struct moec_simulated_model model;
     struct moec_simulated_model described_sizes; /* of the bundle's assignment */
+};
+
+struct simulated_machine {
     struct moec_device described;
     bool is_emulated;
     struct moec_emulation emulation;
     struct moec_simulated_device device;
+};
+
+struct job {
+    const struct cli_args *args;
+    struct cli_simulate_options options;
+    struct simulated_routing routing;
+    struct simulated_bundle of;
+    struct simulated_machine on;
     struct moec_simulate_sweep sweep;
     struct cli_progress progress;
     char note[640];
@@ -114,15 +127,15 @@ struct job {
 
 static void release(struct job *job)
 {
-    moec_simulated_device_release(&job->device);
-    moec_device_release(&job->described);
-    moec_simulated_model_release(&job->model);
-    moec_simulated_model_release(&job->described_sizes);
-    moec_recording_release(&job->recording);
-    moec_simulated_decisions_release(&job->decided.decided);
-    moec_replay_release(&job->replay);
-    moec_profile_release(&job->profile);
-    moec_bundle_close(job->bundle);
+    moec_simulated_device_release(&job->on.device);
+    moec_device_release(&job->on.described);
+    moec_simulated_model_release(&job->of.model);
+    moec_simulated_model_release(&job->of.described_sizes);
+    moec_recording_release(&job->routing.recording);
+    moec_simulated_decisions_release(&job->routing.decided.decided);
+    moec_replay_release(&job->routing.replay);
+    moec_profile_release(&job->routing.profile);
+    moec_bundle_close(job->of.bundle);
 }
 
 /* ---- inputs ---- */
@@ -146,22 +159,24 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
     const char *path = job->args->positional[0];
     const uint32_t prompt = job->options.prompt_tokens;
     uint8_t digest[MOEC_SHA256_BYTES];
-    MOEC_TRY(is_trace(path, &job->is_trace, err));
-    if (!job->is_trace) {
-        MOEC_TRY(moec_profile_read(path, cli_has(job->args, "trust-profile"), &job->profile, digest, err));
-        MOEC_TRY(moec_replay_from_profile(&job->profile, prompt, &job->replay, err));
-        return moec_recording_make(&job->replay, &job->profile, prompt, &job->recording, err);
+    MOEC_TRY(is_trace(path, &job->routing.is_trace, err));
+    if (!job->routing.is_trace) {
+        MOEC_TRY(
+            moec_profile_read(path, cli_has(job->args, "trust-profile"), &job->routing.profile, digest, err));
+        MOEC_TRY(moec_replay_from_profile(&job->routing.profile, prompt, &job->routing.replay, err));
+        return moec_recording_make(&job->routing.replay, &job->routing.profile, prompt,
+                                   &job->routing.recording, err);
     }
     const bool has_tokens = cli_has(job->args, "prompt-tokens");
     if (has_tokens || cli_has(job->args, "trust-profile"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies only to profiles, but '%s' is a trace, which is replayed as recorded",
                          has_tokens ? "prompt-tokens" : "trust-profile", path);
-    MOEC_TRY(moec_replay_load(path, &job->replay, err));
-    MOEC_TRY(moec_recording_make(&job->replay, NULL, 0, &job->recording, err));
-    if (!cli_has(job->args, "against") || job->replay.n_encoder > 0)
+    MOEC_TRY(moec_replay_load(path, &job->routing.replay, err));
+    MOEC_TRY(moec_recording_make(&job->routing.replay, NULL, 0, &job->routing.recording, err));
+    if (!cli_has(job->args, "against") || job->routing.replay.n_encoder > 0)
         return MOEC_OK;
-    return moec_agreement_count(cli_text(job->args, "against"), &job->recording, err);
+    return moec_agreement_count(cli_text(job->args, "against"), &job->routing.recording, err);
 }
 
 /* What weights for a bundle need to be found by. */
@@ -188,9 +203,9 @@ static enum moec_status check_output(const struct job *job, struct moec_error *e
 /* The bundle's own weights, for words that have none. */
 static enum moec_status take_weights(struct job *job, struct moec_error *err)
 {
-    MOEC_TRY(moec_bundle_load_evict(job->bundle, &job->own, err));
-    if (moec_bundle_evict_is_there(&job->own))
-        job->options.own_weights = job->own.weights;
+    MOEC_TRY(moec_bundle_load_evict(job->of.bundle, &job->of.own, err));
+    if (moec_bundle_evict_is_there(&job->of.own))
+        job->options.own_weights = job->of.own.weights;
     return MOEC_OK;
 }
 
@@ -198,17 +213,17 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
 {
     if (!cli_has(job->args, "model"))
         return MOEC_OK;
-    MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->bundle, err));
+    MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->of.bundle, err));
     MOEC_TRY(take_weights(job, err));
     if (job->options.bits > 0)
-        MOEC_TRY(moec_bundle_find_copy(job->bundle, job->options.bits, &job->copy, err));
-    job->low = job->replay.low_copy;
-    if (job->low >= job->bundle->n_copy)
+        MOEC_TRY(moec_bundle_find_copy(job->of.bundle, job->options.bits, &job->of.copy, err));
+    job->of.low = job->routing.replay.low_copy;
+    if (job->of.low >= job->of.bundle->n_copy)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "'%s' was recorded with copy %u of the experts, at another precision, which '%s' does "
             "not have: give --model the bundle that the recording was made with",
-            job->args->positional[0], (unsigned)job->low, job->bundle->file.path);
+            job->args->positional[0], (unsigned)job->of.low, job->of.bundle->file.path);
     return MOEC_OK;
 }
 
@@ -216,11 +231,11 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
 static enum moec_status read_precision(struct job *job, struct moec_error *err)
 {
     struct moec_precision *precision = &job->sweep.preload.precision;
-    if (job->replay.precision[0] == '\0')
+    if (job->routing.replay.precision[0] == '\0')
         return MOEC_OK;
-    MOEC_TRY(moec_precision_read(job->replay.precision, precision, err));
-    if (job->replay.paths->scores != NULL)
-        moec_precision_know_scores(precision, job->replay.paths->scores);
+    MOEC_TRY(moec_precision_read(job->routing.replay.precision, precision, err));
+    if (job->routing.replay.paths->scores != NULL)
+        moec_precision_know_scores(precision, job->routing.replay.paths->scores);
     return MOEC_OK;
 }
 
@@ -228,64 +243,69 @@ static enum moec_status read_precision(struct job *job, struct moec_error *err)
 static enum moec_status decide(struct job *job, struct moec_error *err)
 {
     const char *path = job->args->positional[0];
-    if (!job->decides && job->replay.n_form == 1)
+    if (!job->routing.decides && job->routing.replay.n_form == 1)
         return MOEC_OK;
     if (cli_has(job->args, "vram"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--vram simulates only the recorded routing with experts in one precision: leave "
                          "out --vram, or leave out --route, --precision and --prefill and give a trace "
                          "without experts in low precision");
-    if (!job->decides)
+    if (!job->routing.decides)
         return read_precision(job, err);
-    if (job->bundle == NULL)
+    if (job->of.bundle == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--route, --precision and --prefill need the "
                          "routers of a bundle: give --model MODEL.moec");
-    job->decided.low = job->copy;
-    MOEC_TRY(cli_decide_recorded(job->args, job->bundle, path, &job->recording, &job->decided, err));
-    job->low = job->decided.low;
-    job->sweep.preload.precision = job->decided.route.precision;
-    const uint64_t first_counted = job->recording.counted.first;
-    moec_recording_release(&job->recording);
-    MOEC_TRY(moec_recording_make(&job->decided.decided.replay, NULL, 0, &job->recording, err));
-    moec_recording_count_from(&job->recording, first_counted);
-    job->recording.known.logical = job->decided.route.n_slots > 0 ? &job->decided.decided.logical : NULL;
-    job->recording.known.forms = job->decided.decided.forms.rows != NULL ? &job->decided.decided.forms : NULL;
+    job->routing.decided.low = job->of.copy;
+    MOEC_TRY(cli_decide_recorded(job->args, job->of.bundle, path, &job->routing.recording,
+                                 &job->routing.decided, err));
+    job->of.low = job->routing.decided.low;
+    job->sweep.preload.precision = job->routing.decided.route.precision;
+    const uint64_t first_counted = job->routing.recording.counted.first;
+    moec_recording_release(&job->routing.recording);
+    MOEC_TRY(
+        moec_recording_make(&job->routing.decided.decided.replay, NULL, 0, &job->routing.recording, err));
+    moec_recording_count_from(&job->routing.recording, first_counted);
+    job->routing.recording.known.logical =
+        job->routing.decided.route.n_slots > 0 ? &job->routing.decided.decided.logical : NULL;
+    job->routing.recording.known.forms =
+        job->routing.decided.decided.forms.rows != NULL ? &job->routing.decided.decided.forms : NULL;
     return MOEC_OK;
 }
 
 static enum moec_status make_model(struct job *job, struct moec_error *err)
 {
     const uint32_t bits = job->options.bits;
-    if (job->is_trace && bits > 0 && job->bundle == NULL)
+    if (job->routing.is_trace && bits > 0 && job->of.bundle == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--bits chooses one of the copies of --model: with a trace, give --model too");
-    if (job->is_trace && job->bundle == NULL)
-        return moec_simulated_model_of_trace(&job->replay, &job->model, err);
-    if (job->bundle == NULL)
-        return moec_simulated_model_of_profile(&job->profile, bits > 0 ? bits : 4, &job->model, err);
-    MOEC_TRY(moec_simulated_model_of_bundle(job->bundle, 0, job->low, &job->recording, &job->described_sizes,
-                                            err));
-    return moec_simulated_model_of_bundle(job->bundle, job->copy, job->low, &job->recording, &job->model,
-                                          err);
+    if (job->routing.is_trace && job->of.bundle == NULL)
+        return moec_simulated_model_of_trace(&job->routing.replay, &job->of.model, err);
+    if (job->of.bundle == NULL)
+        return moec_simulated_model_of_profile(&job->routing.profile, bits > 0 ? bits : 4, &job->of.model,
+                                               err);
+    MOEC_TRY(moec_simulated_model_of_bundle(job->of.bundle, 0, job->of.low, &job->routing.recording,
+                                            &job->of.described_sizes, err));
+    return moec_simulated_model_of_bundle(job->of.bundle, job->of.copy, job->of.low, &job->routing.recording,
+                                          &job->of.model, err);
 }
 
 static enum moec_status open_model(struct job *job, struct moec_error *err)
 {
     MOEC_TRY(make_model(job, err));
-    moec_simulated_model_pool(&job->model, &job->sweep.preload.precision);
+    moec_simulated_model_pool(&job->of.model, &job->sweep.preload.precision);
     return MOEC_OK;
 }
 
 /* As asked for, else as the bundle says, else as the profile does. */
 static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
 {
-    struct moec_simulated_model *model = &job->model;
+    struct moec_simulated_model *model = &job->of.model;
     const uint32_t n_layer = model->shape.n_layer - model->shape.n_encoder;
-    if (model->shape.n_shallow == 0 && !job->is_trace)
-        model->shape.n_shallow = moec_path_study_shallow_layers(&job->profile);
-    if (job->bundle != NULL) /* of which --against makes models of its own */
-        job->bundle->paths.n_shallow = model->shape.n_shallow;
+    if (model->shape.n_shallow == 0 && !job->routing.is_trace)
+        model->shape.n_shallow = moec_path_study_shallow_layers(&job->routing.profile);
+    if (job->of.bundle != NULL) /* of which --against makes models of its own */
+        job->of.bundle->paths.n_shallow = model->shape.n_shallow;
     for (uint32_t i = 0; i < job->options.n_policy; i++) {
         const struct moec_evict_choice *policy = &job->options.policies[i];
         if (policy->n_shallow > n_layer)
@@ -306,21 +326,22 @@ static enum moec_status open_device(struct job *job, struct moec_error *err)
 {
     const bool has_device = cli_has(job->args, "device-file"),
                is_emulated = cli_has(job->args, "emulate-storage");
-    job->is_emulated = is_emulated;
-    if (is_emulated && !has_device && !job->replay.has_times)
+    job->on.is_emulated = is_emulated;
+    if (is_emulated && !has_device && !job->routing.replay.has_times)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--emulate-storage needs --device-file or a trace, to know how long computing takes");
     if (is_emulated)
-        MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &job->emulation, err));
+        MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &job->on.emulation, err));
     if (has_device)
-        MOEC_TRY(moec_device_load(cli_text(job->args, "device-file"), &job->described, err));
+        MOEC_TRY(moec_device_load(cli_text(job->args, "device-file"), &job->on.described, err));
     job->sweep.has_times = has_device || is_emulated;
     return moec_simulated_device_make(
-        &(struct moec_simulated_hardware){.device = has_device ? &job->described : NULL,
-                                          .described = job->bundle != NULL ? &job->described_sizes : NULL,
-                                          .storage = is_emulated ? &job->emulation : NULL},
-        &job->recording, &job->model, &job->device, err);
+        &(struct moec_simulated_hardware){.device = has_device ? &job->on.described : NULL,
+                                          .described =
+                                              job->of.bundle != NULL ? &job->of.described_sizes : NULL,
+                                          .storage = is_emulated ? &job->on.emulation : NULL},
+        &job->routing.recording, &job->of.model, &job->on.device, err);
 }
 
 /* ---- the sweep ---- */
@@ -335,10 +356,10 @@ static void say(struct job *job, const char *text)
 static enum moec_status find_default(const struct job *job, const struct moec_predict_ops **out,
                                      struct moec_error *err)
 {
-    struct moec_mode_facts facts = {.is_taught = job->recording.replay->has_next_learned};
-    if (job->bundle != NULL)
-        facts = moec_mode_facts_of(job->bundle, false);
-    facts.decides = job->decides || job->replay.precision[0] != '\0';
+    struct moec_mode_facts facts = {.is_taught = job->routing.recording.replay->has_next_learned};
+    if (job->of.bundle != NULL)
+        facts = moec_mode_facts_of(job->of.bundle, false);
+    facts.decides = job->routing.decides || job->routing.replay.precision[0] != '\0';
     return moec_predict_find(moec_mode_predict(moec_modes, facts), out, err);
 }
 
@@ -350,11 +371,12 @@ static enum moec_status choose_usual(struct job *job, struct moec_error *err)
     char text[224];
     MOEC_TRY(find_default(job, &own, err));
     sweep->preload.predictors[sweep->preload.n_predictor++] = &moec_predict_none;
-    if (moec_simulated_can_predict(&job->recording, &job->model, own)) {
+    if (moec_simulated_can_predict(&job->routing.recording, &job->of.model, own)) {
         sweep->preload.predictors[sweep->preload.n_predictor++] = own;
         return MOEC_OK;
     }
-    const bool has_paths = moec_simulated_can_predict(&job->recording, &job->model, &moec_predict_path);
+    const bool has_paths =
+        moec_simulated_can_predict(&job->routing.recording, &job->of.model, &moec_predict_path);
     if (has_paths)
         sweep->preload.predictors[sweep->preload.n_predictor++] = &moec_predict_path;
     (void)snprintf(text, sizeof text, "moec run predicts by '%s', which %s%s", own->name,
@@ -370,7 +392,7 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
     char text[128];
     for (uint32_t i = 0; i < job->options.n_predictor; i++) {
         sweep->preload.predictors[sweep->preload.n_predictor++] = job->options.predictors[i];
-        if (!moec_simulated_can_predict(&job->recording, &job->model, job->options.predictors[i]))
+        if (!moec_simulated_can_predict(&job->routing.recording, &job->of.model, job->options.predictors[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "'%s' does not have what the predictor '%s' needs. 'gate' and "
                              "'learned' need a trace of moec run --trace ('learned': of a "
@@ -382,7 +404,7 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
     if (job->options.n_predictor == 0 && !job->options.is_every_predictor)
         return choose_usual(job, err);
     for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
-        if (moec_simulated_can_predict(&job->recording, &job->model, moec_predictors[i])) {
+        if (moec_simulated_can_predict(&job->routing.recording, &job->of.model, moec_predictors[i])) {
             sweep->preload.predictors[sweep->preload.n_predictor++] = moec_predictors[i];
             continue;
         }
@@ -401,7 +423,7 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
 static enum moec_status check_ahead(const struct job *job, struct moec_error *err)
 {
     const struct moec_simulate_sweep *sweep = &job->sweep;
-    const uint32_t told = job->recording.replay->gates_ahead;
+    const uint32_t told = job->routing.recording.replay->gates_ahead;
     uint32_t n_gated = 0;
     for (uint32_t i = 0; i < sweep->preload.n_predictor; i++)
         n_gated += sweep->preload.predictors[i]->needs_next_gate;
@@ -419,11 +441,11 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
 {
     struct moec_simulate_sweep *sweep = &job->sweep;
     char text[96];
-    sweep->recording = &job->recording;
-    sweep->model = &job->model;
-    sweep->device = &job->device;
-    cli_set_policies(&job->options, job->model.shape.n_shallow, sweep);
-    if (job->options.is_every_policy && job->model.shape.n_shallow == 0)
+    sweep->recording = &job->routing.recording;
+    sweep->model = &job->of.model;
+    sweep->device = &job->on.device;
+    cli_set_policies(&job->options, job->of.model.shape.n_shallow, sweep);
+    if (job->options.is_every_policy && job->of.model.shape.n_shallow == 0)
         say(job,
             "policy 'fate' is left out: the number of shallow layers is unknown; name it with one, such as fate:2");
     for (uint32_t i = 0; i < sweep->evict.n; i++)
@@ -431,8 +453,8 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
             const uint32_t n_own = sweep->evict.all[i].n_shallow;
             (void)snprintf(text, sizeof text, "%.24s keeps the experts of the first %u of %u MoE layers",
                            sweep->evict.all[i].word,
-                           (unsigned)(n_own > 0 ? n_own : job->model.shape.n_shallow),
-                           (unsigned)(job->model.shape.n_layer - job->model.shape.n_encoder));
+                           (unsigned)(n_own > 0 ? n_own : job->of.model.shape.n_shallow),
+                           (unsigned)(job->of.model.shape.n_layer - job->of.model.shape.n_encoder));
             say(job, text);
         }
     cli_set_budgets(&job->options, sweep);
@@ -441,7 +463,7 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     MOEC_TRY(check_ahead(job, err));
     sweep->preload.count = job->options.preload_count;
     if (sweep->preload.count == 0 && !sweep->has_times) {
-        sweep->preload.count = job->model.shape.top_k;
+        sweep->preload.count = job->of.model.shape.top_k;
         if (sweep->preload.n_predictor == 1 && sweep->preload.predictors[0] == &moec_predict_none)
             return MOEC_OK;
         (void)snprintf(text, sizeof text, "predictors prefetch %u experts a layer (without --device-file)",
@@ -477,12 +499,12 @@ static enum moec_status write_weights(const struct job *job, const struct moec_s
     if (!cli_has(job->args, "output"))
         return MOEC_OK;
     const struct moec_tuned_evict *tuned = &simulation->tuned[0];
-    const double n_token = (double)job->recording.counted.n_decoded;
+    const double n_token = (double)job->routing.recording.counted.n_decoded;
     struct moec_bundle_evict evict = {.buffer_bytes = simulation->sweep.budgets.bytes[0],
                                       .lost_ns = tuned->lost_ns / n_token,
                                       .lost_by_lru_ns = tuned->lost_by_lru_ns / n_token};
     memcpy(evict.weights, tuned->weights, sizeof evict.weights);
-    return moec_bundle_put_evict(job->bundle->file.path, &evict, cli_text(job->args, "output"), err);
+    return moec_bundle_put_evict(job->of.bundle->file.path, &evict, cli_text(job->args, "output"), err);
 }
 
 static enum moec_status simulate(struct job *job, struct moec_error *err)
@@ -490,7 +512,8 @@ static enum moec_status simulate(struct job *job, struct moec_error *err)
     struct moec_simulation simulation = {0};
     struct moec_paragraphs text = {0};
     enum moec_status status = MOEC_OK;
-    const struct moec_simulated_decisions *decided = job->decides ? &job->decided.decided : NULL;
+    const struct moec_simulated_decisions *decided =
+        job->routing.decides ? &job->routing.decided.decided : NULL;
     cli_progress_init(&job->progress, "simulate", "runs",
                       cli_has(job->args, "quiet") || cli_has(job->args, "json"));
     status = moec_simulate(&job->sweep, job->options.n_threads, show, job, &simulation, err);
@@ -524,7 +547,7 @@ static const struct moec_predict_ops *find_predictor(const struct job *job)
         if (job->options.predictors[i] != &moec_predict_none)
             return job->options.predictors[i];
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (moec_simulated_can_predict(&job->recording, &job->model, usual[i]))
+        if (moec_simulated_can_predict(&job->routing.recording, &job->of.model, usual[i]))
             return usual[i];
     return NULL;
 }
@@ -542,10 +565,10 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--plots, --tune-evict, --preload-ahead and '--memory all' do not work "
                          "with the three tiers of --vram: leave out either these options or --vram");
-    cli_set_policies(&job->options, job->model.shape.n_shallow, &policies);
-    sweep->recording = &job->recording;
-    sweep->model = &job->model;
-    sweep->device = &job->device;
+    cli_set_policies(&job->options, job->of.model.shape.n_shallow, &policies);
+    sweep->recording = &job->routing.recording;
+    sweep->model = &job->of.model;
+    sweep->device = &job->on.device;
     sweep->evict.weights = policies.evict.weights;
     sweep->evict.n = policies.evict.n;
     memcpy(sweep->evict.all, policies.evict.all, sizeof policies.evict.all);
@@ -559,7 +582,7 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
             sweep->modes.all[sweep->modes.n++] = (enum moec_tiers_mode)mode;
     (void)snprintf(text, sizeof text, "the mode preload predicts by '%s', %u for each layer",
                    sweep->preload.predictor != NULL ? sweep->preload.predictor->name : "none",
-                   (unsigned)(sweep->preload.count > 0 ? sweep->preload.count : job->model.shape.top_k));
+                   (unsigned)(sweep->preload.count > 0 ? sweep->preload.count : job->of.model.shape.top_k));
     say(job, text);
     return MOEC_OK;
 }
@@ -569,11 +592,11 @@ static enum moec_status simulate_tiers(struct job *job, struct moec_error *err)
     struct moec_tiers_sweep sweep = {0};
     struct moec_simulated_gpu gpu = {0};
     struct moec_tiers tiers = {0};
-    const char *source = job->args->positional[0], *name = job->described.gpu.name;
+    const char *source = job->args->positional[0], *name = job->on.described.gpu.name;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(plan_tiers(job, &sweep, err));
-    MOEC_TRY(moec_simulated_gpu_make(&job->described.gpu, &job->model,
-                                     job->bundle != NULL ? &job->described_sizes : NULL, &gpu, err));
+    MOEC_TRY(moec_simulated_gpu_make(&job->on.described.gpu, &job->of.model,
+                                     job->of.bundle != NULL ? &job->of.described_sizes : NULL, &gpu, err));
     sweep.gpu = &gpu;
     cli_progress_init(&job->progress, "simulate", "runs",
                       cli_has(job->args, "quiet") || cli_has(job->args, "json"));
@@ -592,7 +615,7 @@ static enum moec_status simulate_tiers(struct job *job, struct moec_error *err)
 static const char *measured_precision(const struct job *job)
 {
     const bool is_shared = job->sweep.preload.precision.kind == MOEC_PRECISION_SHARED;
-    return is_shared ? job->replay.precision : cli_text(job->args, "precision");
+    return is_shared ? job->routing.replay.precision : cli_text(job->args, "precision");
 }
 
 static enum moec_status compare(const struct job *job, struct moec_error *err)
@@ -600,26 +623,26 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
     struct moec_agreement agreement;
     enum moec_status status = MOEC_OK;
     const bool has_device = cli_has(job->args, "device-file");
-    if (job->bundle == NULL || (!has_device && !job->replay.has_times))
+    if (job->of.bundle == NULL || (!has_device && !job->routing.replay.has_times))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--against needs a bundle and the computing times of the "
                          "bench's machine: give --model, and --device-file or a trace");
     const struct moec_agreement_setup setup = {
         .path = cli_text(job->args, "against"),
-        .recording = &job->recording,
-        .bundle = job->bundle,
-        .low = job->low,
-        .device = has_device ? &job->described : NULL,
-        .emulation = job->is_emulated ? &job->emulation : NULL,
-        .decided = {.counts = job->decides ? &job->decided.decided : NULL,
+        .recording = &job->routing.recording,
+        .bundle = job->of.bundle,
+        .low = job->of.low,
+        .device = has_device ? &job->on.described : NULL,
+        .emulation = job->on.is_emulated ? &job->on.emulation : NULL,
+        .decided = {.counts = job->routing.decides ? &job->routing.decided.decided : NULL,
                     .route = cli_text(job->args, "route"),
                     .precision = measured_precision(job)},
         .prefetches = job->sweep.preload.precision};
     MOEC_TRY(moec_agreement_make(&setup, &agreement, err));
     if (cli_has(job->args, "json"))
-        status = cli_print_agreement_json(&agreement, job->decides, err);
+        status = cli_print_agreement_json(&agreement, job->routing.decides, err);
     else
-        cli_print_agreement(&agreement, job->decides);
+        cli_print_agreement(&agreement, job->routing.decides);
     moec_agreement_release(&agreement);
     return status;
 }
@@ -633,7 +656,7 @@ static int run_simulate(const struct cli_args *args)
     MOEC_TRY_OUT(cli_read_simulate_options(args, &job.options, &err));
     MOEC_TRY_OUT(check_output(&job, &err));
     MOEC_TRY_OUT(cli_check_figures(args, &err));
-    MOEC_TRY_OUT(cli_check_simulated_decisions(args, &job.decides, &err));
+    MOEC_TRY_OUT(cli_check_simulated_decisions(args, &job.routing.decides, &err));
     MOEC_TRY_OUT(open_routing(&job, &err));
     MOEC_TRY_OUT(open_bundle(&job, &err));
     MOEC_TRY_OUT(decide(&job, &err));

@@ -64,14 +64,20 @@ static const struct cli_option options[] = {
 struct sparsify_job {
     const struct cli_args *args;
     const char *output;
-    bool has_target;
-    struct cli_measure_options measure;
-    struct moec_sparsify_options sparsify;
-    struct moec_source source, original;
+    struct {
+        struct cli_measure_options measure;
+        struct moec_sparsify_options sparsify;
+        bool has_target;
+    } options;
+    struct {
+        struct moec_source source, original;
+    } models;
     struct cli_part_windows data;
-    struct moec_work_memory work;                 /* batches that a device has room for */
-    struct moec_sparsity_table table, gate_table; /* the second of a plan by model at the gate */
-    struct moec_sparsify_report report;
+    struct moec_work_memory work; /* batches that a device has room for */
+    struct {
+        struct moec_sparsity_table table, gate_table; /* the second of a plan by model at the gate */
+        struct moec_sparsify_report report;
+    } found;
     struct cli_progress progress;
 };
 
@@ -80,10 +86,10 @@ struct sparsify_job {
 static enum moec_status read_by(struct sparsify_job *job, struct moec_error *err)
 {
     const char *by = cli_text(job->args, "by");
-    job->sparsify.by = MOEC_SPARSITY_BY_NEURON;
+    job->options.sparsify.by = MOEC_SPARSITY_BY_NEURON;
     for (int i = 0; by != NULL && i < MOEC_SPARSITY_BY_COUNT; i++)
         if (strcmp(by, moec_sparsity_by_name((enum moec_sparsity_by)i)) == 0)
-            job->sparsify.by = (enum moec_sparsity_by)i;
+            job->options.sparsify.by = (enum moec_sparsity_by)i;
     const char *projection = cli_text(job->args, "by-projection");
     const bool has_parts = cli_has(job->args, "parts");
     const bool is_named = projection != NULL && strcmp(projection, "auto") != 0;
@@ -92,26 +98,26 @@ static enum moec_status read_by(struct sparsify_job *job, struct moec_error *err
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--parts reads an expert's up projection first, but --by-projection gate needs its "
                          "gate first: leave out one of the two");
-    job->sparsify.tries[0] = !is_gate;
-    job->sparsify.tries[1] = is_gate || (!is_named && !has_parts);
-    return cli_double(job->args, "confidence", 0.5001, 0.9999, &job->sparsify.trial.confidence, err);
+    job->options.sparsify.tries[0] = !is_gate;
+    job->options.sparsify.tries[1] = is_gate || (!is_named && !has_parts);
+    return cli_double(job->args, "confidence", 0.5001, 0.9999, &job->options.sparsify.trial.confidence, err);
 }
 
 static enum moec_status read_target(struct sparsify_job *job, struct moec_error *err)
 {
     static const char *const idle[] = {"reference", "by", "by-projection", "confidence", "arithmetic"};
     const struct cli_args *args = job->args;
-    job->has_target = cli_has(args, "max-loss");
-    for (size_t i = 0; i < sizeof idle / sizeof *idle && !job->has_target; i++)
+    job->options.has_target = cli_has(args, "max-loss");
+    for (size_t i = 0; i < sizeof idle / sizeof *idle && !job->options.has_target; i++)
         if (cli_has(args, idle[i]))
             return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --max-loss", idle[i]);
-    job->sparsify.trial = cli_trial_options(&job->measure);
-    if (!job->has_target)
+    job->options.sparsify.trial = cli_trial_options(&job->options.measure);
+    if (!job->options.has_target)
         return MOEC_OK;
     MOEC_TRY(cli_need_reference(args, err));
-    job->sparsify.tables[0] = &job->table;
-    job->sparsify.tables[1] = &job->gate_table;
-    MOEC_TRY(cli_fraction(args, "max-loss", &job->sparsify.trial.max_loss, err));
+    job->options.sparsify.tables[0] = &job->found.table;
+    job->options.sparsify.tables[1] = &job->found.gate_table;
+    MOEC_TRY(cli_fraction(args, "max-loss", &job->options.sparsify.trial.max_loss, err));
     return read_by(job, err);
 }
 
@@ -119,45 +125,47 @@ static enum moec_status read_target(struct sparsify_job *job, struct moec_error 
 static enum moec_status check_decisions(const struct sparsify_job *job, struct moec_error *err)
 {
     struct moec_bundle_decisions decisions;
-    MOEC_TRY(moec_bundle_load_decisions(job->source.bundle, &decisions, err));
+    MOEC_TRY(moec_bundle_load_decisions(job->models.source.bundle, &decisions, err));
     if (!moec_decision_settings_are_on(&decisions.settings))
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
         "'%s' has settings of moec tune, whose certificate would not hold with sparsity. Sparsify the bundle that "
         "moec tune was given, then tune the result: its certificate covers the losses of both",
-        job->source.path);
+        job->models.source.path);
 }
 
 static enum moec_status open_models(struct sparsify_job *job, struct moec_error *err)
 {
-    const struct cli_measure_options *measure = &job->measure;
+    const struct cli_measure_options *measure = &job->options.measure;
     const char *path = job->args->positional[0];
     MOEC_TRY(moec_source_open(path, measure->memory.work_bytes, measure->by.n_threads,
-                              measure->data.seq_len_tokens, &job->source, err));
-    if (job->source.bundle == NULL)
+                              measure->data.seq_len_tokens, &job->models.source, err));
+    if (job->models.source.bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "'%s' is a checkpoint, expected a bundle: thresholds are measured with the bundle's own weights",
             path);
-    MOEC_TRY(moec_sparsity_check_config(job->source.config, err));
-    if (!job->has_target)
+    MOEC_TRY(moec_sparsity_check_config(job->models.source.config, err));
+    if (!job->options.has_target)
         return MOEC_OK;
-    job->sparsify.trial.arithmetic = cli_arithmetic(job->args, &job->source.bundle->certificate);
-    MOEC_TRY(cli_use_arithmetic(measure->memory.place, job->sparsify.trial.arithmetic, err));
+    job->options.sparsify.trial.arithmetic =
+        cli_arithmetic(job->args, &job->models.source.bundle->certificate);
+    MOEC_TRY(cli_use_arithmetic(measure->memory.place, job->options.sparsify.trial.arithmetic, err));
     MOEC_TRY(check_decisions(job, err));
-    return cli_open_original(measure, &job->source, cli_text(job->args, "reference"), &job->original, err);
+    return cli_open_original(measure, &job->models.source, cli_text(job->args, "reference"),
+                             &job->models.original, err);
 }
 
 static enum moec_status enter_device(struct sparsify_job *job, struct moec_error *err)
 {
-    struct moec_gpu_place *place = job->measure.memory.place;
+    struct moec_gpu_place *place = job->options.measure.memory.place;
     if (place == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_source_offload(&job->source, place, err));
-    if (job->has_target)
-        MOEC_TRY(moec_source_offload(&job->original, place, err));
-    job->work.batch_tokens = moec_gpu_place_batch_tokens(place, job->source.model);
+    MOEC_TRY(moec_source_offload(&job->models.source, place, err));
+    if (job->options.has_target)
+        MOEC_TRY(moec_source_offload(&job->models.original, place, err));
+    job->work.batch_tokens = moec_gpu_place_batch_tokens(place, job->models.source.model);
     job->data.windows.work = &job->work;
     return MOEC_OK;
 }
@@ -182,17 +190,17 @@ static struct moec_json_out *json_candidates(const struct moec_sparsify_report *
 
 static enum moec_status print_json(const struct sparsify_job *job, struct moec_error *err)
 {
-    const struct moec_sparsify_report *report = &job->report;
+    const struct moec_sparsify_report *report = &job->found.report;
     struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array();
     moec_json_out_string(root, "file", job->output);
-    moec_json_out_u64(root, "tokens", job->table.n_token);
-    for (uint32_t i = 0; i < job->table.n_share; i++)
-        moec_json_out_double(list, NULL, job->table.shares[i] * 1e-3);
+    moec_json_out_u64(root, "tokens", job->found.table.n_token);
+    for (uint32_t i = 0; i < job->found.table.n_share; i++)
+        moec_json_out_double(list, NULL, job->found.table.shares[i] * 1e-3);
     moec_json_out_node(root, "shares", list);
-    if (!job->has_target)
+    if (!job->options.has_target)
         return cli_print_json(root, err);
     moec_json_out_node(root, "plan", cli_json_plan(&report->plan));
-    for (int at = 0; at < 2 && job->sparsify.tries[0] && job->sparsify.tries[1]; at++)
+    for (int at = 0; at < 2 && job->options.sparsify.tries[0] && job->options.sparsify.tries[1]; at++)
         moec_json_out_double(root, at == 0 ? "loss_by_up" : "loss_by_gate", report->tried[at].loss);
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
     moec_json_out_node(root, "candidates", json_candidates(report));
@@ -201,11 +209,11 @@ static enum moec_status print_json(const struct sparsify_job *job, struct moec_e
 
 static void print_plan(const struct sparsify_job *job)
 {
-    const struct moec_sparsify_report *report = &job->report;
+    const struct moec_sparsify_report *report = &job->found.report;
     cli_print_wrapped(stdout, 4, "wrote '%s', which leaves out neurons; %" PRIu32 " measurements\n",
                       job->output, report->n_candidate + 1);
     cli_print_plan(&report->plan);
-    if (job->sparsify.tries[0] && job->sparsify.tries[1])
+    if (job->options.sparsify.tries[0] && job->options.sparsify.tries[1])
         cli_print_wrapped(
             stdout, 13, "  compared   with %.0f%% left out by up loses %.3f%%, by the gate %.3f%%\n",
             MOEC_SPARSIFY_TRIED_SHARE / 10.0, 100 * report->tried[0].loss, 100 * report->tried[1].loss);
@@ -221,7 +229,7 @@ static enum moec_status print_parts(const struct sparsify_job *job, struct moec_
     MOEC_TRY(moec_bundle_open(job->output, &bundle, err));
     const enum moec_status status = moec_bundle_load_parts(bundle, &parts, err);
     if (status == MOEC_OK)
-        cli_print_parts(bundle, &parts, job->has_target ? &job->report.plan : &none);
+        cli_print_parts(bundle, &parts, job->options.has_target ? &job->found.report.plan : &none);
     moec_record_parts_release(&parts);
     moec_bundle_close(bundle);
     return status;
@@ -229,17 +237,17 @@ static enum moec_status print_parts(const struct sparsify_job *job, struct moec_
 
 static enum moec_status print_result(const struct sparsify_job *job, struct moec_error *err)
 {
-    const uint16_t most = job->table.shares[job->table.n_share - 1];
+    const uint16_t most = job->found.table.shares[job->found.table.n_share - 1];
     if (cli_has(job->args, "json"))
         return print_json(job, err);
-    if (job->has_target)
+    if (job->options.has_target)
         print_plan(job);
     else
         cli_print(stdout,
                   "wrote '%s' with thresholds of |up . x| from %" PRIu64
                   " tokens, for --sparsity up to %.2f\n"
                   "what a sparsity loses: moec eval %s --data TEST --reference MODEL --sparsity 0.6\n",
-                  job->output, job->table.n_token, most * 1e-3, job->output);
+                  job->output, job->found.table.n_token, most * 1e-3, job->output);
     return cli_has(job->args, "parts") ? print_parts(job, err) : MOEC_OK;
 }
 
@@ -248,23 +256,28 @@ static enum moec_status print_result(const struct sparsify_job *job, struct moec
 static enum moec_status measure(struct sparsify_job *job, const struct moec_progress *progress,
                                 struct moec_error *err)
 {
-    const struct moec_trial_inputs inputs = cli_trial_inputs(&job->data, &job->source, &job->original);
+    const struct moec_trial_inputs inputs =
+        cli_trial_inputs(&job->data, &job->models.source, &job->models.original);
     double n_search = 0;
     for (uint32_t w = 0; w < inputs.windows->n_window; w++)
         n_search += moec_part_has(MOEC_PART_SEARCH, inputs.windows->part, w);
-    cli_progress_expect(&job->progress, MOEC_SPARSIFY_TABLE_RUNS * n_search * (job->has_target ? 12 : 1));
-    MOEC_TRY(moec_sparsify_table_fill(&inputs, &job->sparsify.trial, false, progress, &job->table, err));
-    if (job->sparsify.tries[1] && job->sparsify.by == MOEC_SPARSITY_BY_MODEL)
-        MOEC_TRY(
-            moec_sparsify_table_fill(&inputs, &job->sparsify.trial, true, progress, &job->gate_table, err));
-    return job->has_target ? moec_sparsify(&inputs, &job->sparsify, progress, &job->report, err) : MOEC_OK;
+    cli_progress_expect(&job->progress,
+                        MOEC_SPARSIFY_TABLE_RUNS * n_search * (job->options.has_target ? 12 : 1));
+    MOEC_TRY(moec_sparsify_table_fill(&inputs, &job->options.sparsify.trial, false, progress,
+                                      &job->found.table, err));
+    if (job->options.sparsify.tries[1] && job->options.sparsify.by == MOEC_SPARSITY_BY_MODEL)
+        MOEC_TRY(moec_sparsify_table_fill(&inputs, &job->options.sparsify.trial, true, progress,
+                                          &job->found.gate_table, err));
+    return job->options.has_target
+               ? moec_sparsify(&inputs, &job->options.sparsify, progress, &job->found.report, err)
+               : MOEC_OK;
 }
 
 /* A device leaves out by up alone. */
 static enum moec_status keep_to_device(struct sparsify_job *job, struct moec_error *err)
 {
-    bool *tries = job->sparsify.tries;
-    if (job->measure.memory.place == NULL || !tries[1])
+    bool *tries = job->options.sparsify.tries;
+    if (job->options.measure.memory.place == NULL || !tries[1])
         return MOEC_OK;
     if (!tries[0])
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -277,22 +290,25 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
 {
     const char *path = job->args->positional[0];
     const struct moec_progress progress = cli_progress_observer(&job->progress);
-    MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
-    if (job->measure.data.path == NULL)
+    MOEC_TRY(cli_read_measure_options(job->args, &job->options.measure, err));
+    if (job->options.measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "no text to measure thresholds on: give --data FILE");
     MOEC_TRY(read_target(job, err));
     MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
-    cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
-    job->progress.is_verbose = job->measure.is_verbose;
-    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.memory.place, err));
+    cli_progress_init(&job->progress, "sparsify", NULL, job->options.measure.is_quiet);
+    job->progress.is_verbose = job->options.measure.is_verbose;
+    MOEC_TRY(
+        cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->options.measure.memory.place, err));
     MOEC_TRY(keep_to_device(job, err));
     MOEC_TRY(open_models(job, err));
-    MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
+    MOEC_TRY(
+        cli_part_windows_make(&job->options.measure, &job->models.source, "thresholds", &job->data, err));
     cli_note_data(&job->progress, &job->data.rows);
     MOEC_TRY(enter_device(job, err));
     MOEC_TRY(measure(job, &progress, err));
-    moec_source_close(&job->source);
-    MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, job->has_target ? &job->report.plan : NULL,
+    moec_source_close(&job->models.source);
+    MOEC_TRY(moec_bundle_put_sparsity(path, &job->found.table,
+                                      job->options.has_target ? &job->found.report.plan : NULL,
                                       cli_has(job->args, "parts"), job->output, err));
     cli_progress_end(&job->progress);
     return print_result(job, err);
@@ -304,13 +320,13 @@ static int run_sparsify(const struct cli_args *args)
     struct moec_error err = {0};
     const enum moec_status status = sparsify(&job, &err);
     cli_progress_end(&job.progress);
-    moec_sparsify_report_release(&job.report);
-    moec_sparsity_table_release(&job.table);
-    moec_sparsity_table_release(&job.gate_table);
+    moec_sparsify_report_release(&job.found.report);
+    moec_sparsity_table_release(&job.found.table);
+    moec_sparsity_table_release(&job.found.gate_table);
     cli_part_windows_release(&job.data);
-    moec_source_close(&job.original);
-    moec_source_close(&job.source);
-    moec_gpu_place_free(job.measure.memory.place);
+    moec_source_close(&job.models.original);
+    moec_source_close(&job.models.source);
+    moec_gpu_place_free(job.options.measure.memory.place);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }
 

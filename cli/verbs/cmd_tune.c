@@ -109,30 +109,40 @@ static const struct cli_option options[] = {
 
 struct tune_job {
     const struct cli_args *args;
-    const char *output;
-    const struct moec_config *config; /* of the bundle */
-    struct cli_measure_options measure;
-    struct moec_tune_options tune;
-    struct moec_source bundle, original;
-    struct moec_sparsity *sparsity; /* by the bundle's plan; NULL = it has none */
-    struct moec_device device;      /* of --device-file, owned */
-    struct moec_work_memory work;   /* batches that a device has room for */
+    struct {
+        struct cli_measure_options measure;
+        struct moec_tune_options tune;
+    } options;
+    struct {
+        struct moec_source bundle, original;
+        const struct moec_config *config; /* of the bundle */
+        struct moec_sparsity *sparsity;   /* by the bundle's plan; NULL = it has none */
+    } models;
+    struct {
+        struct moec_device device;    /* of --device-file, owned */
+        struct moec_work_memory work; /* batches that a device has room for */
+    } on;
     struct cli_part_windows data;
-    struct moec_sparsity_table table; /* where the bundle gets a plan */
-    char *staging; /* owned: a file beside the output while a plan and decisions are written; NULL = none */
-    struct moec_tune_report report;
-    /* What a run reads in a buffer of buffer_bytes, which has room for the slots: with the settings, and before
-     * them where there is a bundle without; NaN where no replay tells. */
-    double read_bytes, before_bytes;
-    uint64_t buffer_bytes;
+    struct {
+        const char *path;
+        struct moec_sparsity_table table; /* where the bundle gets a plan */
+        char *staging; /* owned: a file beside the output while a plan and decisions are written; or NULL */
+    } written;
+    struct {
+        struct moec_tune_report report;
+        /* What a run reads in a buffer of buffer_bytes, which has room for the slots: with the settings, and
+         * before them where there is a bundle without; NaN where no replay tells. */
+        double read_bytes, before_bytes;
+        uint64_t buffer_bytes;
+    } found;
     struct cli_progress progress;
 };
 
 static void begin_progress(struct tune_job *job)
 {
-    const char *policy = job->tune.policy;
-    cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
-    job->progress.is_verbose = job->measure.is_verbose;
+    const char *policy = job->options.tune.policy;
+    cli_progress_init(&job->progress, "tune", NULL, job->options.measure.is_quiet);
+    job->progress.is_verbose = job->options.measure.is_verbose;
     /* Who writes a policy wants to read its log. */
     job->progress.has_notes = policy != NULL && strchr(policy, '.') != NULL;
 }
@@ -143,7 +153,7 @@ static void begin_progress(struct tune_job *job)
 static enum moec_status check_bundle(const struct tune_job *job, struct moec_error *err)
 {
     static const char *const idle[] = {"profile", "trust-profile"};
-    if (job->measure.data.path == NULL)
+    if (job->options.measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
     MOEC_TRY(cli_need_reference(job->args, err));
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
@@ -158,23 +168,23 @@ static enum moec_status check_bundle(const struct tune_job *job, struct moec_err
 static enum moec_status read_options(struct tune_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
-    MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
-    job->tune.trial = cli_trial_options(&job->measure);
+    MOEC_TRY(cli_read_measure_options(args, &job->options.measure, err));
+    job->options.tune.trial = cli_trial_options(&job->options.measure);
     MOEC_TRY(check_bundle(job, err));
-    job->tune.policy = cli_text(args, "policy");
-    job->tune.seed = job->measure.data.seed;
-    if (job->tune.policy != NULL)
-        MOEC_TRY(cli_check_policy("decisions", job->tune.policy, moec_decision_policy_check, err));
+    job->options.tune.policy = cli_text(args, "policy");
+    job->options.tune.seed = job->options.measure.data.seed;
+    if (job->options.tune.policy != NULL)
+        MOEC_TRY(cli_check_policy("decisions", job->options.tune.policy, moec_decision_policy_check, err));
     if (!cli_has(args, "max-loss"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "no loss target: give the total loss allowed with --max-loss, such as 2%%");
-    MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.trial.max_loss, err));
-    return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err);
+    MOEC_TRY(cli_fraction(args, "max-loss", &job->options.tune.trial.max_loss, err));
+    return cli_double(args, "confidence", 0.5001, 0.9999, &job->options.tune.trial.confidence, err);
 }
 
 static bool takes_low(const struct tune_job *job)
 {
-    return job->tune.with_precision || job->tune.with_prefill;
+    return job->options.tune.with_precision || job->options.tune.with_prefill;
 }
 
 /* Whether some precision changes something: by weights, or by what is foreseen. */
@@ -187,8 +197,8 @@ static bool has_precision(const struct moec_config *config)
 /* The bundle's copy that would be the low one. Without --with, a bundle that has none is searched without. */
 static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
 {
-    struct moec_decision_settings *shared = &job->tune.shared;
-    const struct moec_bundle *bundle = job->bundle.bundle;
+    struct moec_decision_settings *shared = &job->options.tune.shared;
+    const struct moec_bundle *bundle = job->models.bundle.bundle;
     const char *slots = cli_text(job->args, "low-slots");
     uint32_t low = 0;
     const bool is_asked = cli_has(job->args, "with") || slots != NULL || shared->low_bits > 0;
@@ -196,15 +206,15 @@ static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
     const enum moec_status found =
         moec_low_copy_find(bundle, 0, shared->low_bits, &low, is_asked ? err : &ignored);
     if (found != MOEC_OK || !has_precision(&bundle->config))
-        job->tune.with_precision = false;
+        job->options.tune.with_precision = false;
     if (found != MOEC_OK || !takes_low(job)) {
-        job->tune.with_prefill = false;
+        job->options.tune.with_prefill = false;
         return is_asked && found != MOEC_OK ? found : MOEC_OK;
     }
     shared->low_bits = bundle->copy_bits[low];
     MOEC_TRY(moec_route_read_slots(slots != NULL ? slots : MOEC_ROUTE_LOW_SLOTS, &bundle->config,
                                    &shared->n_low_slots, err));
-    return moec_source_serve_low(&job->bundle, shared->low_bits, err);
+    return moec_source_serve_low(&job->models.bundle, shared->low_bits, err);
 }
 
 /* Times of moec fit are those of its own settings. */
@@ -224,38 +234,38 @@ static enum moec_status check_fit(const struct moec_bundle *bundle, struct moec_
 /* A bundle that leaves out neurons does so in every candidate, and takes its experts in one precision. */
 static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 {
-    struct moec_certificate certificate = job->bundle.bundle->certificate;
-    MOEC_TRY(check_fit(job->bundle.bundle, err));
-    MOEC_TRY(moec_sparsity_open_planned(job->bundle.bundle, &job->sparsity, &certificate, err));
-    job->tune.trial.sparsity = job->sparsity;
-    job->tune.trial.arithmetic = cli_arithmetic(job->args, &certificate);
-    if (job->sparsity != NULL && job->tune.with_sparsity)
+    struct moec_certificate certificate = job->models.bundle.bundle->certificate;
+    MOEC_TRY(check_fit(job->models.bundle.bundle, err));
+    MOEC_TRY(moec_sparsity_open_planned(job->models.bundle.bundle, &job->models.sparsity, &certificate, err));
+    job->options.tune.trial.sparsity = job->models.sparsity;
+    job->options.tune.trial.arithmetic = cli_arithmetic(job->args, &certificate);
+    if (job->models.sparsity != NULL && job->options.tune.with_sparsity)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "'%s' already has a sparsity plan, which stays in use: leave sparsity "
                          "out of --with, or tune the bundle from before it got the plan",
-                         job->bundle.path);
-    if (job->sparsity == NULL || !takes_low(job))
+                         job->models.bundle.path);
+    if (job->models.sparsity == NULL || !takes_low(job))
         return MOEC_OK;
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "low-precision copies of experts do not work with the sparsity plan of '%s', "
                          "which holds only for the compiled assignment: search --with route, "
                          "or tune the bundle from before moec sparsify --max-loss",
-                         job->bundle.path);
-    job->tune.with_precision = job->tune.with_prefill = false;
+                         job->models.bundle.path);
+    job->options.tune.with_precision = job->options.tune.with_prefill = false;
     return MOEC_OK;
 }
 
 /* Which tokens are a prompt's; it makes a difference with a prefill, and where prompts are left out. */
 static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err)
 {
-    const uint32_t n = job->measure.data.seq_len_tokens;
-    const bool is_alone = !moec_tune_has_routes(&job->tune) && !job->tune.with_precision;
+    const uint32_t n = job->options.measure.data.seq_len_tokens;
+    const bool is_alone = !moec_tune_has_routes(&job->options.tune) && !job->options.tune.with_precision;
     const bool is_given = cli_has(job->args, "prompt-tokens");
-    job->tune.block_tokens = MOEC_PREFILL_TOKENS;
-    const bool leaves_out = job->tune.shared.decode_only;
+    job->options.tune.block_tokens = MOEC_PREFILL_TOKENS;
+    const bool leaves_out = job->options.tune.shared.decode_only;
     const bool has_prompts = takes_low(job) || leaves_out;
-    if (!job->tune.with_prefill && cli_has(job->args, "block-tokens"))
+    if (!job->options.tune.with_prefill && cli_has(job->args, "block-tokens"))
         return moec_fail(err, MOEC_ERR_USAGE, "--block-tokens does nothing without --with prefill");
     if (!has_prompts && is_given)
         return moec_fail(
@@ -264,26 +274,28 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
             "--decide decode, or search --with precision or prefill");
     if (!has_prompts)
         return MOEC_OK;
-    MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->tune.block_tokens, err));
-    if (moec_prefill_window(job->config) == 0)
+    MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->options.tune.block_tokens, err));
+    if (moec_prefill_window(job->models.config) == 0)
         return MOEC_OK;
-    job->tune.trial.n_prompt = is_alone ? n : n / 2;
-    MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, leaves_out ? n - 1 : n, &job->tune.trial.n_prompt, err));
-    if (!job->tune.with_prefill || job->bundle.bundle->paths.n_layer > 0 ||
-        job->tune.block_tokens < job->tune.trial.n_prompt)
+    job->options.tune.trial.n_prompt = is_alone ? n : n / 2;
+    MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, leaves_out ? n - 1 : n, &job->options.tune.trial.n_prompt,
+                     err));
+    if (!job->options.tune.with_prefill || job->models.bundle.bundle->paths.n_layer > 0 ||
+        job->options.tune.block_tokens < job->options.tune.trial.n_prompt)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' has no record of which experts calibration used, so no expert would be "
                      "unpopular in a prompt's first %" PRIu32 " tokens. Compile the bundle with "
                      "--profile, or choose --block-tokens below %" PRIu32 ", the tokens of a prompt",
-                     job->bundle.path, job->tune.block_tokens, job->tune.trial.n_prompt);
+                     job->models.bundle.path, job->options.tune.block_tokens,
+                     job->options.tune.trial.n_prompt);
 }
 
 /* What is searched. */
 static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
 {
     const char *with = cli_has(job->args, "with") ? cli_text(job->args, "with") : "route,skip,precision";
-    struct moec_tune_options *tune = &job->tune;
+    struct moec_tune_options *tune = &job->options.tune;
     tune->with_route = strstr(with, "route") != NULL;
     tune->with_rank = strstr(with, "rank") != NULL;
     tune->with_skip = strstr(with, "skip") != NULL;
@@ -300,7 +312,7 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
                          "out one of the two",
                          with);
     if (tune->with_sparsity)
-        MOEC_TRY(moec_sparsity_check_config(job->config, err));
+        MOEC_TRY(moec_sparsity_check_config(job->models.config, err));
     if (!takes_low(job) && (cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits")))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--low-slots and --low-bits apply only to precision and prefill, but --with is %s",
@@ -323,21 +335,22 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
 /* Of what candidates share, what none of them could have is refused before anything is measured. */
 static enum moec_status check_shared(const struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_tune_options *tune = &job->tune;
+    const struct moec_tune_options *tune = &job->options.tune;
     struct moec_decision_settings settings = tune->shared;
     struct moec_route route;
     if (tune->with_rank)
-        (void)snprintf(settings.route, sizeof settings.route, "max-rank:%" PRIu32, job->config->top_k + 1);
+        (void)snprintf(settings.route, sizeof settings.route, "max-rank:%" PRIu32,
+                       job->models.config->top_k + 1);
     else if (tune->with_route)
         (void)snprintf(settings.route, sizeof settings.route, "cache-prior:0.1");
     else if (tune->with_skip)
         (void)snprintf(settings.route, sizeof settings.route, "top-k:skip:0.1");
     if (tune->with_precision)
         (void)snprintf(settings.precision, sizeof settings.precision, "%s",
-                       job->config->top_k > 1 ? "hobbit" : "fate:1");
+                       job->models.config->top_k > 1 ? "hobbit" : "fate:1");
     if (tune->with_prefill)
         (void)snprintf(settings.prefill, sizeof settings.prefill, "unpopular");
-    return moec_route_from_settings(&settings, job->config, &job->bundle.bundle->paths,
+    return moec_route_from_settings(&settings, job->models.config, &job->models.bundle.bundle->paths,
                                     job->args->positional[0], &route, err);
 }
 
@@ -347,16 +360,16 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
     const char *path = cli_text(job->args, "device-file");
     if (path == NULL)
         return MOEC_OK;
-    if (!job->tune.with_precision)
+    if (!job->options.tune.with_precision)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--device-file serves only '--with precision': add that option, or remove --device-file. Precision "
             "needs a bundle with low-precision copies of experts (moec compile --copies)");
-    MOEC_TRY(moec_device_load(path, &job->device, err));
-    job->tune.device = &job->device;
-    bool is_same = job->device.n_layer == job->config->n_layer;
-    for (uint32_t layer = 0; is_same && layer < job->config->n_layer; layer++)
-        is_same = job->device.layers[layer].is_moe == moec_config_is_moe(job->config, layer);
+    MOEC_TRY(moec_device_load(path, &job->on.device, err));
+    job->options.tune.device = &job->on.device;
+    bool is_same = job->on.device.n_layer == job->models.config->n_layer;
+    for (uint32_t layer = 0; is_same && layer < job->models.config->n_layer; layer++)
+        is_same = job->on.device.layers[layer].is_moe == moec_config_is_moe(job->models.config, layer);
     if (is_same)
         return MOEC_OK;
     return moec_fail(
@@ -379,12 +392,12 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     const struct cli_args *args = job->args;
     const char *slots = cli_has(args, "slots") ? cli_text(args, "slots") : MOEC_ROUTE_SLOTS;
     const char *start = cli_text(args, "cache-start");
-    struct moec_decision_settings *shared = &job->tune.shared;
+    struct moec_decision_settings *shared = &job->options.tune.shared;
     shared->decode_only = cli_has(args, "decide") && strcmp(cli_text(args, "decide"), "decode") == 0;
     MOEC_TRY(read_with(job, err));
     if (!cli_has(args, "decide"))
-        shared->decode_only = decides_generated(&job->tune, job->config);
-    MOEC_TRY(moec_route_read_slots(slots, job->config, &shared->n_slots, err));
+        shared->decode_only = decides_generated(&job->options.tune, job->models.config);
+    MOEC_TRY(moec_route_read_slots(slots, job->models.config, &shared->n_slots, err));
     MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &shared->low_bits, err));
     shared->starts_frequent = start != NULL && strcmp(start, "frequency") == 0;
@@ -398,14 +411,15 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
 
 static enum moec_status offload(struct tune_job *job, struct moec_source *source, struct moec_error *err)
 {
-    return job->measure.memory.place != NULL ? moec_source_offload(source, job->measure.memory.place, err)
-                                             : MOEC_OK;
+    return job->options.measure.memory.place != NULL
+               ? moec_source_offload(source, job->options.measure.memory.place, err)
+               : MOEC_OK;
 }
 
 static enum moec_status open_source(struct tune_job *job, const char *path, struct moec_source *source,
                                     struct moec_error *err)
 {
-    const struct cli_measure_options *measure = &job->measure;
+    const struct cli_measure_options *measure = &job->options.measure;
     return moec_source_open(path, measure->memory.work_bytes, measure->by.n_threads,
                             measure->data.seq_len_tokens, source, err);
 }
@@ -413,15 +427,15 @@ static enum moec_status open_source(struct tune_job *job, const char *path, stru
 /* The bundle that is tuned, the original, and the windows. */
 static enum moec_status open_bundle(struct tune_job *job, struct moec_error *err)
 {
-    MOEC_TRY(open_source(job, job->args->positional[0], &job->bundle, err));
-    job->config = job->bundle.config;
+    MOEC_TRY(open_source(job, job->args->positional[0], &job->models.bundle, err));
+    job->models.config = job->models.bundle.config;
     MOEC_TRY(read_settings(job, err));
-    MOEC_TRY(cli_use_arithmetic(job->measure.memory.place, job->tune.trial.arithmetic, err));
-    MOEC_TRY(cli_open_original(&job->measure, &job->bundle, cli_text(job->args, "reference"), &job->original,
-                               err));
-    MOEC_TRY(offload(job, &job->bundle, err));
-    MOEC_TRY(offload(job, &job->original, err));
-    MOEC_TRY(cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err));
+    MOEC_TRY(cli_use_arithmetic(job->options.measure.memory.place, job->options.tune.trial.arithmetic, err));
+    MOEC_TRY(cli_open_original(&job->options.measure, &job->models.bundle, cli_text(job->args, "reference"),
+                               &job->models.original, err));
+    MOEC_TRY(offload(job, &job->models.bundle, err));
+    MOEC_TRY(offload(job, &job->models.original, err));
+    MOEC_TRY(cli_part_windows_make(&job->options.measure, &job->models.bundle, "tune", &job->data, err));
     cli_note_data(&job->progress, &job->data.rows);
     return MOEC_OK;
 }
@@ -443,10 +457,10 @@ static struct moec_json_out *json_candidate(const struct moec_tune_candidate *ca
 
 static enum moec_status print_json(const struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_tune_report *report = &job->report;
+    const struct moec_tune_report *report = &job->found.report;
     struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array(),
                          *tests = moec_json_out_array();
-    moec_json_out_string(root, "file", job->output);
+    moec_json_out_string(root, "file", job->written.path);
     if (moec_decision_settings_are_on(&report->decisions.settings))
         moec_json_out_node(root, "decisions", cli_json_decisions(&report->decisions));
     else
@@ -457,9 +471,9 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
         moec_json_out_null(root, "plan");
     moec_json_out_double(root, "read_bytes_per_token", report->after.read_bytes);
     moec_json_out_double(root, "read_bytes_per_token_before", report->before.read_bytes);
-    if (!isnan(job->read_bytes)) {
-        moec_json_out_double(root, "run_read_bytes_per_token", job->read_bytes);
-        moec_json_out_u64(root, "run_buffer_bytes", job->buffer_bytes);
+    if (!isnan(job->found.read_bytes)) {
+        moec_json_out_double(root, "run_read_bytes_per_token", job->found.read_bytes);
+        moec_json_out_u64(root, "run_buffer_bytes", job->found.buffer_bytes);
     }
     moec_json_out_double(root, "computed_share", report->after.computed_share);
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
@@ -476,9 +490,9 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
 /* What a run reads in a buffer that has room for the slots, else what the search part says of both. */
 static void print_costs(const struct tune_job *job)
 {
-    const struct moec_tune_cost before = job->report.before, after = job->report.after;
-    const bool is_replayed = !isnan(job->read_bytes);
-    const double n_before = is_replayed ? job->before_bytes : before.read_bytes;
+    const struct moec_tune_cost before = job->found.report.before, after = job->found.report.after;
+    const bool is_replayed = !isnan(job->found.read_bytes);
+    const double n_before = is_replayed ? job->found.before_bytes : before.read_bytes;
     char earlier[32] = "", computed[64] = "", buffer[64] = "", size[24];
     if (isfinite(n_before))
         (void)snprintf(earlier, sizeof earlier, " (%.1f without the settings)", n_before / 1024);
@@ -486,9 +500,11 @@ static void print_costs(const struct tune_job *job)
         (void)snprintf(computed, sizeof computed, "; the model uses %.0f%% of what is read",
                        100 * after.computed_share);
     if (is_replayed)
-        (void)snprintf(buffer, sizeof buffer, " in a buffer of %s", cli_memory_text(size, job->buffer_bytes));
+        (void)snprintf(buffer, sizeof buffer, " in a buffer of %s",
+                       cli_memory_text(size, job->found.buffer_bytes));
     cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s%s\n",
-                      (is_replayed ? job->read_bytes : after.read_bytes) / 1024, buffer, earlier, computed);
+                      (is_replayed ? job->found.read_bytes : after.read_bytes) / 1024, buffer, earlier,
+                      computed);
     if (after.computed_share < 1)
         cli_print_wrapped(
             stdout, 13,
@@ -497,10 +513,10 @@ static void print_costs(const struct tune_job *job)
 
 static void print_result(const struct tune_job *job)
 {
-    const struct moec_tune_report *report = &job->report;
+    const struct moec_tune_report *report = &job->found.report;
     const bool has_decisions = moec_decision_settings_are_on(&report->decisions.settings);
     char name[MOEC_TUNE_NAME_BYTES];
-    cli_print_wrapped(stdout, 4, "wrote '%s', %s %s; %" PRIu32 " measurements\n", job->output,
+    cli_print_wrapped(stdout, 4, "wrote '%s', %s %s; %" PRIu32 " measurements\n", job->written.path,
                       has_decisions ? "which decides by" : "whose plan has",
                       moec_tune_name(&report->winner.settings, report->winner.share, name),
                       report->n_candidate + 1);
@@ -510,7 +526,7 @@ static void print_result(const struct tune_job *job)
         cli_print_plan(&report->plan);
     if (has_decisions)
         cli_print_decisions(&report->decisions);
-    if (report->plan.n_layer > 0 || !isnan(job->read_bytes))
+    if (report->plan.n_layer > 0 || !isnan(job->found.read_bytes))
         print_costs(job);
     cli_print_sequence(&report->certificate, "setting", report->is_reused);
 }
@@ -521,38 +537,42 @@ static void print_result(const struct tune_job *job)
  * is there. */
 static enum moec_status write_winner(struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_tune_report *report = &job->report;
+    const struct moec_tune_report *report = &job->found.report;
     const bool has_decisions = moec_decision_settings_are_on(&report->decisions.settings);
     const char *path = job->args->positional[0];
     if (report->plan.n_layer > 0) {
-        if (has_decisions && asprintf(&job->staging, "%s.planned", job->output) < 0) {
-            job->staging = NULL;
+        if (has_decisions && asprintf(&job->written.staging, "%s.planned", job->written.path) < 0) {
+            job->written.staging = NULL;
             return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
         }
-        const char *out = has_decisions ? job->staging : job->output;
-        MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, &report->plan, false, out, err));
+        const char *out = has_decisions ? job->written.staging : job->written.path;
+        MOEC_TRY(moec_bundle_put_sparsity(path, &job->written.table, &report->plan, false, out, err));
         path = out;
     }
-    return has_decisions ? moec_bundle_put_decisions(path, &report->decisions, job->output, err) : MOEC_OK;
+    return has_decisions ? moec_bundle_put_decisions(path, &report->decisions, job->written.path, err)
+                         : MOEC_OK;
 }
 
 /* A plan stands beside thresholds for --sparsity, which are the bundle's own where it has some. */
 static enum moec_status fill_table(struct tune_job *job, const struct moec_trial_inputs *inputs,
                                    const struct moec_progress *progress, struct moec_error *err)
 {
-    if (job->report.plan.n_layer == 0)
+    if (job->found.report.plan.n_layer == 0)
         return MOEC_OK;
-    MOEC_TRY(moec_bundle_load_sparsity(job->bundle.bundle, &job->table, err));
-    if (job->table.n_layer > 0)
+    MOEC_TRY(moec_bundle_load_sparsity(job->models.bundle.bundle, &job->written.table, err));
+    if (job->written.table.n_layer > 0)
         return MOEC_OK;
-    return moec_sparsify_table_fill(inputs, &job->tune.trial, false, progress, &job->table, err);
+    return moec_sparsify_table_fill(inputs, &job->options.tune.trial, false, progress, &job->written.table,
+                                    err);
 }
 
 static enum moec_status tune_models(struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_trial_inputs inputs = cli_trial_inputs(&job->data, &job->bundle, &job->original);
+    const struct moec_trial_inputs inputs =
+        cli_trial_inputs(&job->data, &job->models.bundle, &job->models.original);
     const struct moec_progress progress = cli_progress_observer(&job->progress);
-    const enum moec_status status = moec_tune(&inputs, &job->tune, NULL, &progress, &job->report, err);
+    const enum moec_status status =
+        moec_tune(&inputs, &job->options.tune, NULL, &progress, &job->found.report, err);
     MOEC_TRY(cli_interrupt_search(status, err));
     return fill_table(job, &inputs, &progress, err);
 }
@@ -561,14 +581,15 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
  * knows neither what a prompt displaces nor what more room holds. */
 static enum moec_status replay(struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_decision_settings *settings = &job->report.winner.settings;
+    const struct moec_decision_settings *settings = &job->found.report.winner.settings;
     const char *path = job->args->positional[0];
     const struct moec_windows *windows = &job->data.windows;
     /* A prompt's chunk is recorded with one prediction for all of its tokens. Fate asks one for each, and decides about
      * a prompt's tokens as about generated ones: they pass one by one. */
     const bool one_by_one = strncmp(settings->precision, "fate", 4) == 0 && !settings->decode_only;
-    const uint32_t n_prompt = job->tune.trial.n_prompt > 0 && !one_by_one ? job->tune.trial.n_prompt : 1;
-    struct moec_foretell_setup setup = {.n_threads = job->measure.by.n_threads,
+    const uint32_t n_prompt =
+        job->options.tune.trial.n_prompt > 0 && !one_by_one ? job->options.tune.trial.n_prompt : 1;
+    struct moec_foretell_setup setup = {.n_threads = job->options.measure.by.n_threads,
                                         .windows = windows,
                                         .n_prompt = n_prompt,
                                         .n_window =
@@ -577,16 +598,16 @@ static enum moec_status replay(struct tune_job *job, struct moec_error *err)
     struct moec_foretold told;
     enum moec_status status = MOEC_OK;
     char *trace = NULL;
-    if (asprintf(&trace, "%s.recording", job->output) < 0)
+    if (asprintf(&trace, "%s.recording", job->written.path) < 0)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
     setup.trace = trace;
     MOEC_TRY_OUT(moec_foretell_record(&setup, path, settings, cli_interrupt_is_asked, &recorded[0], err));
-    MOEC_TRY_OUT(moec_foretell_slots_bytes(recorded[0], settings, &job->buffer_bytes, err));
-    MOEC_TRY_OUT(moec_foretell_time(recorded[0], job->buffer_bytes, &told, err));
-    job->read_bytes = told.read_bytes;
+    MOEC_TRY_OUT(moec_foretell_slots_bytes(recorded[0], settings, &job->found.buffer_bytes, err));
+    MOEC_TRY_OUT(moec_foretell_time(recorded[0], job->found.buffer_bytes, &told, err));
+    job->found.read_bytes = told.read_bytes;
     MOEC_TRY_OUT(moec_foretell_record(&setup, path, NULL, cli_interrupt_is_asked, &recorded[1], err));
-    MOEC_TRY_OUT(moec_foretell_time(recorded[1], job->buffer_bytes, &told, err));
-    job->before_bytes = told.read_bytes;
+    MOEC_TRY_OUT(moec_foretell_time(recorded[1], job->found.buffer_bytes, &told, err));
+    job->found.before_bytes = told.read_bytes;
 out:
     moec_foretell_free(recorded[0]);
     moec_foretell_free(recorded[1]);
@@ -597,46 +618,50 @@ out:
 /* A plan's runs compute other experts, a prefill's other prompts, an encoder's other steps. */
 static bool can_replay(const struct tune_job *job)
 {
-    const struct moec_config *config = job->config;
-    return moec_decision_settings_are_on(&job->report.decisions.settings) && job->report.plan.n_layer == 0 &&
-           job->sparsity == NULL && job->report.decisions.settings.prefill[0] == '\0' &&
-           job->tune.trial.arithmetic == MOEC_ARITHMETIC_CANONICAL && job->measure.memory.place == NULL &&
-           !moec_config_is_encoder_decoder(config) && !moec_config_routes_by_token(config);
+    const struct moec_config *config = job->models.config;
+    return moec_decision_settings_are_on(&job->found.report.decisions.settings) &&
+           job->found.report.plan.n_layer == 0 && job->models.sparsity == NULL &&
+           job->found.report.decisions.settings.prefill[0] == '\0' &&
+           job->options.tune.trial.arithmetic == MOEC_ARITHMETIC_CANONICAL &&
+           job->options.measure.memory.place == NULL && !moec_config_is_encoder_decoder(config) &&
+           !moec_config_routes_by_token(config);
 }
 
 /* A result that takes longer than what went in is no gain, whatever it was searched by. */
 static enum moec_status check_gain(const struct tune_job *job, struct moec_error *err)
 {
-    const struct moec_tune_cost before = job->report.before, after = job->report.after;
+    const struct moec_tune_cost before = job->found.report.before, after = job->found.report.after;
     char name[MOEC_TUNE_NAME_BYTES];
     if (moec_tune_is_better(after, before) || cli_has(job->args, "accept-slower"))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_TARGET,
                      "the settings %s read %.1f KiB of experts per token, and %s %.1f KiB. "
                      "This is not a gain, so nothing was written: %s, or give --accept-slower",
-                     moec_tune_name(&job->report.winner.settings, job->report.winner.share, name),
+                     moec_tune_name(&job->found.report.winner.settings, job->found.report.winner.share, name),
                      after.read_bytes / 1024, "the bundle without these settings reads",
                      before.read_bytes / 1024,
-                     job->report.winner.share > 0 ? "search without sparsity (--with route)"
-                                                  : "ask for a larger --max-loss or other --with");
+                     job->found.report.winner.share > 0 ? "search without sparsity (--with route)"
+                                                        : "ask for a larger --max-loss or other --with");
 }
 
 static enum moec_status tune(struct tune_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_options(job, err));
-    MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
+    MOEC_TRY(cli_output_or_input(job->args, &job->written.path, err));
     begin_progress(job);
-    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.memory.place, err));
+    MOEC_TRY(
+        cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->options.measure.memory.place, err));
     MOEC_TRY(open_bundle(job, err));
-    if (job->measure.memory.place != NULL) {
-        job->work.batch_tokens = moec_gpu_place_batch_tokens(job->measure.memory.place, job->bundle.model);
-        job->data.windows.work = &job->work;
+    if (job->options.measure.memory.place != NULL) {
+        job->on.work.batch_tokens =
+            moec_gpu_place_batch_tokens(job->options.measure.memory.place, job->models.bundle.model);
+        job->data.windows.work = &job->on.work;
     }
     MOEC_TRY(tune_models(job, err));
     MOEC_TRY(check_gain(job, err));
     if (can_replay(job))
         MOEC_TRY(replay(job, err));
-    moec_source_close(&job->bundle);
+    moec_source_close(&job->models.bundle);
     MOEC_TRY(write_winner(job, err));
     cli_progress_end(&job->progress);
     if (cli_has(job->args, "json"))
@@ -718,21 +743,21 @@ static int run_tune(const struct cli_args *args)
 {
     if (cli_is_checkpoint(args->positional[0]))
         return tune_checkpoint(args);
-    struct tune_job job = {.args = args, .read_bytes = NAN, .before_bytes = NAN};
+    struct tune_job job = {.args = args, .found = {.read_bytes = NAN, .before_bytes = NAN}};
     struct moec_error err = {0};
     const enum moec_status status = tune(&job, &err);
     cli_progress_end(&job.progress);
-    moec_tune_report_release(&job.report);
-    moec_sparsity_table_release(&job.table);
+    moec_tune_report_release(&job.found.report);
+    moec_sparsity_table_release(&job.written.table);
     cli_part_windows_release(&job.data);
-    moec_source_close(&job.original);
-    moec_source_close(&job.bundle);
-    moec_sparsity_free(job.sparsity);
-    moec_device_release(&job.device);
-    if (job.staging != NULL)
-        (void)unlink(job.staging);
-    free(job.staging);
-    moec_gpu_place_free(job.measure.memory.place);
+    moec_source_close(&job.models.original);
+    moec_source_close(&job.models.bundle);
+    moec_sparsity_free(job.models.sparsity);
+    moec_device_release(&job.on.device);
+    if (job.written.staging != NULL)
+        (void)unlink(job.written.staging);
+    free(job.written.staging);
+    moec_gpu_place_free(job.options.measure.memory.place);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
 }
 
