@@ -104,24 +104,24 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .policy = options->policy,
         .config = moec_checkpoint_config(run->checkpoint),
         .profile = run->profile,
-        .max_loss = options->max_loss,
-        .max_bytes = options->max_bytes,
-        .pair_share = options->pair_share,
-        .bits = options->bits,
+        .target = {.max_loss = options->max_loss,
+                   .max_bytes = options->max_bytes,
+                   .pair_share = options->pair_share},
+        .given.bits = options->bits,
         .rules = run->profile != NULL && run->rows == NULL ? &rules : NULL,
-        .seed = options->seed,
-        .max_evaluations = MOEC_POLICY_MAX_EVALUATIONS,
-        .limits = moec_guest_limits_default,
-        .ops = {.settle = settle_plan,
-                .evaluate = answer_evaluate,
-                .decide = moec_compile_decide,
-                .size = moec_compile_size,
-                .variants = options->offers_variants ? moec_compile_variants : NULL,
-                .log = pass_log},
-        .context = run,
+        .limits = {.seed = options->seed,
+                   .max_evaluations = MOEC_POLICY_MAX_EVALUATIONS,
+                   .guest = moec_guest_limits_default},
+        .answers = {.ops = {.settle = settle_plan,
+                            .evaluate = answer_evaluate,
+                            .decide = moec_compile_decide,
+                            .size = moec_compile_size,
+                            .variants = options->offers_variants ? moec_compile_variants : NULL,
+                            .log = pass_log},
+                    .context = run},
     };
     for (uint32_t part = 0; run->profile != NULL && part < MOEC_PART_COUNT; part++)
-        request.n_part_window[part] = moec_compile_part_count(run, (enum moec_part)part);
+        request.given.n_part_window[part] = moec_compile_part_count(run, (enum moec_part)part);
     run->safest = run->search_loss = run->select_loss = (struct moec_loss){0};
     run->n_certify = 0;
     struct moec_policy_answer answer;

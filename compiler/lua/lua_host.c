@@ -74,7 +74,7 @@ static struct guest_state *guest_state(lua_State *lua)
 
 void *moec_guest_context(lua_State *lua)
 {
-    return guest_state(lua)->guest->body_context;
+    return guest_state(lua)->guest->inside.context;
 }
 
 void moec_guest_ask(lua_State *lua, const void *question, size_t n)
@@ -261,12 +261,12 @@ static int guest_main(lua_State *lua)
 {
     const struct moec_guest *guest = guest_state(lua)->guest;
     open_sandbox(lua, guest->seed);
-    lua_pushfstring(lua, "@%s", guest->name);
-    if (luaL_loadbufferx(lua, guest->source, guest->n_source, lua_tostring(lua, -1), "t") != LUA_OK)
+    lua_pushfstring(lua, "@%s", guest->script.name);
+    if (luaL_loadbufferx(lua, guest->script.text, guest->script.n_text, lua_tostring(lua, -1), "t") != LUA_OK)
         return lua_error(lua);
     lua_remove(lua, -2);
     lua_call(lua, 0, 1);
-    return guest->body(lua);
+    return guest->inside.body(lua);
 }
 
 /* The traceback names the script's line; only strings and tables with __tostring make sense as messages. */
@@ -369,20 +369,20 @@ static enum moec_status explain_death(const struct moec_guest *guest, int wait_s
     if (signal_number == SIGXCPU ||
         (signal_number == SIGKILL && cpu_seconds(used) >= (double)guest->limits.cpu_seconds))
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "script '%s' used more than %u s of CPU time (an endless loop?)", guest->name,
+                         "script '%s' used more than %u s of CPU time (an endless loop?)", guest->script.name,
                          guest->limits.cpu_seconds);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EXIT_MEMORY)
         return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' needs more than %llu MiB of memory, the limit",
-                         guest->name, (unsigned long long)(guest->limits.memory_bytes >> 20));
+                         guest->script.name, (unsigned long long)(guest->limits.memory_bytes >> 20));
     if (signal_number == SIGKILL)
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "script '%s' was killed from outside after %.1f s of CPU time (SIGKILL; the system "
                          "may be short of memory)",
-                         guest->name, cpu_seconds(used));
+                         guest->script.name, cpu_seconds(used));
     if (signal_number != 0)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' was ended by signal %d", guest->name,
+        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' was ended by signal %d", guest->script.name,
                          signal_number);
-    return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' ended without an answer", guest->name);
+    return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' ended without an answer", guest->script.name);
 }
 
 struct frame {
@@ -398,9 +398,9 @@ static enum moec_status explain_lateness(const struct moec_guest *guest, const s
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "script '%s' ran for more than %u s, not "
                          "counting the time it waited for moec's answers",
-                         guest->name, guest->limits.wall_seconds);
+                         guest->script.name, guest->limits.wall_seconds);
     return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' gave no answer within %u s (an endless loop?)",
-                     guest->name, guest->limits.silence_seconds);
+                     guest->script.name, guest->limits.silence_seconds);
 }
 
 static enum moec_status receive_frame(const struct moec_guest *guest, int socket, struct usage *usage,
@@ -415,7 +415,7 @@ static enum moec_status receive_frame(const struct moec_guest *guest, int socket
     if (outcome == MOEC_PIPE_OK) {
         if (n > MOEC_GUEST_MESSAGE_BYTES)
             return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' sent %u bytes at once, the limit is %u",
-                             guest->name, n, MOEC_GUEST_MESSAGE_BYTES);
+                             guest->script.name, n, MOEC_GUEST_MESSAGE_BYTES);
         free(frame->payload);
         frame->payload = NULL;
         MOEC_TRY(moec_alloc((void **)&frame->payload, (uint64_t)n + 1, 1, "a script's message", err));
@@ -432,17 +432,17 @@ static enum moec_status receive_frame(const struct moec_guest *guest, int socket
 static enum moec_status answer_question(const struct moec_guest *guest, int socket, struct usage *usage,
                                         const struct frame *frame, struct moec_error *err)
 {
-    if (guest->answer == NULL)
+    if (guest->outside.answer == NULL)
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "script '%s' asked for a measurement, but scripts of this kind may not ask for any",
-                         guest->name);
+                         guest->script.name);
     if (usage->n_questions++ == guest->limits.n_questions)
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "script '%s' asked more than %u questions, the limit (an endless loop?)",
-                         guest->name, guest->limits.n_questions);
+                         guest->script.name, guest->limits.n_questions);
     uint8_t *answer = NULL;
     size_t n = 0;
-    MOEC_TRY(guest->answer(guest->context, frame->payload, frame->n, &answer, &n, err));
+    MOEC_TRY(guest->outside.answer(guest->outside.context, frame->payload, frame->n, &answer, &n, err));
     uint32_t length = (uint32_t)n;
     bool sent = moec_pipe_write(socket, &length, sizeof length) && moec_pipe_write(socket, answer, n);
     free(answer);
@@ -456,10 +456,10 @@ static enum moec_status pass_line(const struct moec_guest *guest, struct usage *
 {
     if (usage->n_log_lines++ == guest->limits.n_log_lines)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "script '%s' logged more than %u lines, the limit (an endless loop?)", guest->name,
-                         guest->limits.n_log_lines);
-    if (guest->log != NULL)
-        guest->log(guest->context, (const char *)frame->payload);
+                         "script '%s' logged more than %u lines, the limit (an endless loop?)",
+                         guest->script.name, guest->limits.n_log_lines);
+    if (guest->outside.log != NULL)
+        guest->outside.log(guest->outside.context, (const char *)frame->payload);
     return MOEC_OK;
 }
 
@@ -483,7 +483,7 @@ static enum moec_status converse(const struct moec_guest *guest, int socket, str
             MOEC_TRY(answer_question(guest, socket, &usage, frame, err));
             break;
         default:
-            return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' sent an unknown message", guest->name);
+            return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' sent an unknown message", guest->script.name);
         }
     }
 }
@@ -493,13 +493,15 @@ enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result
 {
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)
-        return moec_fail(err, MOEC_ERR_IO, "cannot start script '%s': %s", guest->name, strerror(errno));
+        return moec_fail(err, MOEC_ERR_IO, "cannot start script '%s': %s", guest->script.name,
+                         strerror(errno));
     const pid_t parent = getpid();
     const pid_t child = fork();
     if (child < 0) {
         (void)close(sockets[0]);
         (void)close(sockets[1]);
-        return moec_fail(err, MOEC_ERR_IO, "cannot start script '%s': %s", guest->name, strerror(errno));
+        return moec_fail(err, MOEC_ERR_IO, "cannot start script '%s': %s", guest->script.name,
+                         strerror(errno));
     }
     if (child == 0) {
         (void)close(sockets[0]);

@@ -48,17 +48,31 @@ typedef enum moec_status moec_guest_answer(void *context, const uint8_t *questio
                                            size_t *n_answer, struct moec_error *err);
 typedef void moec_guest_log(void *context, const char *line);
 
-struct moec_guest {
-    const char *name;   /* for messages: file or built-in name */
-    const char *source; /* Lua text */
-    size_t n_source;
-    uint64_t seed; /* of math.random */
-    struct moec_guest_limits limits;
+struct moec_guest_script {
+    const char *name; /* for messages: file or built-in name */
+    const char *text; /* Lua */
+    size_t n_text;
+};
+
+/* What runs in the child. */
+struct moec_guest_inside {
     moec_guest_body *body;
-    void *body_context;        /* reachable in the child through moec_guest_context */
+    void *context; /* reachable there through moec_guest_context */
+};
+
+/* What runs in the parent. */
+struct moec_guest_outside {
     moec_guest_answer *answer; /* NULL when the script may not ask */
     moec_guest_log *log;       /* may be NULL */
     void *context;             /* of answer and log */
+};
+
+struct moec_guest {
+    struct moec_guest_script script;
+    uint64_t seed; /* of math.random */
+    struct moec_guest_limits limits;
+    struct moec_guest_inside inside;
+    struct moec_guest_outside outside;
 };
 
 /* Runs the script to its answer: `*result` (owned by the caller) holds n_result bytes. Errors:
@@ -67,7 +81,7 @@ struct moec_guest {
 MOEC_WARN_UNUSED enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result,
                                                  size_t *n_result, struct moec_error *err);
 
-/* In the child: body_context of the running guest; ask the parent, whose answer is pushed as a Lua string
+/* In the child: inside.context of the running guest; ask the parent, whose answer is pushed as a Lua string
  * (the child ends when the parent is gone). */
 void *moec_guest_context(lua_State *lua);
 void moec_guest_ask(lua_State *lua, const void *question, size_t n);

@@ -251,16 +251,16 @@ enum moec_status moec_task_load(const char *name_or_path, struct moec_task *task
     size_t n = 0;
     enum moec_status status = MOEC_OK;
     struct moec_guest guest = {
-        .name = name_or_path,
+        .script.name = name_or_path,
         .limits = {.memory_bytes = 64u << 20,
                    .cpu_seconds = 10,
                    .silence_seconds = 20,
                    .wall_seconds = 30,
                    .n_log_lines = 1000},
-        .body = task_body,
+        .inside.body = task_body,
     };
-    MOEC_TRY_OUT(moec_lua_script_load("tasks", name_or_path, &source, &guest.n_source, err));
-    guest.source = source;
+    MOEC_TRY_OUT(moec_lua_script_load("tasks", name_or_path, &source, &guest.script.n_text, err));
+    guest.script.text = source;
     MOEC_TRY_OUT(moec_guest_run(&guest, &result, &n, err));
     if (n != sizeof *task) {
         status = moec_fail(err, MOEC_ERR_SCRIPT, "task '%s' gave %zu bytes, expected %zu", name_or_path, n,
@@ -276,7 +276,7 @@ enum moec_status moec_task_load(const char *name_or_path, struct moec_task *task
             goto out;
         }
         task->reshape = moec_task_rows_reshape;
-        moec_sha256(source, guest.n_source, task->script_digest);
+        moec_sha256(source, guest.script.n_text, task->script_digest);
     }
     status = moec_task_check(task, err);
     if (status != MOEC_OK)

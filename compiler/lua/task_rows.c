@@ -291,17 +291,15 @@ enum moec_status moec_task_rows_reshape(const struct moec_task *task, const stru
                                         char **lines, size_t *n_lines, struct moec_error *err)
 {
     struct reshaping job = {.data = data};
-    struct moec_guest guest = {.name = task->script,
+    struct moec_guest guest = {.script.name = task->script,
                                .limits = {.memory_bytes = 1u << 30,
                                           .cpu_seconds = 60,
                                           .silence_seconds = 30,
                                           .wall_seconds = 600,
                                           .n_questions = 1u << 16,
                                           .n_log_lines = 1000},
-                               .body = rows_body,
-                               .body_context = &job,
-                               .answer = take_part,
-                               .context = &job};
+                               .inside = {.body = rows_body, .context = &job},
+                               .outside = {.answer = take_part, .context = &job}};
     uint8_t digest[MOEC_SHA256_BYTES], *result = NULL;
     char *source = NULL;
     size_t n = 0;
@@ -311,9 +309,9 @@ enum moec_status moec_task_rows_reshape(const struct moec_task *task, const stru
             "task '%s' builds its rows from named fields, but '%s' is plain text: expected .jsonl, .json "
             "or .csv",
             task->name, data->subject);
-    MOEC_TRY(moec_lua_script_load("tasks", task->script, &source, &guest.n_source, err));
-    guest.source = source;
-    moec_sha256(source, guest.n_source, digest);
+    MOEC_TRY(moec_lua_script_load("tasks", task->script, &source, &guest.script.n_text, err));
+    guest.script.text = source;
+    moec_sha256(source, guest.script.n_text, digest);
     enum moec_status status =
         memcmp(digest, task->script_digest, sizeof digest) == 0
             ? moec_guest_run(&guest, &result, &n, err)

@@ -129,7 +129,7 @@ static enum moec_status answer_question(void *context, const uint8_t *question, 
     if (n != 1 + sizeof candidate || question[0] != ASK_EVALUATE)
         return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent a request of unknown kind", request->policy);
     MOEC_TRY(read_candidate(request, question + 1, &candidate, err));
-    MOEC_TRY(request->evaluate(request->context, &candidate, &evaluation, err));
+    MOEC_TRY(request->hooks.evaluate(request->hooks.context, &candidate, &evaluation, err));
     MOEC_TRY(moec_alloc((void **)answer, 1, sizeof evaluation, "an answer", err));
     memcpy(*answer, &evaluation, sizeof evaluation);
     *n_answer = sizeof evaluation;
@@ -139,8 +139,8 @@ static enum moec_status answer_question(void *context, const uint8_t *question, 
 static void pass_line(void *context, const char *line)
 {
     const struct moec_decision_policy_request *request = context;
-    if (request->log != NULL)
-        request->log(request->context, line);
+    if (request->hooks.log != NULL)
+        request->hooks.log(request->hooks.context, line);
 }
 
 static enum moec_status take_result(const struct moec_decision_policy_request *request, const uint8_t *result,
@@ -171,17 +171,15 @@ enum moec_status moec_decision_policy_run(const struct moec_decision_policy_requ
     char *source = NULL;
     uint8_t *result = NULL;
     size_t n_result = 0;
-    struct moec_guest guest = {.name = request->policy,
-                               .seed = request->seed,
-                               .limits = request->limits,
-                               .body = policy_body,
-                               .body_context = (void *)(uintptr_t)request,
-                               .answer = answer_question,
-                               .log = pass_line,
-                               .context = (void *)(uintptr_t)request};
+    struct moec_guest guest = {
+        .script.name = request->policy,
+        .seed = request->seed,
+        .limits = request->limits,
+        .inside = {.body = policy_body, .context = (void *)(uintptr_t)request},
+        .outside = {.answer = answer_question, .log = pass_line, .context = (void *)(uintptr_t)request}};
     *answer = (struct moec_decision_policy_answer){0};
-    MOEC_TRY(moec_lua_script_load(FOLDER, request->policy, &source, &guest.n_source, err));
-    guest.source = source;
+    MOEC_TRY(moec_lua_script_load(FOLDER, request->policy, &source, &guest.script.n_text, err));
+    guest.script.text = source;
     enum moec_status status = moec_guest_run(&guest, &result, &n_result, err);
     if (status == MOEC_OK)
         status = take_result(request, result, n_result, answer, err);

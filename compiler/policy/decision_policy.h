@@ -9,6 +9,14 @@
 
 #include "compiler/policy/policy_request.h"
 
+struct moec_decision_policy_hooks {
+    /* Measures a candidate, which is checked, on the search part. An error ends the policy. */
+    enum moec_status (*evaluate)(void *context, const struct moec_policy_candidate *candidate,
+                                 struct moec_evaluation *out, struct moec_error *err);
+    void (*log)(void *context, const char *line);
+    void *context;
+};
+
 struct moec_decision_policy_request {
     const char *policy; /* built-in name or path of a .lua file */
     const struct moec_candidate_rules *rules;
@@ -16,11 +24,7 @@ struct moec_decision_policy_request {
     uint32_t n_part_window[MOEC_PART_COUNT];
     uint64_t seed;
     struct moec_guest_limits limits;
-    /* Measures a candidate, which is checked, on the search part. An error ends the policy. */
-    enum moec_status (*evaluate)(void *context, const struct moec_policy_candidate *candidate,
-                                 struct moec_evaluation *out, struct moec_error *err);
-    void (*log)(void *context, const char *line);
-    void *context;
+    struct moec_decision_policy_hooks hooks;
 };
 
 /* What is to be tested: one candidate, or a sequence from the safest to the one that reads least. */

@@ -110,7 +110,7 @@ static int policy_evaluate(lua_State *lua)
         return luaL_error(lua, "evaluate needs data: give compile a --profile or --data");
     static const char *const parts[] = {"search", "select", NULL};
     const bool on_select = luaL_checkoption(lua, 2, "search", parts) == 1;
-    if (on_select && run_of(lua)->request->n_part_window[MOEC_PART_SELECT] == 0)
+    if (on_select && run_of(lua)->request->given.n_part_window[MOEC_PART_SELECT] == 0)
         return luaL_error(lua, "the select part has no windows (moec.parts.select is 0)");
     struct moec_evaluation evaluation;
     if (is_candidate(lua))
@@ -135,7 +135,7 @@ static int policy_variants(lua_State *lua)
 {
     const char question = ASK_VARIANTS;
     size_t n = 0;
-    if (run_of(lua)->request->profile == NULL || run_of(lua)->request->ops.variants == NULL)
+    if (run_of(lua)->request->profile == NULL || run_of(lua)->request->answers.ops.variants == NULL)
         return luaL_error(lua, "variants need data: give compile a --profile or --data");
     moec_guest_ask(lua, &question, 1);
     const char *answer = lua_tolstring(lua, -1, &n);
@@ -292,20 +292,20 @@ static void push_request(lua_State *lua)
     moec_policy_set_model(lua, request->config);
     push_bitwidths(lua, request->profile);
     lua_setfield(lua, -2, "bitwidths");
-    if (!isnan(request->max_loss))
-        moec_policy_set_number(lua, "max_loss", request->max_loss);
-    if (request->max_bytes > 0)
-        moec_policy_set_integer(lua, "max_size", request->max_bytes);
-    if (request->pair_share > 0)
-        moec_policy_set_number(lua, "pair_share", request->pair_share);
-    if (request->bits > 0)
-        moec_policy_set_integer(lua, "bits", request->bits);
+    if (!isnan(request->target.max_loss))
+        moec_policy_set_number(lua, "max_loss", request->target.max_loss);
+    if (request->target.max_bytes > 0)
+        moec_policy_set_integer(lua, "max_size", request->target.max_bytes);
+    if (request->target.pair_share > 0)
+        moec_policy_set_number(lua, "pair_share", request->target.pair_share);
+    if (request->given.bits > 0)
+        moec_policy_set_integer(lua, "bits", request->given.bits);
     if (request->rules != NULL)
         moec_policy_set_rules(lua, request->rules);
     if (request->profile != NULL) {
         push_profile(lua);
         lua_setfield(lua, -2, "profile");
-        moec_policy_set_parts(lua, request->n_part_window);
+        moec_policy_set_parts(lua, request->given.n_part_window);
     }
     lua_pushcfunction(lua, policy_variants);
     lua_setfield(lua, -2, "variants");
@@ -347,7 +347,8 @@ static enum moec_status decide(const struct policy_run *run, const uint8_t *mess
     struct moec_policy_candidate candidate;
     memcpy(&candidate, message + 1 + moec_policy_plan_bytes(&run->shape), sizeof candidate);
     MOEC_TRY(moec_policy_check_candidate(request->rules, &candidate, err));
-    return request->ops.decide(request->context, &run->plan, &candidate.settings, part, out, err);
+    return request->answers.ops.decide(request->answers.context, &run->plan, &candidate.settings, part, out,
+                                       err);
 }
 
 /* A part's evaluation of the plan that was read from `message`. One that was measured before is not measured
@@ -362,12 +363,13 @@ static enum moec_status evaluate(struct policy_run *run, const uint8_t *message,
     moec_sha256(message, n, key);
     if (moec_evaluation_cache_find(run->measured, key, out))
         return MOEC_OK;
-    if (moec_evaluation_cache_count(run->measured) >= request->max_evaluations)
+    if (moec_evaluation_cache_count(run->measured) >= request->limits.max_evaluations)
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "policy '%s' evaluated more than %" PRIu32 " different assignments, the limit",
-                         request->policy, request->max_evaluations);
-    MOEC_TRY(is_decided(message[0]) ? decide(run, message, part, out, err)
-                                    : request->ops.evaluate(request->context, &run->plan, part, out, err));
+                         request->policy, request->limits.max_evaluations);
+    MOEC_TRY(is_decided(message[0])
+                 ? decide(run, message, part, out, err)
+                 : request->answers.ops.evaluate(request->answers.context, &run->plan, part, out, err));
     return moec_evaluation_cache_add(run->measured, key, out, err);
 }
 
@@ -375,7 +377,7 @@ static enum moec_status answer_variants(struct policy_run *run, uint8_t **answer
                                         struct moec_error *err)
 {
     if (run->variants == NULL)
-        MOEC_TRY(run->request->ops.variants(run->request->context, &run->variants, err));
+        MOEC_TRY(run->request->answers.ops.variants(run->request->answers.context, &run->variants, err));
     return moec_policy_variants_encode(run->variants, &run->shape, answer, n_answer, err);
 }
 
@@ -394,9 +396,9 @@ static bool has_data_for(const struct moec_policy_request *request, uint8_t kind
     if (is_decided(kind) && request->rules == NULL)
         return false;
     if (kind == ASK_SELECT || kind == ASK_DECIDED_SELECT)
-        return request->profile != NULL && request->n_part_window[MOEC_PART_SELECT] > 0;
+        return request->profile != NULL && request->given.n_part_window[MOEC_PART_SELECT] > 0;
     if (kind == ASK_VARIANTS)
-        return request->profile != NULL && request->ops.variants != NULL;
+        return request->profile != NULL && request->answers.ops.variants != NULL;
     return kind == ASK_SIZE || ((kind == ASK_EVALUATE || kind == ASK_DECIDED) && request->profile != NULL);
 }
 
@@ -405,8 +407,8 @@ static enum moec_status read_plan(const struct policy_run *run, const uint8_t *b
 {
     const struct moec_policy_request *request = run->request;
     MOEC_TRY(moec_policy_read_plan(&run->shape, run->variants, request->policy, bytes, plan, err));
-    if (request->ops.settle != NULL)
-        request->ops.settle(request->context, plan);
+    if (request->answers.ops.settle != NULL)
+        request->answers.ops.settle(request->answers.context, plan);
     return MOEC_OK;
 }
 
@@ -428,7 +430,7 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
     MOEC_TRY(read_plan(run, question + 1, &run->plan, err));
     if (question[0] == ASK_SIZE) {
         struct size_answer size = {0};
-        MOEC_TRY(request->ops.size(request->context, &run->plan, &size.n_bytes, err));
+        MOEC_TRY(request->answers.ops.size(request->answers.context, &run->plan, &size.n_bytes, err));
         return copy_answer(&size, sizeof size, answer, n_answer, err);
     }
     struct moec_evaluation evaluation = {0};
@@ -439,8 +441,8 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
 static void policy_log(void *context, const char *line)
 {
     const struct policy_run *run = context;
-    if (run->request->ops.log != NULL)
-        run->request->ops.log(run->request->context, line);
+    if (run->request->answers.ops.log != NULL)
+        run->request->answers.ops.log(run->request->answers.context, line);
 }
 
 /* Mean KL of each expert at bits[b] on the search part, (S, E); experts that the data never reached get the
@@ -520,18 +522,15 @@ enum moec_status moec_policy_run(const struct moec_policy_request *request, stru
     size_t n_result = 0;
     enum moec_status status = MOEC_OK;
     struct moec_guest guest = {
-        .name = request->policy,
-        .seed = request->seed,
-        .limits = request->limits,
-        .body = policy_body,
-        .body_context = &run,
-        .answer = policy_answer,
-        .log = policy_log,
-        .context = &run,
+        .script.name = request->policy,
+        .seed = request->limits.seed,
+        .limits = request->limits.guest,
+        .inside = {.body = policy_body, .context = &run},
+        .outside = {.answer = policy_answer, .log = policy_log, .context = &run},
     };
     *answer = (struct moec_policy_answer){0};
-    MOEC_TRY_OUT(moec_lua_script_load("policies", request->policy, &source, &guest.n_source, err));
-    guest.source = source;
+    MOEC_TRY_OUT(moec_lua_script_load("policies", request->policy, &source, &guest.script.n_text, err));
+    guest.script.text = source;
     MOEC_TRY_OUT(moec_plan_create(&run.plan, request->config, err));
     MOEC_TRY_OUT(prepare_losses(&run, err));
     MOEC_TRY_OUT(moec_evaluation_cache_create(&run.measured, err));

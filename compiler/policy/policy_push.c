@@ -25,16 +25,15 @@ static int check_body(lua_State *lua)
 
 enum moec_status moec_policy_check_file(const char *folder, const char *policy, struct moec_error *err)
 {
-    struct moec_guest guest = {.name = policy,
+    struct moec_guest guest = {.script.name = policy,
                                .limits = moec_guest_limits_default,
-                               .body = check_body,
-                               .body_context = (void *)(uintptr_t)policy};
+                               .inside = {.body = check_body, .context = (void *)(uintptr_t)policy}};
     char *source = NULL;
     uint8_t *result = NULL;
     size_t n_result = 0;
     guest.limits.cpu_seconds = LOADING_SECONDS;
-    MOEC_TRY(moec_lua_script_load(folder, policy, &source, &guest.n_source, err));
-    guest.source = source;
+    MOEC_TRY(moec_lua_script_load(folder, policy, &source, &guest.script.n_text, err));
+    guest.script.text = source;
     const enum moec_status status = moec_guest_run(&guest, &result, &n_result, err);
     free(result);
     free(source);

@@ -81,23 +81,37 @@ struct moec_policy_ops {
     void (*log)(void *context, const char *line);
 };
 
+/* What a plan has to keep to. */
+struct moec_policy_target {
+    double max_loss;    /* NaN without a loss target */
+    uint64_t max_bytes; /* 0 without a size target */
+    /* 0: plans are compared by the bundle's size. Else by what tokens read: experts count by how often they
+     * are taken, and of their gate and down this share, up to 1, as neurons are left out later. */
+    double pair_share;
+};
+
+/* What the script may take. */
+struct moec_policy_limits {
+    uint64_t seed;
+    uint32_t max_evaluations; /* different assignments that it may measure */
+    struct moec_guest_limits guest;
+};
+
 struct moec_policy_request {
     const char *policy; /* built-in name or path of a .lua file */
     const struct moec_config *config;
     const struct moec_profile *profile; /* NULL when compiled without data: evaluate is then an error */
-    double max_loss;                    /* NaN without a loss target */
-    uint64_t max_bytes;                 /* 0 without a size target */
-    /* 0: plans are compared by the bundle's size. Else by what tokens read: experts count by how often they
-     * are taken, and of their gate and down this share, up to 1, as neurons are left out later. */
-    double pair_share;
-    uint32_t n_part_window[MOEC_PART_COUNT];  /* windows (or rows) of each part */
-    uint32_t bits;                            /* --bits, 0 when not given */
+    struct moec_policy_target target;
+    struct {
+        uint32_t n_part_window[MOEC_PART_COUNT]; /* windows (or rows) of each part */
+        uint32_t bits;                           /* --bits, 0 when not given */
+    } given;
     const struct moec_candidate_rules *rules; /* what evaluate may decide; NULL = nothing. Borrowed */
-    uint64_t seed;
-    uint32_t max_evaluations; /* different assignments that it may measure */
-    struct moec_guest_limits limits;
-    struct moec_policy_ops ops;
-    void *context; /* of ops */
+    struct moec_policy_limits limits;
+    struct {
+        struct moec_policy_ops ops;
+        void *context; /* of ops */
+    } answers;
 };
 
 /* Plans of a sequence, from the safest to the smallest (D16). */

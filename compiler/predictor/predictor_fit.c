@@ -24,20 +24,33 @@
 struct shape {
     size_t stride, hidden_stride; /* floats of a row of inputs, of hidden units */
     uint32_t n_expert, n_hidden;
-    size_t hidden, out, hidden_bias, bias, n; /* where they begin, and floats in all */
+    struct {
+        size_t hidden, out, hidden_bias, bias;
+    } at; /* where they begin */
+    size_t n;
+};
+
+/* (shape.n) each. */
+struct fit_weights {
+    float *now, *best, *gradient, *first, *second;
+    float power_1, power_2; /* of the betas, by the number of steps */
 };
 
 struct fit {
     const struct moec_predictor_examples *examples;
     const struct moec_kernels *kernels;
     struct shape shape;
-    float *mean, *inverse; /* (stride): of the inputs, and one over their standard deviation */
-    float *weights, *best, *gradient, *first, *second; /* (shape.n) each */
-    uint64_t *order;                                   /* (n_train) */
-    /* One batch: (tokens, units) and, below, (units, tokens). */
-    float *x, *h, *score, *more, *back;
-    float *x_t, *h_t, *score_t, *back_t, *out_t;
-    float power_1, power_2; /* of the betas, by the number of steps */
+    struct {
+        float *mean, *inverse; /* (stride): of the inputs, and one over their standard deviation */
+    } scaling;
+    struct fit_weights weights;
+    uint64_t *order; /* (n_train) */
+    struct {
+        float *x, *h, *score, *more, *back;
+    } batch; /* (tokens, units) */
+    struct {
+        float *x, *h, *score, *back, *out;
+    } turned; /* (units, tokens) */
 };
 
 static struct shape shape_of(uint32_t n_input, uint32_t n_expert, uint32_t n_hidden)
@@ -46,11 +59,11 @@ static struct shape shape_of(uint32_t n_input, uint32_t n_expert, uint32_t n_hid
                           .hidden_stride = moec_lanes_padded(n_hidden),
                           .n_expert = n_expert,
                           .n_hidden = n_hidden};
-    shape.hidden = n_expert * shape.stride;
-    shape.out = shape.hidden + n_hidden * shape.stride;
-    shape.hidden_bias = shape.out + n_expert * shape.hidden_stride;
-    shape.bias = shape.hidden_bias + shape.hidden_stride;
-    shape.n = shape.bias + moec_lanes_padded(n_expert);
+    shape.at.hidden = n_expert * shape.stride;
+    shape.at.out = shape.at.hidden + n_hidden * shape.stride;
+    shape.at.hidden_bias = shape.at.out + n_expert * shape.hidden_stride;
+    shape.at.bias = shape.at.hidden_bias + shape.hidden_stride;
+    shape.n = shape.at.bias + moec_lanes_padded(n_expert);
     return shape;
 }
 
@@ -65,23 +78,23 @@ static enum moec_status allocate(struct fit *fit, struct moec_error *err)
         float **array;
         size_t n;
     } arrays[] = {
-        {&fit->weights, shape->n},
-        {&fit->best, shape->n},
-        {&fit->gradient, shape->n},
-        {&fit->first, shape->n},
-        {&fit->second, shape->n},
-        {&fit->mean, shape->stride},
-        {&fit->inverse, shape->stride},
-        {&fit->x, BATCH * shape->stride},
-        {&fit->h, BATCH * shape->hidden_stride},
-        {&fit->score, BATCH * n_expert},
-        {&fit->more, BATCH * n_expert},
-        {&fit->back, BATCH * shape->hidden_stride},
-        {&fit->x_t, shape->stride * BATCH},
-        {&fit->h_t, shape->hidden_stride * BATCH},
-        {&fit->score_t, n_expert * BATCH},
-        {&fit->back_t, shape->hidden_stride * BATCH},
-        {&fit->out_t, shape->hidden_stride * n_expert},
+        {&fit->weights.now, shape->n},
+        {&fit->weights.best, shape->n},
+        {&fit->weights.gradient, shape->n},
+        {&fit->weights.first, shape->n},
+        {&fit->weights.second, shape->n},
+        {&fit->scaling.mean, shape->stride},
+        {&fit->scaling.inverse, shape->stride},
+        {&fit->batch.x, BATCH * shape->stride},
+        {&fit->batch.h, BATCH * shape->hidden_stride},
+        {&fit->batch.score, BATCH * n_expert},
+        {&fit->batch.more, BATCH * n_expert},
+        {&fit->batch.back, BATCH * shape->hidden_stride},
+        {&fit->turned.x, shape->stride * BATCH},
+        {&fit->turned.h, shape->hidden_stride * BATCH},
+        {&fit->turned.score, n_expert * BATCH},
+        {&fit->turned.back, shape->hidden_stride * BATCH},
+        {&fit->turned.out, shape->hidden_stride * n_expert},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         MOEC_TRY(moec_alloc_aligned((void **)arrays[i].array, arrays[i].n, sizeof(float), what, err));
@@ -92,9 +105,12 @@ static enum moec_status allocate(struct fit *fit, struct moec_error *err)
 
 static void release(struct fit *fit)
 {
-    float *const arrays[] = {fit->weights, fit->best, fit->gradient, fit->first,  fit->second, fit->mean,
-                             fit->inverse, fit->x,    fit->h,        fit->score,  fit->more,   fit->back,
-                             fit->x_t,     fit->h_t,  fit->score_t,  fit->back_t, fit->out_t};
+    float *const arrays[] = {fit->weights.now,     fit->weights.best,   fit->weights.gradient,
+                             fit->weights.first,   fit->weights.second, fit->scaling.mean,
+                             fit->scaling.inverse, fit->batch.x,        fit->batch.h,
+                             fit->batch.score,     fit->batch.more,     fit->batch.back,
+                             fit->turned.x,        fit->turned.h,       fit->turned.score,
+                             fit->turned.back,     fit->turned.out};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
     free(fit->order);
@@ -106,7 +122,7 @@ static void measure_inputs(struct fit *fit)
 {
     const struct moec_predictor_examples *examples = fit->examples;
     double all = 0;
-    for (uint32_t i = 0; i < examples->n_input; i++) {
+    for (uint32_t i = 0; i < examples->shape.n_input; i++) {
         double sum = 0, squares = 0;
         for (uint32_t t = 0; t < examples->n_train; t++) {
             const double x = (double)examples->inputs[t * examples->stride + i];
@@ -114,13 +130,15 @@ static void measure_inputs(struct fit *fit)
             squares += x * x;
         }
         const double mean = sum / examples->n_train, variance = squares / examples->n_train - mean * mean;
-        fit->mean[i] = (float)mean;
-        fit->inverse[i] = variance > 0 ? (float)sqrt(variance) : 0;
+        fit->scaling.mean[i] = (float)mean;
+        fit->scaling.inverse[i] = variance > 0 ? (float)sqrt(variance) : 0;
         all += squares / examples->n_train;
     }
-    const float least = LEAST_STD * (float)sqrt(all / examples->n_input);
-    for (uint32_t i = 0; i < examples->n_input; i++)
-        fit->inverse[i] = 1 / (fit->inverse[i] > least ? fit->inverse[i] : least > 0 ? least : 1);
+    const float least = LEAST_STD * (float)sqrt(all / examples->shape.n_input);
+    for (uint32_t i = 0; i < examples->shape.n_input; i++)
+        fit->scaling.inverse[i] = 1 / (fit->scaling.inverse[i] > least ? fit->scaling.inverse[i]
+                                       : least > 0                     ? least
+                                                                       : 1);
 }
 
 /* The logit of how often each expert is chosen, and the router, whose logits differ as much as such logits do
@@ -129,20 +147,21 @@ static void begin_direct(struct fit *fit)
 {
     const struct moec_predictor_examples *examples = fit->examples;
     const struct shape *shape = &fit->shape;
-    const float base = logf((float)examples->top_k / (float)(examples->n_expert + 1 - examples->top_k));
+    const float base =
+        logf((float)examples->shape.top_k / (float)(examples->shape.n_expert + 1 - examples->shape.top_k));
     double squares = 0;
     for (uint32_t e = 0; e < shape->n_expert; e++) {
-        float *row = fit->weights + e * shape->stride;
-        for (uint32_t i = 0; i < examples->n_input; i++) {
-            row[i] = examples->router[e * shape->stride + i] / fit->inverse[i];
+        float *row = fit->weights.now + e * shape->stride;
+        for (uint32_t i = 0; i < examples->shape.n_input; i++) {
+            row[i] = examples->router[e * shape->stride + i] / fit->scaling.inverse[i];
             squares += (double)row[i] * (double)row[i];
         }
-        fit->weights[shape->bias + e] = base;
+        fit->weights.now[shape->at.bias + e] = base;
     }
     const double size = sqrt(squares / shape->n_expert);
     const float scale = size > 0 ? (float)(2 / size) : 0;
-    for (size_t i = 0; i < shape->hidden; i++)
-        fit->weights[i] *= scale;
+    for (size_t i = 0; i < shape->at.hidden; i++)
+        fit->weights.now[i] *= scale;
 }
 
 static float drawn(struct moec_random *random)
@@ -153,10 +172,10 @@ static float drawn(struct moec_random *random)
 static void begin_hidden(struct fit *fit, struct moec_random *random)
 {
     const struct shape *shape = &fit->shape;
-    const float size = sqrtf(3.0f / (float)fit->examples->n_input);
+    const float size = sqrtf(3.0f / (float)fit->examples->shape.n_input);
     for (uint32_t u = 0; u < shape->n_hidden; u++)
-        for (uint32_t i = 0; i < fit->examples->n_input; i++)
-            fit->weights[shape->hidden + u * shape->stride + i] = size * drawn(random);
+        for (uint32_t i = 0; i < fit->examples->shape.n_input; i++)
+            fit->weights.now[shape->at.hidden + u * shape->stride + i] = size * drawn(random);
 }
 
 /* ---- a step ---- */
@@ -176,9 +195,9 @@ static void load(struct fit *fit, const uint64_t *tokens, uint32_t n)
     const struct moec_predictor_examples *examples = fit->examples;
     for (uint32_t t = 0; t < n; t++) {
         const float *from = examples->inputs + tokens[t] * examples->stride;
-        float *to = fit->x + t * examples->stride;
-        for (uint32_t i = 0; i < examples->n_input; i++)
-            to[i] = (from[i] - fit->mean[i]) * fit->inverse[i];
+        float *to = fit->batch.x + t * examples->stride;
+        for (uint32_t i = 0; i < examples->shape.n_input; i++)
+            to[i] = (from[i] - fit->scaling.mean[i]) * fit->scaling.inverse[i];
     }
 }
 
@@ -188,23 +207,23 @@ static void forward(struct fit *fit, const float *weights, uint32_t n)
     const struct shape *shape = &fit->shape;
     const struct moec_kernels *kernels = fit->kernels;
     const size_t score_stride = moec_lanes_padded(shape->n_expert);
-    kernels->dot(fit->x, shape->stride, n, weights, shape->stride, shape->n_expert, (uint32_t)shape->stride,
-                 fit->score, score_stride);
+    kernels->dot(fit->batch.x, shape->stride, n, weights, shape->stride, shape->n_expert,
+                 (uint32_t)shape->stride, fit->batch.score, score_stride);
     for (uint32_t t = 0; t < n; t++)
-        kernels->add(weights + shape->bias, shape->n_expert, fit->score + t * score_stride);
+        kernels->add(weights + shape->at.bias, shape->n_expert, fit->batch.score + t * score_stride);
     if (shape->n_hidden == 0)
         return;
-    kernels->dot(fit->x, shape->stride, n, weights + shape->hidden, shape->stride, shape->n_hidden,
-                 (uint32_t)shape->stride, fit->h, shape->hidden_stride);
+    kernels->dot(fit->batch.x, shape->stride, n, weights + shape->at.hidden, shape->stride, shape->n_hidden,
+                 (uint32_t)shape->stride, fit->batch.h, shape->hidden_stride);
     for (uint32_t t = 0; t < n; t++) {
-        float *row = fit->h + t * shape->hidden_stride;
-        kernels->add(weights + shape->hidden_bias, shape->n_hidden, row);
+        float *row = fit->batch.h + t * shape->hidden_stride;
+        kernels->add(weights + shape->at.hidden_bias, shape->n_hidden, row);
         for (uint32_t u = 0; u < shape->n_hidden; u++)
             row[u] = row[u] > 0 ? row[u] : 0;
     }
-    kernels->dot(fit->h, shape->hidden_stride, n, weights + shape->out, shape->hidden_stride, shape->n_expert,
-                 (uint32_t)shape->hidden_stride, fit->more, score_stride);
-    kernels->add(fit->more, n * score_stride, fit->score);
+    kernels->dot(fit->batch.h, shape->hidden_stride, n, weights + shape->at.out, shape->hidden_stride,
+                 shape->n_expert, (uint32_t)shape->hidden_stride, fit->batch.more, score_stride);
+    kernels->add(fit->batch.more, n * score_stride, fit->batch.score);
 }
 
 /* Logits become what the loss changes by with each. */
@@ -214,11 +233,11 @@ static void differ(struct fit *fit, const uint64_t *tokens, uint32_t n)
     const size_t stride = moec_lanes_padded(fit->shape.n_expert);
     const float part = 1 / (float)n;
     for (uint32_t t = 0; t < n; t++) {
-        const uint32_t *wanted = examples->wanted + tokens[t] * examples->top_k;
-        float *row = fit->score + t * stride;
-        for (uint32_t e = 0; e < examples->n_expert; e++)
+        const uint32_t *wanted = examples->wanted + tokens[t] * examples->shape.top_k;
+        float *row = fit->batch.score + t * stride;
+        for (uint32_t e = 0; e < examples->shape.n_expert; e++)
             row[e] = part / (1 + moec_exp_f32(-row[e]));
-        for (uint32_t i = 0; i < examples->top_k; i++)
+        for (uint32_t i = 0; i < examples->shape.top_k; i++)
             if (wanted[i] != MOEC_PREDICTOR_NO_EXPERT)
                 row[wanted[i]] -= part;
     }
@@ -240,39 +259,41 @@ static void backward(struct fit *fit)
     const struct shape *shape = &fit->shape;
     const struct moec_kernels *kernels = fit->kernels;
     const size_t score_stride = moec_lanes_padded(shape->n_expert);
-    transpose(fit->x, shape->stride, BATCH, (uint32_t)shape->stride, fit->x_t, BATCH);
-    transpose(fit->score, score_stride, BATCH, shape->n_expert, fit->score_t, BATCH);
-    kernels->dot(fit->score_t, BATCH, shape->n_expert, fit->x_t, BATCH, (uint32_t)shape->stride, BATCH,
-                 fit->gradient, shape->stride);
-    sum_rows(fit->score_t, shape->n_expert, BATCH, fit->gradient + shape->bias);
+    transpose(fit->batch.x, shape->stride, BATCH, (uint32_t)shape->stride, fit->turned.x, BATCH);
+    transpose(fit->batch.score, score_stride, BATCH, shape->n_expert, fit->turned.score, BATCH);
+    kernels->dot(fit->turned.score, BATCH, shape->n_expert, fit->turned.x, BATCH, (uint32_t)shape->stride,
+                 BATCH, fit->weights.gradient, shape->stride);
+    sum_rows(fit->turned.score, shape->n_expert, BATCH, fit->weights.gradient + shape->at.bias);
     if (shape->n_hidden == 0)
         return;
-    transpose(fit->h, shape->hidden_stride, BATCH, shape->n_hidden, fit->h_t, BATCH);
-    kernels->dot(fit->score_t, BATCH, shape->n_expert, fit->h_t, BATCH, shape->n_hidden, BATCH,
-                 fit->gradient + shape->out, shape->hidden_stride);
-    transpose(fit->weights + shape->out, shape->hidden_stride, shape->n_expert, shape->n_hidden, fit->out_t,
-              score_stride);
-    kernels->dot(fit->score, score_stride, BATCH, fit->out_t, score_stride, shape->n_hidden,
-                 (uint32_t)score_stride, fit->back, shape->hidden_stride);
+    transpose(fit->batch.h, shape->hidden_stride, BATCH, shape->n_hidden, fit->turned.h, BATCH);
+    kernels->dot(fit->turned.score, BATCH, shape->n_expert, fit->turned.h, BATCH, shape->n_hidden, BATCH,
+                 fit->weights.gradient + shape->at.out, shape->hidden_stride);
+    transpose(fit->weights.now + shape->at.out, shape->hidden_stride, shape->n_expert, shape->n_hidden,
+              fit->turned.out, score_stride);
+    kernels->dot(fit->batch.score, score_stride, BATCH, fit->turned.out, score_stride, shape->n_hidden,
+                 (uint32_t)score_stride, fit->batch.back, shape->hidden_stride);
     for (size_t i = 0; i < BATCH * shape->hidden_stride; i++)
-        fit->back[i] = fit->h[i] > 0 ? fit->back[i] : 0;
-    transpose(fit->back, shape->hidden_stride, BATCH, shape->n_hidden, fit->back_t, BATCH);
-    kernels->dot(fit->back_t, BATCH, shape->n_hidden, fit->x_t, BATCH, (uint32_t)shape->stride, BATCH,
-                 fit->gradient + shape->hidden, shape->stride);
-    sum_rows(fit->back_t, shape->n_hidden, BATCH, fit->gradient + shape->hidden_bias);
+        fit->batch.back[i] = fit->batch.h[i] > 0 ? fit->batch.back[i] : 0;
+    transpose(fit->batch.back, shape->hidden_stride, BATCH, shape->n_hidden, fit->turned.back, BATCH);
+    kernels->dot(fit->turned.back, BATCH, shape->n_hidden, fit->turned.x, BATCH, (uint32_t)shape->stride,
+                 BATCH, fit->weights.gradient + shape->at.hidden, shape->stride);
+    sum_rows(fit->turned.back, shape->n_hidden, BATCH, fit->weights.gradient + shape->at.hidden_bias);
 }
 
 static void adam(struct fit *fit, float step)
 {
-    fit->power_1 *= BETA_1;
-    fit->power_2 *= BETA_2;
-    const float first_scale = step / (1 - fit->power_1), second_scale = 1 / (1 - fit->power_2);
+    fit->weights.power_1 *= BETA_1;
+    fit->weights.power_2 *= BETA_2;
+    const float first_scale = step / (1 - fit->weights.power_1),
+                second_scale = 1 / (1 - fit->weights.power_2);
     for (size_t i = 0; i < fit->shape.n; i++) {
-        const float g = fit->gradient[i];
-        fit->first[i] = BETA_1 * fit->first[i] + (1 - BETA_1) * g;
-        fit->second[i] = BETA_2 * fit->second[i] + (1 - BETA_2) * g * g;
-        fit->weights[i] -= first_scale * fit->first[i] / (sqrtf(fit->second[i] * second_scale) + EPSILON) +
-                           step * DECAY * fit->weights[i];
+        const float g = fit->weights.gradient[i];
+        fit->weights.first[i] = BETA_1 * fit->weights.first[i] + (1 - BETA_1) * g;
+        fit->weights.second[i] = BETA_2 * fit->weights.second[i] + (1 - BETA_2) * g * g;
+        fit->weights.now[i] -=
+            first_scale * fit->weights.first[i] / (sqrtf(fit->weights.second[i] * second_scale) + EPSILON) +
+            step * DECAY * fit->weights.now[i];
     }
 }
 
@@ -290,7 +311,7 @@ static bool is_among(const float *scores, uint32_t n, uint32_t k, uint32_t exper
 static double recall_of(struct fit *fit, const float *weights)
 {
     const struct moec_predictor_examples *examples = fit->examples;
-    const size_t stride = moec_lanes_padded(examples->n_expert);
+    const size_t stride = moec_lanes_padded(examples->shape.n_expert);
     uint64_t n_hit = 0, n_wanted = 0, tokens[BATCH];
     for (uint32_t first = examples->n_train; first < examples->n_token; first += BATCH) {
         const uint32_t n = examples->n_token - first < BATCH ? examples->n_token - first : BATCH;
@@ -299,12 +320,13 @@ static double recall_of(struct fit *fit, const float *weights)
         load(fit, tokens, n);
         forward(fit, weights, n);
         for (uint32_t t = 0; t < n; t++) {
-            const uint32_t *wanted = examples->wanted + tokens[t] * examples->top_k;
-            for (uint32_t i = 0; i < examples->top_k; i++) {
+            const uint32_t *wanted = examples->wanted + tokens[t] * examples->shape.top_k;
+            for (uint32_t i = 0; i < examples->shape.top_k; i++) {
                 if (wanted[i] == MOEC_PREDICTOR_NO_EXPERT)
                     continue;
                 n_wanted++;
-                n_hit += is_among(fit->score + t * stride, examples->n_expert, examples->top_k, wanted[i]);
+                n_hit += is_among(fit->batch.score + t * stride, examples->shape.n_expert,
+                                  examples->shape.top_k, wanted[i]);
             }
         }
     }
@@ -317,7 +339,7 @@ static void turn(struct fit *fit, struct moec_random *random, float step)
     moec_random_draw(random, fit->order, n, n);
     for (uint32_t first = 0; first + BATCH <= n; first += BATCH) {
         load(fit, fit->order + first, BATCH);
-        forward(fit, fit->weights, BATCH);
+        forward(fit, fit->weights.now, BATCH);
         differ(fit, fit->order + first, BATCH);
         backward(fit);
         adam(fit, step);
@@ -326,19 +348,19 @@ static void turn(struct fit *fit, struct moec_random *random, float step)
 
 static void learn(struct fit *fit, struct moec_random *random, struct moec_predictor_fit *out)
 {
-    out->recall = recall_of(fit, fit->weights);
-    memcpy(fit->best, fit->weights, fit->shape.n * sizeof *fit->best);
+    out->recall = recall_of(fit, fit->weights.now);
+    memcpy(fit->weights.best, fit->weights.now, fit->shape.n * sizeof *fit->weights.best);
     for (uint32_t i = 0; i < fit->examples->n_train; i++)
         fit->order[i] = i;
     for (uint32_t i = 1; i <= MAX_TURNS && i <= out->n_turn + PATIENCE; i++) {
         const float rest = 1 - (float)(i - 1) / MAX_TURNS;
         turn(fit, random, STEP * rest * rest);
-        const double recall = recall_of(fit, fit->weights);
+        const double recall = recall_of(fit, fit->weights.now);
         if (recall <= out->recall)
             continue;
         out->recall = recall;
         out->n_turn = i;
-        memcpy(fit->best, fit->weights, fit->shape.n * sizeof *fit->best);
+        memcpy(fit->weights.best, fit->weights.now, fit->shape.n * sizeof *fit->weights.best);
     }
 }
 
@@ -350,9 +372,9 @@ static void undo(const struct fit *fit, uint32_t n_row, float *rows, float *bias
     const size_t stride = fit->shape.stride;
     for (uint32_t r = 0; r < n_row; r++) {
         double shift = 0;
-        for (uint32_t i = 0; i < fit->examples->n_input; i++) {
-            rows[r * stride + i] *= fit->inverse[i];
-            shift += (double)rows[r * stride + i] * (double)fit->mean[i];
+        for (uint32_t i = 0; i < fit->examples->shape.n_input; i++) {
+            rows[r * stride + i] *= fit->scaling.inverse[i];
+            shift += (double)rows[r * stride + i] * (double)fit->scaling.mean[i];
         }
         bias[r] = (float)((double)bias[r] - shift);
     }
@@ -361,14 +383,15 @@ static void undo(const struct fit *fit, uint32_t n_row, float *rows, float *bias
 static void hand_over(struct fit *fit, struct moec_predictor_fit *out)
 {
     const struct shape *shape = &fit->shape;
-    undo(fit, shape->n_expert, fit->best, fit->best + shape->bias);
-    undo(fit, shape->n_hidden, fit->best + shape->hidden, fit->best + shape->hidden_bias);
-    out->weights = out->direct = fit->best;
-    out->hidden = fit->best + shape->hidden;
-    out->out = fit->best + shape->out;
-    out->hidden_bias = fit->best + shape->hidden_bias;
-    out->bias = fit->best + shape->bias;
-    fit->best = NULL;
+    undo(fit, shape->n_expert, fit->weights.best, fit->weights.best + shape->at.bias);
+    undo(fit, shape->n_hidden, fit->weights.best + shape->at.hidden,
+         fit->weights.best + shape->at.hidden_bias);
+    out->weights = out->direct = fit->weights.best;
+    out->hidden = fit->weights.best + shape->at.hidden;
+    out->out = fit->weights.best + shape->at.out;
+    out->hidden_bias = fit->weights.best + shape->at.hidden_bias;
+    out->bias = fit->weights.best + shape->at.bias;
+    fit->weights.best = NULL;
 }
 
 enum moec_status moec_predictor_fit_make(const struct moec_predictor_examples *examples,
@@ -379,9 +402,8 @@ enum moec_status moec_predictor_fit_make(const struct moec_predictor_examples *e
     struct moec_random random = {seed};
     struct fit fit = {.examples = examples,
                       .kernels = kernels,
-                      .shape = shape_of(examples->n_input, examples->n_expert, n_hidden),
-                      .power_1 = 1,
-                      .power_2 = 1};
+                      .shape = shape_of(examples->shape.n_input, examples->shape.n_expert, n_hidden),
+                      .weights = {.power_1 = 1, .power_2 = 1}};
     *out = (struct moec_predictor_fit){.n_hidden = n_hidden};
     MOEC_TRY_OUT(allocate(&fit, err));
     measure_inputs(&fit);

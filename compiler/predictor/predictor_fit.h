@@ -19,8 +19,11 @@
 
 /* Letters: T tokens, F inputs, E experts, k top-k, H hidden units. */
 struct moec_predictor_examples {
-    uint32_t n_token, n_input, n_expert, top_k;
-    uint32_t n_train;       /* the first of the tokens; the others are kept apart. T > n_train >= 1 */
+    uint32_t n_token;
+    uint32_t n_train; /* the first of the tokens; the others are kept apart. T > n_train >= 1 */
+    struct {
+        uint32_t n_input, n_expert, top_k;
+    } shape;
     size_t stride;          /* floats of a row of inputs: F rounded up to MOEC_LANES, the padding zero */
     const float *inputs;    /* (T, stride) */
     const uint32_t *wanted; /* (T, k): the next layer's choices, MOEC_PREDICTOR_NO_EXPERT for none */

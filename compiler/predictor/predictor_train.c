@@ -102,9 +102,9 @@ static void set_examples(struct training *training, const struct moec_layer_pair
                                         training->router, pair->stride);
     *examples = (struct moec_predictor_examples){
         .n_token = to->n_token,
-        .n_input = moec_predictor_inputs(config->n_embd, config->n_expert),
-        .n_expert = config->n_expert,
-        .top_k = config->top_k,
+        .shape = {.n_input = moec_predictor_inputs(config->n_embd, config->n_expert),
+                  .n_expert = config->n_expert,
+                  .top_k = config->top_k},
         .n_train = moec_layer_pairs_tokens(pair->windows, moec_config_stack(config, layer), 0,
                                            n_window - (n_window + APART - 1) / APART),
         .stride = pair->stride,

@@ -228,9 +228,7 @@ enum moec_status moec_tune_policy(struct tune *tune, struct moec_error *err)
                           [MOEC_PART_CERTIFICATE] = tune->trial.n_certify},
         .seed = options->seed,
         .limits = moec_guest_limits_default,
-        .evaluate = evaluate,
-        .log = say,
-        .context = &search};
+        .hooks = {.evaluate = evaluate, .log = say, .context = &search}};
     struct moec_decision_policy_answer answer;
     if (options->fit != NULL)
         MOEC_TRY(moec_tune_fit_try_plain(tune, err));

@@ -111,13 +111,10 @@ static void run(const char *policy, struct world *world, struct moec_profile *pr
         .policy = policy,
         .config = &profile->config,
         .profile = profile,
-        .max_loss = max_loss,
-        .max_bytes = max_bytes,
-        .n_part_window = {[MOEC_PART_SEARCH] = 16, [MOEC_PART_CERTIFICATE] = 16},
-        .max_evaluations = 100,
-        .limits = moec_guest_limits_default,
-        .ops = {.evaluate = tell_loss, .size = tell_size, .variants = offer},
-        .context = world,
+        .target = {.max_loss = max_loss, .max_bytes = max_bytes},
+        .given.n_part_window = {[MOEC_PART_SEARCH] = 16, [MOEC_PART_CERTIFICATE] = 16},
+        .limits = {.max_evaluations = 100, .guest = moec_guest_limits_default},
+        .answers = {.ops = {.evaluate = tell_loss, .size = tell_size, .variants = offer}, .context = world},
     };
     MUST(moec_policy_run(&request, answer, &err));
 }

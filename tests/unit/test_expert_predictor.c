@@ -279,9 +279,7 @@ static struct moec_predictor_examples examples_make(float *inputs, uint32_t *wan
         wanted[2 * t + 1] = row[2] > 0 ? 2 : 3;
     }
     return (struct moec_predictor_examples){.n_token = T,
-                                            .n_input = F,
-                                            .n_expert = E,
-                                            .top_k = 2,
+                                            .shape = {.n_input = F, .n_expert = E, .top_k = 2},
                                             .n_train = N_TRAIN,
                                             .stride = STRIDE,
                                             .inputs = inputs,

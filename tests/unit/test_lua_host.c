@@ -31,9 +31,7 @@ static int asking_body(lua_State *lua)
 static struct moec_guest make_guest(const char *source, moec_guest_body *body)
 {
     return (struct moec_guest){
-        .name = "test.lua",
-        .source = source,
-        .n_source = strlen(source),
+        .script = {.name = "test.lua", .text = source, .n_text = strlen(source)},
         .seed = 7,
         .limits = {.memory_bytes = 8 << 20,
                    .cpu_seconds = 1,
@@ -41,7 +39,7 @@ static struct moec_guest make_guest(const char *source, moec_guest_body *body)
                    .wall_seconds = 40,
                    .n_questions = 3,
                    .n_log_lines = 3},
-        .body = body,
+        .inside.body = body,
     };
 }
 
@@ -64,7 +62,7 @@ static enum moec_status run_with(const char *source, moec_guest_body *body, moec
                                  char text[static 256], struct moec_error *err)
 {
     struct moec_guest guest = make_guest(source, body);
-    guest.answer = answer;
+    guest.outside.answer = answer;
     return run_guest(&guest, text, err);
 }
 
@@ -161,8 +159,8 @@ static void test_lua_host__refuses_bytecode(void **state)
     lua_close(lua);
     assert_int_equal(fclose(stream), 0);
     struct moec_guest guest = make_guest("", string_body);
-    guest.source = bytes;
-    guest.n_source = n;
+    guest.script.text = bytes;
+    guest.script.n_text = n;
     assert_int_equal(run_guest(&guest, text, &err), MOEC_ERR_SCRIPT);
     assert_non_null(strstr(err.message, "attempt to load a binary chunk"));
     free(bytes);
@@ -269,10 +267,10 @@ static void test_lua_host__ends_endless_talk(void **state)
     expect_text("return function() for i = 1, 3 do log(i) end return 'three lines' end", "three lines");
     expect_failure("while true do log('again') end", "more than 3 lines, the limit");
     struct moec_guest guest = make_guest("return 1", asking_for_ever);
-    guest.answer = double_it;
+    guest.outside.answer = double_it;
     expect_end(&guest, "more than 3 questions, the limit");
     guest = make_guest("return 1", sleeping_body);
-    guest.answer = double_it;
+    guest.outside.answer = double_it;
     guest.limits.n_questions = 1000;
     guest.limits.wall_seconds = 1;
     expect_end(&guest, "ran for more than 1 s");
@@ -325,8 +323,8 @@ static void test_lua_host__dies_with_its_parent(void **state)
         guest.limits.cpu_seconds = 60;
         guest.limits.silence_seconds = 60;
         guest.limits.wall_seconds = 60;
-        guest.log = report_line;
-        guest.context = &ends[1];
+        guest.outside.log = report_line;
+        guest.outside.context = &ends[1];
         uint8_t *result = NULL;
         size_t n = 0;
         enum moec_status status = moec_guest_run(&guest, &result, &n, NULL);
