@@ -42,8 +42,7 @@ enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32
 {
     struct moec_read_speed_request request = {
         .n_ranges = moec_config_moe_count(&bundle->config) * bundle->config.n_expert,
-        .limit_ns = limit_ns,
-        .max_reads = MAX_READS,
+        .limits = {.ns = limit_ns, .max_reads = MAX_READS},
     };
     struct moec_read_speed speed = {0};
     void *memory = NULL;
@@ -52,12 +51,14 @@ enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no experts to read", bundle->file.path);
     MOEC_TRY_OUT(
         moec_alloc((void **)&request.ranges, request.n_ranges, sizeof *request.ranges, "records", err));
-    list_records(bundle, copy, request.ranges, &request.slot_bytes);
-    request.depth = request.min_reads = io->depth > 0 ? io->depth : choose_depth(request.slot_bytes);
-    MOEC_TRY_OUT(moec_alloc_pages(&memory, request.depth * request.slot_bytes, "records", err));
-    request.buffer = memory;
+    list_records(bundle, copy, request.ranges, &request.room.slot_bytes);
+    request.room.depth = request.limits.min_reads =
+        io->depth > 0 ? io->depth : choose_depth(request.room.slot_bytes);
+    MOEC_TRY_OUT(moec_alloc_pages(&memory, request.room.depth * request.room.slot_bytes, "records", err));
+    request.room.buffer = memory;
     MOEC_TRY_OUT(moec_record_reader_create(
-        bundle, copy, io, (struct moec_read_buffer){request.buffer, request.depth * request.slot_bytes},
+        bundle, copy, io,
+        (struct moec_read_buffer){request.room.buffer, request.room.depth * request.room.slot_bytes},
         &request.reader, err));
     MOEC_TRY_OUT(moec_read_speed_measure(&request, &speed, err));
     *bytes_per_second = (double)speed.bytes_per_second;

@@ -47,21 +47,30 @@ struct resident {
     uint64_t answered_ns;  /* when the router's last answer came */
 };
 
+/* Of each part: passes x positions, as far as time went. */
+struct compute_samples {
+    uint32_t n_positions;
+    uint32_t n;
+    uint32_t most;
+    float *attention, *router, *mlp; /* (n_layer, most), owned */
+    float *embed, *head;             /* (most), owned */
+};
+
 struct compute_job {
     const struct moec_bundle *bundle;
     const struct moec_device_options *options;
     struct moec_device *device;
     struct resident resident;
-    struct moec_model *model;
-    struct moec_forward forward;
-    bool is_forward_open;
-    uint32_t n_positions;
-    uint32_t n_samples; /* of each part: passes x positions, as far as time went */
-    uint32_t max_samples;
-    float *attention, *router, *mlp; /* (n_layer, max_samples), owned */
-    float *embed, *head;             /* (max_samples), owned */
-    float *scratch;                  /* (n_layer x max_samples), owned */
-    float *input, *output;           /* (stride), owned */
+    struct {
+        struct moec_model *model;
+        struct moec_forward forward;
+        bool is_open;
+    } pass;
+    struct compute_samples samples;
+    struct {
+        float *scratch;        /* (n_layer x samples.most), owned */
+        float *input, *output; /* (stride), owned */
+    } room;
 };
 
 static float since(uint64_t begun_ns)
@@ -80,7 +89,7 @@ static uint64_t median(struct compute_job *job, float *values, size_t n)
     double value = 0;
     if (n == 0)
         return 0;
-    moec_quantiles(values, job->scratch, n, middle, 1, &value);
+    moec_quantiles(values, job->room.scratch, n, middle, 1, &value);
     return (uint64_t)value;
 }
 
@@ -180,12 +189,15 @@ static enum moec_status load_resident(struct compute_job *job, struct moec_error
 static enum moec_status allocate(struct compute_job *job, struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const uint64_t n = job->max_samples, all = n * config->n_layer;
+    const uint64_t n = job->samples.most, all = n * config->n_layer;
     struct {
         float **at;
         uint64_t n;
-    } arrays[] = {
-        {&job->attention, all}, {&job->router, all}, {&job->mlp, all}, {&job->embed, n}, {&job->head, n}};
+    } arrays[] = {{&job->samples.attention, all},
+                  {&job->samples.router, all},
+                  {&job->samples.mlp, all},
+                  {&job->samples.embed, n},
+                  {&job->samples.head, n}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         void *memory = NULL;
         MOEC_TRY(moec_alloc(&memory, arrays[i].n, sizeof(float), "measured times", err));
@@ -194,14 +206,14 @@ static enum moec_status allocate(struct compute_job *job, struct moec_error *err
     void *scratch = NULL, *input = NULL, *output = NULL;
     uint64_t most = all > EXPERT_SAMPLES * EXPERT_ROUNDS ? all : EXPERT_SAMPLES * EXPERT_ROUNDS;
     MOEC_TRY(moec_alloc(&scratch, most, sizeof(float), "measured times", err));
-    job->scratch = scratch;
+    job->room.scratch = scratch;
     MOEC_TRY(moec_alloc_aligned(&input, moec_forward_stride(config), sizeof(float), "activations", err));
-    job->input = input;
+    job->room.input = input;
     MOEC_TRY(moec_alloc_aligned(&output, moec_forward_stride(config), sizeof(float), "activations", err));
-    job->output = output;
-    memset(job->input, 0, moec_forward_stride(config) * sizeof(float));
+    job->room.output = output;
+    memset(job->room.input, 0, moec_forward_stride(config) * sizeof(float));
     for (uint32_t i = 0; i < config->n_embd; i++)
-        job->input[i] = i % 3 == 0 ? 1.0f : -0.5f;
+        job->room.input[i] = i % 3 == 0 ? 1.0f : -0.5f;
     return MOEC_OK;
 }
 
@@ -224,8 +236,8 @@ static enum moec_status cross_source(struct compute_job *job, struct decoder *d,
         return MOEC_OK;
     const struct moec_kv_rows rows = moec_kv_state_rows(&d->kv, layer, 0);
     const struct moec_span span = {
-        .n_rows = 1, .n_source = job->n_positions, .k_prefix = rows.keys, .v_prefix = rows.values};
-    return moec_forward_cross(&job->forward, layer, (struct moec_batch){&span, 1, 1}, d->hidden, err);
+        .n_rows = 1, .n_source = job->samples.n_positions, .k_prefix = rows.keys, .v_prefix = rows.values};
+    return moec_forward_cross(&job->pass.forward, layer, (struct moec_batch){&span, 1, 1}, d->hidden, err);
 }
 
 /* One token through all layers that decoded tokens pass; its times become sample `at`. */
@@ -237,29 +249,29 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
     struct moec_sequence_rows row = {.n_rows = 1, .tokens = &token, .route = d->state};
     const struct moec_sequences sequences = {.spans = &row, .n_spans = 1};
     uint64_t begun = moec_now_ns();
-    MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
-    job->embed[at] = since(begun);
+    MOEC_TRY(moec_forward_embed(&job->pass.forward, &token, 1, d->hidden, err));
+    job->samples.embed[at] = since(begun);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
-        const size_t sample = (size_t)layer * job->max_samples + at;
+        const size_t sample = (size_t)layer * job->samples.most + at;
         const struct moec_span span = moec_kv_state_span(&d->kv, layer, 0, 1);
         begun = moec_now_ns();
-        MOEC_TRY(
-            moec_forward_attention(&job->forward, layer, (struct moec_batch){&span, 1, 1}, d->hidden, err));
+        MOEC_TRY(moec_forward_attention(&job->pass.forward, layer, (struct moec_batch){&span, 1, 1},
+                                        d->hidden, err));
         MOEC_TRY(cross_source(job, d, layer, err));
         const int32_t ordinal = moec_config_moe_ordinal(config, layer);
         row.route_layer = ordinal > 0 ? (uint32_t)ordinal : 0;
         uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
         MOEC_TRY(moec_forward_mlp(
-            &job->forward, layer,
+            &job->pass.forward, layer,
             &(struct moec_mlp_batch){.n_tok = 1, .hidden = d->hidden, .sequences = &sequences}, err));
-        job->mlp[sample] = since(job->resident.answered_ns);
-        job->router[sample] = (float)(job->resident.answered_ns - attended);
-        job->attention[sample] = (float)(attended - begun);
+        job->samples.mlp[sample] = since(job->resident.answered_ns);
+        job->samples.router[sample] = (float)(job->resident.answered_ns - attended);
+        job->samples.attention[sample] = (float)(attended - begun);
     }
     begun = moec_now_ns();
-    MOEC_TRY(moec_forward_head(&job->forward, 1, d->hidden, d->logits, config->n_vocab, err));
-    job->head[at] = since(begun);
+    MOEC_TRY(moec_forward_head(&job->pass.forward, 1, d->hidden, d->logits, config->n_vocab, err));
+    job->samples.head[at] = since(begun);
     moec_kv_state_append(&d->kv, 1);
     return MOEC_OK;
 }
@@ -276,7 +288,7 @@ static enum moec_status decode(struct compute_job *job, struct moec_route_state 
     MOEC_TRY_OUT(moec_kv_state_create(config,
                                       (struct moec_kv_layers){config->n_encoder_layer,
                                                               config->n_layer - config->n_encoder_layer,
-                                                              MOEC_KV_EACH_LAYER, job->n_positions},
+                                                              MOEC_KV_EACH_LAYER, job->samples.n_positions},
                                       "keys and values", &d.kv, err));
     MOEC_TRY_OUT(moec_alloc_aligned(&hidden, moec_forward_stride(config), sizeof(float), "activations", err));
     MOEC_TRY_OUT(moec_alloc(&logits, config->n_vocab, sizeof(float), "logits", err));
@@ -289,10 +301,10 @@ static enum moec_status decode(struct compute_job *job, struct moec_route_state 
         if (i >= MIN_POSITIONS && spent > limit_ns(job))
             break;
         MOEC_TRY_OUT(moec_progress_report(job->options->progress, "decoding", (double)i, (double)most, err));
-        if (i % job->n_positions == 0)
+        if (i % job->samples.n_positions == 0)
             moec_kv_state_truncate(&d.kv, 0);
         MOEC_TRY_OUT(decode_one(job, &d, i, err));
-        job->n_samples = i + 1;
+        job->samples.n = i + 1;
     }
 out:
     moec_kv_state_release(&d.kv);
@@ -306,7 +318,7 @@ out:
 static double attention_slope(struct compute_job *job, float *gathered)
 {
     const uint32_t n_layer = job->bundle->config.n_layer;
-    uint32_t reached = job->n_samples < job->n_positions ? job->n_samples : job->n_positions,
+    uint32_t reached = job->samples.n < job->samples.n_positions ? job->samples.n : job->samples.n_positions,
              quarter = reached / 4;
     double level[2] = {0, 0}, place[2] = {0, 0};
     if (quarter == 0)
@@ -315,10 +327,10 @@ static double attention_slope(struct compute_job *job, float *gathered)
         size_t n = 0;
         double sum = 0;
         for (uint32_t layer = job->bundle->config.n_encoder_layer; layer < n_layer; layer++)
-            for (uint32_t i = 0; i < job->n_samples; i++) {
-                uint32_t position = i % job->n_positions;
+            for (uint32_t i = 0; i < job->samples.n; i++) {
+                uint32_t position = i % job->samples.n_positions;
                 if (end == 0 ? position < quarter : position >= reached - quarter && position < reached) {
-                    gathered[n++] = job->attention[(size_t)layer * job->max_samples + i];
+                    gathered[n++] = job->samples.attention[(size_t)layer * job->samples.most + i];
                     sum += position;
                 }
             }
@@ -337,27 +349,27 @@ static enum moec_status fill_layers(struct compute_job *job, struct moec_error *
     MOEC_TRY(moec_alloc(&layers, config->n_layer, sizeof *device->layers, "layers of a device", err));
     device->layers = layers;
     device->n_layer = config->n_layer;
-    MOEC_TRY(moec_alloc(&gathered, (uint64_t)config->n_layer * job->n_samples, sizeof(float),
+    MOEC_TRY(moec_alloc(&gathered, (uint64_t)config->n_layer * job->samples.n, sizeof(float),
                         "measured times", err));
     double slope = attention_slope(job, gathered);
     free(gathered);
     double place = 0;
-    for (uint32_t i = 0; i < job->n_samples; i++)
-        place += (double)(i % job->n_positions) / job->n_samples;
+    for (uint32_t i = 0; i < job->samples.n; i++)
+        place += (double)(i % job->samples.n_positions) / job->samples.n;
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        const size_t first = (size_t)layer * job->max_samples;
-        uint64_t attention = median(job, job->attention + first, job->n_samples);
+        const size_t first = (size_t)layer * job->samples.most;
+        uint64_t attention = median(job, job->samples.attention + first, job->samples.n);
         uint64_t context = (uint64_t)(slope * place);
         device->layers[layer] = (struct moec_device_layer){
             .is_moe = moec_config_is_moe(config, layer),
             .attention_ns = attention > context ? attention - context : 0,
             .attention_ns_per_position = layer < config->n_encoder_layer ? 0 : slope,
-            .router_ns = median(job, job->router + first, job->n_samples),
-            .mlp_ns = median(job, job->mlp + first, job->n_samples),
+            .router_ns = median(job, job->samples.router + first, job->samples.n),
+            .mlp_ns = median(job, job->samples.mlp + first, job->samples.n),
         };
     }
-    device->embed_ns = median(job, job->embed, job->n_samples);
-    device->head_ns = median(job, job->head, job->n_samples);
+    device->embed_ns = median(job, job->samples.embed, job->samples.n);
+    device->head_ns = median(job, job->samples.head, job->samples.n);
     return MOEC_OK;
 }
 
@@ -367,24 +379,24 @@ static enum moec_status decode_deciding(struct compute_job *job, struct moec_rou
                                         struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const uint32_t n_moe = moec_config_moe_count(config), n_before = job->n_samples;
+    const uint32_t n_moe = moec_config_moe_count(config), n_before = job->samples.n;
     struct moec_decider decider = {0};
     struct moec_route_state state = {0};
     double more_ns = 0;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_decider_create(config, route, 1, &decider, err));
-    MOEC_TRY_OUT(moec_route_state_create(config, route, n_moe, job->n_positions, &state, err));
-    job->forward.decider = &decider;
-    status = decode(job, &state, job->n_positions, err);
-    job->forward.decider = NULL;
+    MOEC_TRY_OUT(moec_route_state_create(config, route, n_moe, job->samples.n_positions, &state, err));
+    job->pass.forward.decider = &decider;
+    status = decode(job, &state, job->samples.n_positions, err);
+    job->pass.forward.decider = NULL;
     for (uint32_t layer = 0; status == MOEC_OK && layer < config->n_layer; layer++) {
-        const size_t first = (size_t)layer * job->max_samples;
+        const size_t first = (size_t)layer * job->samples.most;
         if (moec_config_is_moe(config, layer))
-            more_ns += (double)median(job, job->router + first, job->n_samples) -
+            more_ns += (double)median(job, job->samples.router + first, job->samples.n) -
                        (double)job->device->layers[layer].router_ns;
     }
     job->device->decide_ns = more_ns > 0 ? (uint64_t)(more_ns / n_moe) : 0;
-    job->n_samples = n_before;
+    job->samples.n = n_before;
 out:
     moec_route_state_release(&state);
     moec_decider_release(&decider);
@@ -410,11 +422,11 @@ static enum moec_status encode_source(struct compute_job *job, struct moec_sessi
 {
     const struct moec_config *config = &job->bundle->config;
     uint32_t source[POSITIONS];
-    for (uint32_t i = 0; i < job->n_positions; i++)
+    for (uint32_t i = 0; i < job->samples.n_positions; i++)
         source[i] = (uint32_t)moec_random_below(random, config->n_vocab);
     if (!moec_config_is_encoder_decoder(config))
         return MOEC_OK;
-    return moec_session_encode(session, source, job->n_positions, err);
+    return moec_session_encode(session, source, job->samples.n_positions, err);
 }
 
 /* Whole tokens through a session, as the runtime decodes them. */
@@ -425,8 +437,8 @@ static enum moec_status measure_tokens(struct compute_job *job, struct moec_erro
     struct moec_random random = {1}, source_random = {2};
     void *logits = NULL;
     enum moec_status status = MOEC_OK;
-    uint32_t n = job->n_samples < job->n_positions ? job->n_samples : job->n_positions;
-    MOEC_TRY_OUT(moec_session_create(&job->forward, job->n_positions, &session, err));
+    uint32_t n = job->samples.n < job->samples.n_positions ? job->samples.n : job->samples.n_positions;
+    MOEC_TRY_OUT(moec_session_create(&job->pass.forward, job->samples.n_positions, &session, err));
     MOEC_TRY_OUT(moec_alloc(&logits, config->n_vocab, sizeof(float), "logits", err));
     MOEC_TRY_OUT(encode_source(job, session, &source_random, err));
     for (uint32_t i = 0; i < n; i++) {
@@ -434,9 +446,9 @@ static enum moec_status measure_tokens(struct compute_job *job, struct moec_erro
         MOEC_TRY_OUT(moec_progress_report(job->options->progress, "tokens", i, n, err));
         uint64_t begun = moec_now_ns();
         MOEC_TRY_OUT(moec_session_step(session, &token, 1, &at, 1, logits, err));
-        job->embed[i] = since(begun);
+        job->samples.embed[i] = since(begun);
     }
-    job->device->token_ns = median(job, job->embed, n);
+    job->device->token_ns = median(job, job->samples.embed, n);
     job->device->token_position = (n - 1) / 2;
 out:
     free(logits);
@@ -453,15 +465,15 @@ static enum moec_status measure_shared(struct compute_job *job, struct moec_erro
         const struct moec_layer *weights = NULL;
         if (!moec_config_is_moe(config, layer))
             continue;
-        MOEC_TRY(moec_model_acquire_layer(job->model, layer, &weights, err));
+        MOEC_TRY(moec_model_acquire_layer(job->pass.model, layer, &weights, err));
         for (uint32_t i = 0; weights->has_shared && i < SHARED_ROUNDS; i++) {
             uint64_t begun = moec_now_ns();
-            moec_forward_shared(&job->forward, weights, 1, job->input, job->output);
-            job->embed[i] = since(begun);
+            moec_forward_shared(&job->pass.forward, weights, 1, job->room.input, job->room.output);
+            job->samples.embed[i] = since(begun);
         }
         if (weights->has_shared)
-            job->device->layers[layer].shared_ns = median(job, job->embed, SHARED_ROUNDS);
-        moec_model_release_layer(job->model, layer);
+            job->device->layers[layer].shared_ns = median(job, job->samples.embed, SHARED_ROUNDS);
+        moec_model_release_layer(job->pass.model, layer);
     }
     return MOEC_OK;
 }
@@ -519,7 +531,7 @@ static enum moec_status time_specimens(struct compute_job *job, const struct spe
     for (uint32_t round = 0; round < EXPERT_ROUNDS; round++)
         for (uint32_t i = 0; i < n; i++) {
             uint64_t begun = moec_now_ns();
-            moec_forward_expert(&job->forward, &specimens[i].mlp, 1, job->input, job->output);
+            moec_forward_expert(&job->pass.forward, &specimens[i].mlp, 1, job->room.input, job->room.output);
             times[n_times++] = since(begun);
         }
     expert->compute_ns = median(job, times, n_times);
@@ -588,7 +600,7 @@ static enum moec_status measure_moves(struct compute_job *job, struct moec_error
 static enum moec_status measure_codecs(struct compute_job *job, struct moec_error *err)
 {
     const struct moec_device_codecs_setup setup = {.bundle = job->bundle,
-                                                   .forward = &job->forward,
+                                                   .forward = &job->pass.forward,
                                                    .n_kept = job->resident.n_kept,
                                                    .limit_ns = limit_ns(job) / CODECS_SHARE};
     return moec_device_measure_codecs(&setup, job->device, err);
@@ -597,7 +609,7 @@ static enum moec_status measure_codecs(struct compute_job *job, struct moec_erro
 static enum moec_status measure_waits(struct compute_job *job, struct moec_error *err)
 {
     const struct moec_device_waits_setup setup = {.bundle = job->bundle,
-                                                  .forward = &job->forward,
+                                                  .forward = &job->pass.forward,
                                                   .resident = &job->resident.base,
                                                   .limit_ns = limit_ns(job) / MOEC_DEVICE_WAITS,
                                                   .progress = job->options->progress};
@@ -606,13 +618,14 @@ static enum moec_status measure_waits(struct compute_job *job, struct moec_error
 
 static void release(struct compute_job *job)
 {
-    float *const arrays[] = {job->attention, job->router,  job->mlp,   job->embed,
-                             job->head,      job->scratch, job->input, job->output};
+    float *const arrays[] = {job->samples.attention, job->samples.router, job->samples.mlp,
+                             job->samples.embed,     job->samples.head,   job->room.scratch,
+                             job->room.input,        job->room.output};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
-    if (job->is_forward_open)
-        moec_forward_release(&job->forward);
-    moec_model_free(job->model);
+    if (job->pass.is_open)
+        moec_forward_release(&job->pass.forward);
+    moec_model_free(job->pass.model);
     free(job->resident.mlps);
     free(job->resident.records);
 }
@@ -624,25 +637,26 @@ enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
     struct compute_job job = {.bundle = bundle, .options = options, .device = device};
     struct moec_dense dense = {0};
     enum moec_status status = MOEC_OK;
-    job.n_positions = bundle->config.n_position < POSITIONS ? bundle->config.n_position : POSITIONS;
-    job.max_samples = PASSES * job.n_positions > SHARED_ROUNDS ? PASSES * job.n_positions : SHARED_ROUNDS;
+    job.samples.n_positions = bundle->config.n_position < POSITIONS ? bundle->config.n_position : POSITIONS;
+    job.samples.most =
+        PASSES * job.samples.n_positions > SHARED_ROUNDS ? PASSES * job.samples.n_positions : SHARED_ROUNDS;
     MOEC_TRY_OUT(load_resident(&job, err));
     MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &dense, err));
-    MOEC_TRY_OUT(moec_model_create(&bundle->config, &dense, &job.model, err));
-    MOEC_TRY_OUT(moec_forward_init(&job.forward, job.model, options->kernels, options->n_threads,
+    MOEC_TRY_OUT(moec_model_create(&bundle->config, &dense, &job.pass.model, err));
+    MOEC_TRY_OUT(moec_forward_init(&job.pass.forward, job.pass.model, options->kernels, options->n_threads,
                                    &job.resident.base, 1, err));
-    job.is_forward_open = true;
-    device->n_threads = (uint32_t)job.forward.pool.n_threads;
+    job.pass.is_open = true;
+    device->n_threads = (uint32_t)job.pass.forward.pool.n_threads;
     (void)snprintf(device->instruction_set, sizeof device->instruction_set, "%s", options->kernels->name);
     MOEC_TRY_OUT(allocate(&job, err));
-    MOEC_TRY_OUT(decode(&job, NULL, job.max_samples, err));
+    MOEC_TRY_OUT(decode(&job, NULL, job.samples.most, err));
     MOEC_TRY_OUT(fill_layers(&job, err));
     MOEC_TRY_OUT(measure_deciding(&job, err));
     MOEC_TRY_OUT(measure_tokens(&job, err));
-    const struct moec_device_products_setup products = {.dense = &job.model->dense,
-                                                        .forward = &job.forward,
+    const struct moec_device_products_setup products = {.dense = &job.pass.model->dense,
+                                                        .forward = &job.pass.forward,
                                                         .resident = &job.resident.base,
-                                                        .n_tokens = job.n_samples};
+                                                        .n_tokens = job.samples.n};
     MOEC_TRY_OUT(moec_device_measure_products(&products, &device->products_ns, err));
     MOEC_TRY_OUT(measure_shared(&job, err));
     MOEC_TRY_OUT(measure_experts(&job, err));

@@ -96,16 +96,14 @@ static enum moec_status measure_one(struct storage_job *job, const struct width 
         .cached = is_direct ? NULL : &job->bundle->file,
         .ranges = width->ranges,
         .n_ranges = width->n_ranges,
-        .depth = depth,
-        .buffer = job->buffer,
-        .slot_bytes = width->slot_bytes,
-        .limit_ns = job->options->read_ns > 0 ? job->options->read_ns : 100000000u,
-        .min_reads = MIN_READS > 2 * depth ? MIN_READS : 2 * depth,
-        .max_reads = MAX_READS,
+        .room = {.depth = depth, .buffer = job->buffer, .slot_bytes = width->slot_bytes},
+        .limits = {.ns = job->options->read_ns > 0 ? job->options->read_ns : 100000000u,
+                   .min_reads = MIN_READS > 2 * depth ? MIN_READS : 2 * depth,
+                   .max_reads = MAX_READS},
         .seed = depth,
     };
     MOEC_TRY(moec_progress_report(job->options->progress, "storage", job->n_done++, job->n_steps, err));
-    if (request.slot_bytes * depth > job->buffer_bytes)
+    if (request.room.slot_bytes * depth > job->buffer_bytes)
         return MOEC_OK;
     MOEC_TRY(moec_read_speed_measure(&request, &speed, err));
     job->storage->reads[job->storage->n_reads++] = (struct moec_device_read){

@@ -45,7 +45,7 @@ static void submit_next(struct measuring *m, uint32_t slot)
     const struct moec_read_range *range = &request->ranges[m->next++];
     m->reads[slot] = (struct moec_read){.offset = range->offset,
                                         .n_bytes = range->n_bytes,
-                                        .buffer = request->buffer + slot * request->slot_bytes,
+                                        .buffer = request->room.buffer + slot * request->room.slot_bytes,
                                         .tag = slot};
     m->n_begun++;
     request->reader->ops->submit(request->reader, &m->reads[slot]);
@@ -55,9 +55,10 @@ static void submit_next(struct measuring *m, uint32_t slot)
 static bool has_more(struct measuring *m, uint64_t begun_ns)
 {
     const struct moec_read_speed_request *request = m->request;
-    if (m->failed.error != 0 || m->n_begun >= request->max_reads)
+    if (m->failed.error != 0 || m->n_begun >= request->limits.max_reads)
         return false;
-    if (m->n_begun >= request->min_reads && m->spent_ns + (moec_now_ns() - begun_ns) >= request->limit_ns)
+    if (m->n_begun >= request->limits.min_reads &&
+        m->spent_ns + (moec_now_ns() - begun_ns) >= request->limits.ns)
         return false;
     if (m->next == request->n_ranges && request->cached == NULL)
         begin_round(m);
@@ -77,7 +78,7 @@ static void run_round(struct measuring *m)
     struct moec_reader *reader = m->request->reader;
     uint64_t begun_ns = moec_now_ns();
     uint32_t in_flight = 0;
-    while (in_flight < m->request->depth && has_more(m, begun_ns))
+    while (in_flight < m->request->room.depth && has_more(m, begun_ns))
         submit_next(m, in_flight++);
     while (in_flight > 0) {
         const struct moec_read *read = reader->ops->wait(reader);
@@ -100,15 +101,16 @@ enum moec_status moec_read_speed_measure(const struct moec_read_speed_request *r
     struct measuring m = {.request = request, .random = {request->seed}};
     void *reads = NULL, *latencies = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc(&reads, request->depth, sizeof *m.reads, "requests", err));
-    MOEC_TRY_OUT(moec_alloc(&latencies, 2 * (uint64_t)request->max_reads, sizeof(float), "latencies", err));
+    MOEC_TRY_OUT(moec_alloc(&reads, request->room.depth, sizeof *m.reads, "requests", err));
+    MOEC_TRY_OUT(
+        moec_alloc(&latencies, 2 * (uint64_t)request->limits.max_reads, sizeof(float), "latencies", err));
     m.reads = reads;
     m.latencies_ns = latencies;
     do {
         begin_round(&m);
         run_round(&m);
-    } while (m.failed.error == 0 && m.n_begun < request->max_reads &&
-             (m.n_begun < request->min_reads || m.spent_ns < request->limit_ns));
+    } while (m.failed.error == 0 && m.n_begun < request->limits.max_reads &&
+             (m.n_begun < request->limits.min_reads || m.spent_ns < request->limits.ns));
     if (m.failed.error != 0) {
         status = moec_fail(err, MOEC_ERR_IO,
                            "cannot read %" PRIu64 " bytes at offset %" PRIu64 " of the bundle: %s",
@@ -116,7 +118,7 @@ enum moec_status moec_read_speed_measure(const struct moec_read_speed_request *r
                            m.failed.error == ENODATA ? "the file is too short" : strerror(m.failed.error));
         goto out;
     }
-    moec_quantiles(m.latencies_ns, m.latencies_ns + request->max_reads, m.n_ended, at, 2, quantiles);
+    moec_quantiles(m.latencies_ns, m.latencies_ns + request->limits.max_reads, m.n_ended, at, 2, quantiles);
     *speed = (struct moec_read_speed){
         .n_reads = m.n_ended,
         .n_bytes = m.n_bytes,

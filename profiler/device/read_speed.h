@@ -18,13 +18,17 @@ struct moec_read_speed_request {
     const struct moec_file *cached; /* the file, when the reader goes through the page cache, else NULL */
     struct moec_read_range *ranges; /* (n_ranges), 1 or more; their order changes */
     uint32_t n_ranges;
-    uint32_t depth;
-    uint8_t *buffer;     /* depth slots, at a multiple of 4096 */
-    uint64_t slot_bytes; /* the largest range, rounded up to 4096 */
-    uint64_t limit_ns;   /* of reading, once min_reads requests were made */
-    uint32_t min_reads;
-    uint32_t max_reads; /* 1 or more */
-    uint64_t seed;      /* of the order */
+    struct {
+        uint32_t depth;
+        uint8_t *buffer;     /* depth slots, at a multiple of 4096 */
+        uint64_t slot_bytes; /* the largest range, rounded up to 4096 */
+    } room;
+    struct {
+        uint64_t ns; /* of reading, once min_reads requests were made */
+        uint32_t min_reads;
+        uint32_t max_reads; /* 1 or more */
+    } limits;
+    uint64_t seed; /* of the order */
 };
 
 struct moec_read_speed {

@@ -103,25 +103,25 @@ static enum moec_status measure(const struct settings *s, const struct moec_file
                                 struct moec_read_range *ranges, uint32_t n, struct moec_error *err)
 {
     struct moec_read_speed speed;
-    struct moec_read_speed_request request = {.ranges = ranges,
-                                              .n_ranges = n,
-                                              .depth = s->depth,
-                                              .limit_ns = (uint64_t)(s->seconds * 1e9),
-                                              .max_reads = 1u << 20,
-                                              .seed = s->seed};
+    struct moec_read_speed_request request = {
+        .ranges = ranges,
+        .n_ranges = n,
+        .room.depth = s->depth,
+        .limits = {.ns = (uint64_t)(s->seconds * 1e9), .max_reads = 1u << 20},
+        .seed = s->seed};
     for (uint32_t i = 0; i < n; i++)
-        if (padded(ranges[i].n_bytes) > request.slot_bytes)
-            request.slot_bytes = padded(ranges[i].n_bytes);
+        if (padded(ranges[i].n_bytes) > request.room.slot_bytes)
+            request.room.slot_bytes = padded(ranges[i].n_bytes);
     struct moec_reader_options options = {.io = s->io,
                                           .engine = s->engine,
                                           .depth = s->depth,
                                           .sample_bytes = ranges[0].n_bytes,
                                           .sample_offset = ranges[0].offset,
                                           .sample_end = file->n_bytes,
-                                          .buffer_bytes = request.slot_bytes * s->depth};
+                                          .buffer_bytes = request.room.slot_bytes * s->depth};
     void *buffer = NULL;
     MOEC_TRY(moec_alloc_pages(&buffer, options.buffer_bytes, "a buffer", err));
-    options.buffer = request.buffer = buffer;
+    options.buffer = request.room.buffer = buffer;
     enum moec_status status = moec_reader_create(file, &options, &request.reader, err);
     if (status == MOEC_OK) {
         request.cached = request.reader->alignment == 1 ? file : NULL;

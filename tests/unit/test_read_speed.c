@@ -27,14 +27,12 @@ static void place_make(struct place *place, const struct moec_emulation *emulati
     for (uint32_t i = 0; i < N_RANGES; i++)
         place->ranges[i] = (struct moec_read_range){(uint64_t)i * SLOT_BYTES, RANGE_BYTES};
     assert_int_equal(posix_memalign(&buffer, 4096, (size_t)DEPTH * SLOT_BYTES), 0);
-    place->request = (struct moec_read_speed_request){.cached = &place->file,
-                                                      .ranges = place->ranges,
-                                                      .n_ranges = N_RANGES,
-                                                      .depth = DEPTH,
-                                                      .buffer = buffer,
-                                                      .slot_bytes = SLOT_BYTES,
-                                                      .limit_ns = 1000000000000,
-                                                      .max_reads = 2 * N_RANGES + 1};
+    place->request =
+        (struct moec_read_speed_request){.cached = &place->file,
+                                         .ranges = place->ranges,
+                                         .n_ranges = N_RANGES,
+                                         .room = {.depth = DEPTH, .buffer = buffer, .slot_bytes = SLOT_BYTES},
+                                         .limits = {.ns = 1000000000000, .max_reads = 2 * N_RANGES + 1}};
     assert_status(moec_reader_create(&place->file, &options, &place->request.reader, &err), MOEC_OK, err);
     if (emulation != NULL)
         assert_status(moec_reader_emulate(place->request.reader, emulation, &place->request.reader, &err),
@@ -44,7 +42,7 @@ static void place_make(struct place *place, const struct moec_emulation *emulati
 static void place_release(struct place *place)
 {
     place->request.reader->ops->destroy(place->request.reader);
-    free(place->request.buffer);
+    free(place->request.room.buffer);
     moec_file_close(&place->file);
     free(place->path);
     temporary_remove(place->folder);
@@ -79,8 +77,8 @@ static void test_read_speed__time_ends_it(void **state)
     struct moec_error err = {0};
     struct moec_read_speed speed;
     place_make(&place, NULL);
-    place.request.limit_ns = 0;
-    place.request.min_reads = 7;
+    place.request.limits.ns = 0;
+    place.request.limits.min_reads = 7;
     assert_status(moec_read_speed_measure(&place.request, &speed, &err), MOEC_OK, err);
     assert_int_equal(speed.n_reads, 7);
     place_release(&place);
