@@ -68,21 +68,20 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
     struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
     uint8_t numbers[MOEC_MAX_DENSE_TRIALS];
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
-                                             .measure = &part.measured.losses,
-                                             .codecs = codecs,
-                                             .numbers = numbers,
+                                             .evaluation.measure = &part.measured.losses,
+                                             .codes = {.codecs = codecs, .numbers = numbers},
                                              .n_threads = run->options->n_threads,
                                              .work = &run->memory.work,
                                              .progress = &run->stopper,
                                              .units = run->units};
     for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++)
         if (run->dense_bits[i] < 16)
-            numbers[request.n_number++] = (uint8_t)run->dense_bits[i];
-    if (request.n_number == 0)
+            numbers[request.codes.n_number++] = (uint8_t)run->dense_bits[i];
+    if (request.codes.n_number == 0)
         return MOEC_OK;
     MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
     enum moec_status status = moec_compile_part_make_fit(run, &part, err);
-    request.scorer = part.measured.scorer;
+    request.evaluation.scorer = part.measured.scorer;
     request.block = moec_compile_part_block(&part);
     if (status == MOEC_OK)
         status = moec_dense_fit_create(&request, &run->fit, err);

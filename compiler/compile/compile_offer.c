@@ -84,8 +84,7 @@ static enum moec_status begin_dense(struct moec_compile_run *run, const struct m
     uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS];
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
-                                             .codecs = codecs,
-                                             .numbers = numbers,
+                                             .codes = {.codecs = codecs, .numbers = numbers},
                                              .n_threads = run->options->n_threads,
                                              .work = &run->memory.work,
                                              .progress = progress,
@@ -93,7 +92,7 @@ static enum moec_status begin_dense(struct moec_compile_run *run, const struct m
                                              .block = moec_compile_part_block(part)};
     for (uint32_t i = 0; i < N_FURTHER; i++)
         if (moec_search_codecs[i].is_for_dense && moec_search_codecs[i].quantizer == MOEC_QUANTIZER_GPTQ)
-            numbers[request.n_number++] = (uint8_t)(FIRST + i);
+            numbers[request.codes.n_number++] = (uint8_t)(FIRST + i);
     MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
     return moec_dense_fit_begin(&request, fit, is_done, err);
 }

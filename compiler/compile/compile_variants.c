@@ -54,33 +54,33 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
     const struct moec_progress progress = moec_compile_whole_progress(run);
     struct moec_expert_fit *fit = NULL;
     struct moec_expert_fit_request request = {
-        .checkpoint = run->checkpoint,
-        .order = run->order.n_neuron > 0 ? &run->order : NULL,
-        .scorer = part->measured.scorer,
-        .windows = &part->measured.windows,
-        .codecs = codecs,
-        .wanted = wanted,
-        .base = offer->n_fit > 0 ? moec_expert_fit_encoder(offer->experts[offer->n_fit - 1]) : NULL,
+        .of = {.checkpoint = run->checkpoint,
+               .order = run->order.n_neuron > 0 ? &run->order : NULL,
+               .scorer = part->measured.scorer,
+               .windows = &part->measured.windows},
+        .codes = {.codecs = codecs,
+                  .wanted = wanted,
+                  .base =
+                      offer->n_fit > 0 ? moec_expert_fit_encoder(offer->experts[offer->n_fit - 1]) : NULL},
         .memory_bytes = run->fit_bytes,
         .n_threads = run->options->n_threads,
         .progress = &progress,
         .units = run->units,
         .block = moec_compile_part_block(part),
-        .also = also,
-        .measure = &part->measured.losses};
+        .also = {.watch = also, .measure = &part->measured.losses}};
     for (uint32_t i = 0; i < N_FURTHER; i++)
         if (offer->fitted[FIRST + i] > 0)
-            codecs[request.n_codec++] = (struct moec_expert_fit_codec){
+            codecs[request.codes.n_codec++] = (struct moec_expert_fit_codec){
                 run->codecs[FIRST + i],
                 1u << MOEC_PROJECTION_GATE | 1u << MOEC_PROJECTION_UP | 1u << MOEC_PROJECTION_DOWN};
-    MOEC_TRY(moec_compile_look_codec(&request.plain, err));
+    MOEC_TRY(moec_compile_look_codec(&request.codes.plain, err));
     MOEC_TRY(moec_expert_fit_create(&request, &fit, err));
     offer->experts[offer->n_fit++] = fit;
     moec_variants_set_encoder(run->variants, moec_expert_fit_encoder(fit));
     struct moec_compile_fit_counts *counts = &run->report->fit;
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
     const uint32_t n_expert = (uint32_t)moec_plan_count(&run->report->plan);
-    const uint64_t n_all = (uint64_t)n_expert * moec_config_mlp_matrices(config) * request.n_codec;
+    const uint64_t n_all = (uint64_t)n_expert * moec_config_mlp_matrices(config) * request.codes.n_codec;
     counts->n_expert = n_expert;
     counts->n_matrix += moec_expert_fit_count(fit);
     counts->n_unseen = offer->n_fit == 1 ? moec_expert_fit_unseen(fit) : counts->n_unseen;
@@ -91,7 +91,7 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
                      " without tokens): %" PRIu64 " matrices, of %" PRIu64 " that all at %" PRIu32
                      " bitwidths would be",
                      counts->n_expert, moec_windows_scored_count(&part->measured.windows), counts->n_unseen,
-                     counts->n_matrix, n_all, request.n_codec);
+                     counts->n_matrix, n_all, request.codes.n_codec);
     if (counts->has_wide_experts)
         moec_compile_say(run,
                          "projections of experts with more than %u inputs are encoded by HQQ, without a look "

@@ -46,31 +46,46 @@ struct group {
 };
 
 struct moec_dense_fit {
-    const struct moec_checkpoint *checkpoint;
-    struct moec_pool pool;
-    struct moec_dense original; /* a table with a source: as stored */
-    struct store stores[MOEC_DENSE_FIT_MAX_CODECS];
-    uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS]; /* (n_store): of what each store holds */
-    uint32_t n_store;
-    struct moec_codec codecs[MOEC_CODEC_TABLE];
-    uint32_t n_fitted;
-    bool *fitted;         /* (n_store, n_entries): what the store has; the rest comes from its table */
-    double *errors;       /* (n_store, n_entries): summed over outputs; negative: not measured */
-    double *energies;     /* (n_entries) */
-    struct group *groups; /* (n_group, capacity), owned */
-    size_t n_group, capacity;
-    double *loads; /* (ranks), owned: what the groups so far take to encode */
-    float *room;   /* activations of an MLP, owned */
-    size_t room_floats;
-    struct moec_error problem;            /* of the hook, which cannot answer with one */
-    const struct moec_progress *progress; /* while it is made */
-    struct moec_work_memory *work;
-    bool has_pieces;              /* in the journal, from before */
-    struct moec_ranks_part *told; /* (n_told), owned: what ranks are about to tell of a group */
-    size_t n_told, told_room;
-    struct moec_units *units;            /* while it is made */
-    const struct moec_rank_block *block; /* likewise */
-    struct moec_ranks *ranks;            /* likewise: the block's */
+    struct {
+        const struct moec_checkpoint *checkpoint;
+        struct moec_pool pool;
+        struct moec_dense original; /* a table with a source: as stored */
+    } of;
+    struct {
+        struct store stores[MOEC_DENSE_FIT_MAX_CODECS];
+        uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS]; /* (n_store): of what each store holds */
+        uint32_t n_store;
+        struct moec_codec codecs[MOEC_CODEC_TABLE];
+    } codes;
+    struct {
+        uint32_t n_fitted;
+        bool *fitted;     /* (n_store, n_entries): what the store has; the rest comes from its table */
+        double *errors;   /* (n_store, n_entries): summed over outputs; negative: not measured */
+        double *energies; /* (n_entries) */
+    } found;
+    struct {
+        struct group *all; /* (n, capacity), owned */
+        size_t n, capacity;
+        double *loads; /* (ranks), owned: what the groups so far take to encode */
+    } grouped;
+    struct {
+        float *activations; /* of an MLP, owned */
+        size_t n_floats;
+    } room;
+    /* While it is made. */
+    struct {
+        const struct moec_progress *progress;
+        struct moec_work_memory *memory;
+        struct moec_units *units;
+        bool has_pieces; /* in the journal, from before */
+        const struct moec_rank_block *block;
+        struct moec_ranks *ranks;  /* the block's */
+        struct moec_error problem; /* of the hook, which cannot answer with one */
+    } making;
+    struct {
+        struct moec_ranks_part *parts; /* (n), owned: what ranks are about to tell of a group */
+        size_t n, n_room;
+    } sent;
 };
 
 /* ---- encoded weights ---- */
@@ -79,7 +94,7 @@ static enum moec_status store_open(struct store *store, const struct moec_dense_
                                    struct moec_codec codec, struct moec_work_memory *work,
                                    struct moec_error *err)
 {
-    MOEC_TRY(moec_checkpoint_stream_dense_as(fit->checkpoint, &codec, &store->table, err));
+    MOEC_TRY(moec_checkpoint_stream_dense_as(fit->of.checkpoint, &codec, &store->table, err));
     return moec_fit_store_create(work, store->table.blob_bytes, "encoded dense weights", &store->rows, err);
 }
 
@@ -91,7 +106,7 @@ static void store_release(struct store *store)
 
 static bool *fitted_at(const struct moec_dense_fit *fit, uint32_t s, size_t at)
 {
-    return &fit->fitted[s * fit->original.n_entries + at];
+    return &fit->found.fitted[s * fit->of.original.n_entries + at];
 }
 
 /* ---- encoding a matrix ---- */
@@ -134,7 +149,7 @@ static enum moec_status read_rows(const struct moec_dense_fit *fit, const struct
 {
     const uint32_t n = chunk->matrix.n_row;
     const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
-    MOEC_TRY(fit->original.source->load(fit->original.source, entry, chunk->row, n, chunk->raw, err));
+    MOEC_TRY(fit->of.original.source->load(fit->of.original.source, entry, chunk->row, n, chunk->raw, err));
     for (uint32_t r = 0; r < n; r++)
         moec_codec_decode_row(entry->codec, chunk->raw + r * row_bytes, entry->columns,
                               chunk->weights + (size_t)r * entry->columns);
@@ -143,7 +158,7 @@ static enum moec_status read_rows(const struct moec_dense_fit *fit, const struct
 
 static bool is_fitted(const struct moec_dense_fit *fit, uint32_t s)
 {
-    return fit->codecs[fit->numbers[s]].quantizer == MOEC_QUANTIZER_GPTQ;
+    return fit->codes.codecs[fit->codes.numbers[s]].quantizer == MOEC_QUANTIZER_GPTQ;
 }
 
 /* What a piece, encoded from the chunk, does to the outputs. */
@@ -157,7 +172,7 @@ static enum moec_status measure_piece(struct moec_dense_fit *fit, const struct m
     for (uint32_t r = 0; r < matrix->n_row; r++)
         moec_codec_decode_row(codec, rows + r * row_bytes, matrix->columns,
                               chunk->decoded + (size_t)r * matrix->columns);
-    return moec_gptq_error(gptq, &fit->pool, matrix, chunk->decoded, &piece->error, err);
+    return moec_gptq_error(gptq, &fit->of.pool, matrix, chunk->decoded, &piece->error, err);
 }
 
 /* ---- pieces of an interrupted run ---- */
@@ -172,11 +187,11 @@ static uint32_t codec_crc(struct moec_codec codec)
 static void describe_piece(const struct moec_dense_fit *fit, uint32_t s, size_t at, uint32_t row,
                            uint32_t n_row, struct piece *piece)
 {
-    const struct store *store = &fit->stores[s];
+    const struct store *store = &fit->codes.stores[s];
     const struct moec_dense_entry *entry = &store->table.entries[at];
     const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
     (void)snprintf(piece->key, sizeof piece->key, "dense/%08" PRIx32 "/%zu/%" PRIu32,
-                   codec_crc(fit->codecs[fit->numbers[s]]), at, row);
+                   codec_crc(fit->codes.codecs[fit->codes.numbers[s]]), at, row);
     piece->store = s;
     piece->at = at;
     piece->error = 0;
@@ -190,38 +205,39 @@ static enum moec_status find_piece(const struct moec_dense_fit *fit, struct piec
                                    struct moec_error *err)
 {
     uint64_t cost = 0;
-    return moec_unit_find(fit->units, &(struct moec_unit){piece->key, piece->parts, 2}, &cost, found, err);
+    return moec_unit_find(fit->making.units, &(struct moec_unit){piece->key, piece->parts, 2}, &cost, found,
+                          err);
 }
 
 static enum moec_status keep_piece(const struct moec_dense_fit *fit, const struct piece *piece,
                                    struct moec_error *err)
 {
-    return moec_unit_keep(fit->units, &(struct moec_unit){piece->key, piece->parts, 2}, 0, err);
+    return moec_unit_keep(fit->making.units, &(struct moec_unit){piece->key, piece->parts, 2}, 0, err);
 }
 
 /* What stands when all pieces are there. */
 static uint32_t describe_all(struct moec_dense_fit *fit, char key[static MOEC_JOURNAL_MAX_KEY],
                              struct moec_unit_part parts[static 4])
 {
-    const size_t n = fit->original.n_entries;
+    const size_t n = fit->of.original.n_entries;
     uint32_t crc = 0;
-    for (uint32_t s = 0; s < fit->n_store; s++) {
-        uint8_t bytes[5] = {fit->numbers[s]};
-        moec_put_u32(bytes + 1, codec_crc(fit->codecs[fit->numbers[s]]));
+    for (uint32_t s = 0; s < fit->codes.n_store; s++) {
+        uint8_t bytes[5] = {fit->codes.numbers[s]};
+        moec_put_u32(bytes + 1, codec_crc(fit->codes.codecs[fit->codes.numbers[s]]));
         crc = moec_crc32c(crc, bytes, sizeof bytes);
     }
     (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "dense/%08" PRIx32, crc);
-    parts[0] = (struct moec_unit_part){fit->errors, fit->n_store * n * sizeof *fit->errors};
-    parts[1] = (struct moec_unit_part){fit->energies, n * sizeof *fit->energies};
-    parts[2] = (struct moec_unit_part){fit->fitted, fit->n_store * n};
-    parts[3] = (struct moec_unit_part){&fit->n_fitted, sizeof fit->n_fitted};
+    parts[0] = (struct moec_unit_part){fit->found.errors, fit->codes.n_store * n * sizeof *fit->found.errors};
+    parts[1] = (struct moec_unit_part){fit->found.energies, n * sizeof *fit->found.energies};
+    parts[2] = (struct moec_unit_part){fit->found.fitted, fit->codes.n_store * n};
+    parts[3] = (struct moec_unit_part){&fit->found.n_fitted, sizeof fit->found.n_fitted};
     return 4;
 }
 
 static enum moec_status find_tensor(const struct moec_dense_fit *fit, uint32_t s, size_t at, bool *found,
                                     struct moec_error *err)
 {
-    const struct moec_dense_entry *source = &fit->original.entries[at];
+    const struct moec_dense_entry *source = &fit->of.original.entries[at];
     const uint32_t n_chunk = chunk_rows(source);
     *found = true;
     for (uint32_t row = 0; row < source->rows && *found; row += n_chunk) {
@@ -229,7 +245,7 @@ static enum moec_status find_tensor(const struct moec_dense_fit *fit, uint32_t s
         struct piece piece;
         describe_piece(fit, s, at, row, left < n_chunk ? left : n_chunk, &piece);
         MOEC_TRY(find_piece(fit, &piece, found, err));
-        moec_fit_store_leave(&fit->stores[s].rows, piece.offset, piece.parts[0].n_bytes);
+        moec_fit_store_leave(&fit->codes.stores[s].rows, piece.offset, piece.parts[0].n_bytes);
     }
     return MOEC_OK;
 }
@@ -241,9 +257,9 @@ static enum moec_status find_all(struct moec_dense_fit *fit, bool *found, struct
     struct moec_unit_part parts[4];
     uint64_t cost = 0;
     const uint32_t n_part = describe_all(fit, key, parts);
-    MOEC_TRY(moec_unit_find(fit->units, &(struct moec_unit){key, parts, n_part}, &cost, found, err));
-    for (uint32_t s = 0; s < fit->n_store; s++)
-        for (size_t at = 0; at < fit->original.n_entries && *found; at++)
+    MOEC_TRY(moec_unit_find(fit->making.units, &(struct moec_unit){key, parts, n_part}, &cost, found, err));
+    for (uint32_t s = 0; s < fit->codes.n_store; s++)
+        for (size_t at = 0; at < fit->of.original.n_entries && *found; at++)
             if (*fitted_at(fit, s, at))
                 MOEC_TRY(find_tensor(fit, s, at, found, err));
     return MOEC_OK;
@@ -254,7 +270,7 @@ static enum moec_status keep_all(struct moec_dense_fit *fit, struct moec_error *
     char key[MOEC_JOURNAL_MAX_KEY];
     struct moec_unit_part parts[4];
     const uint32_t n_part = describe_all(fit, key, parts);
-    return moec_unit_keep(fit->units, &(struct moec_unit){key, parts, n_part}, 0, err);
+    return moec_unit_keep(fit->making.units, &(struct moec_unit){key, parts, n_part}, 0, err);
 }
 
 /* ---- encoding a tensor ---- */
@@ -274,19 +290,19 @@ struct walk {
 static enum moec_status encode_piece(struct moec_dense_fit *fit, const struct moec_gptq *gptq,
                                      const struct chunk *chunk, struct piece *piece, struct moec_error *err)
 {
-    const struct moec_codec codec = fit->stores[piece->store].table.entries[piece->at].codec;
-    MOEC_TRY(moec_gptq_encode(gptq, &fit->pool, &chunk->matrix, codec, piece->parts[0].data, err));
+    const struct moec_codec codec = fit->codes.stores[piece->store].table.entries[piece->at].codec;
+    MOEC_TRY(moec_gptq_encode(gptq, &fit->of.pool, &chunk->matrix, codec, piece->parts[0].data, err));
     if (is_fitted(fit, piece->store))
         MOEC_TRY(measure_piece(fit, gptq, chunk, codec, piece, err));
-    return fit->ranks == NULL ? keep_piece(fit, piece, err) : MOEC_OK;
+    return fit->making.ranks == NULL ? keep_piece(fit, piece, err) : MOEC_OK;
 }
 
 static enum moec_status add_told(struct moec_dense_fit *fit, const struct group *group, void *data,
                                  uint64_t n_bytes, struct moec_error *err)
 {
-    MOEC_TRY(moec_grow((void **)&fit->told, &fit->told_room, fit->n_told + 1, sizeof *fit->told,
+    MOEC_TRY(moec_grow((void **)&fit->sent.parts, &fit->sent.n_room, fit->sent.n + 1, sizeof *fit->sent.parts,
                        "encoded tensors", err));
-    fit->told[fit->n_told++] = (struct moec_ranks_part){group->owner, data, n_bytes};
+    fit->sent.parts[fit->sent.n++] = (struct moec_ranks_part){group->owner, data, n_bytes};
     return MOEC_OK;
 }
 
@@ -304,20 +320,20 @@ static enum moec_status take_chunk(const struct walk *walk, struct known *known,
     struct moec_dense_fit *fit = walk->fit;
     const struct group *group = walk->group;
     const enum turn turn = walk->turn;
-    double *sum = &fit->errors[s * fit->original.n_entries + at];
+    double *sum = &fit->found.errors[s * fit->of.original.n_entries + at];
     struct piece piece;
     describe_piece(fit, s, at, chunk->row, chunk->matrix.n_row, &piece);
     piece.error = known->error;
-    if (turn == FIND && fit->has_pieces)
+    if (turn == FIND && fit->making.has_pieces)
         MOEC_TRY(find_piece(fit, &piece, &known->found, err));
     else if (turn == ENCODE && !known->found)
         MOEC_TRY(encode_piece(fit, group->gptq, chunk, &piece, err));
     else if (turn == TELL && !known->found)
         MOEC_TRY(tell_piece(fit, group, &piece, known, err));
-    else if (turn == KEEP && !known->found && fit->ranks != NULL) /* when it is the first one's too */
+    else if (turn == KEEP && !known->found && fit->making.ranks != NULL) /* when it is the first one's too */
         MOEC_TRY(keep_piece(fit, &piece, err));
     known->error = piece.error;
-    moec_fit_store_leave(&fit->stores[s].rows, piece.offset, piece.parts[0].n_bytes);
+    moec_fit_store_leave(&fit->codes.stores[s].rows, piece.offset, piece.parts[0].n_bytes);
     if (turn != KEEP)
         return MOEC_OK;
     if (is_fitted(fit, s))
@@ -330,7 +346,8 @@ static enum moec_status take_chunk(const struct walk *walk, struct known *known,
 static enum moec_gptq_order order_of(const struct moec_dense_fit *fit, uint32_t s,
                                      const struct moec_dense_entry *source)
 {
-    const struct moec_codec codec = fit->stores[s].table.entries[source - fit->original.entries].codec;
+    const struct moec_codec codec =
+        fit->codes.stores[s].table.entries[source - fit->of.original.entries].codec;
     if (!is_fitted(fit, s))
         return MOEC_GPTQ_BY_INPUT;
     return moec_codec_traits(codec)->is_path && !moec_role_is_transposed((enum moec_role)source->role)
@@ -358,10 +375,10 @@ static enum moec_status take_tensor(struct walk *walk, enum moec_gptq_order orde
     enum moec_status status = MOEC_OK;
     struct moec_dense_fit *fit = walk->fit;
     const struct moec_dense_entry *source =
-        moec_dense_entry_find(&fit->original, (enum moec_role)role, walk->group->layer);
+        moec_dense_entry_find(&fit->of.original, (enum moec_role)role, walk->group->layer);
     const uint32_t n_chunk = chunk_rows(source);
     const size_t row_floats = source->columns * sizeof(float);
-    const size_t at = (size_t)(source - fit->original.entries);
+    const size_t at = (size_t)(source - fit->of.original.entries);
     const bool encodes = walk->turn == ENCODE;
     const char *what = "weights to encode";
     struct chunk chunk = {
@@ -380,9 +397,10 @@ static enum moec_status take_tensor(struct walk *walk, enum moec_gptq_order orde
         if (encodes)
             MOEC_TRY_OUT(read_rows(fit, source, &chunk, err));
         if (encodes && measures)
-            MOEC_TRY_OUT(moec_gptq_error(walk->group->gptq, &fit->pool, &chunk.matrix, NULL, &energy, err));
-        fit->energies[at] += energy;
-        for (uint32_t s = 0; s < fit->n_store; s++) {
+            MOEC_TRY_OUT(
+                moec_gptq_error(walk->group->gptq, &fit->of.pool, &chunk.matrix, NULL, &energy, err));
+        fit->found.energies[at] += energy;
+        for (uint32_t s = 0; s < fit->codes.n_store; s++) {
             struct known *known = NULL;
             if (order_of(fit, s, source) != order)
                 continue;
@@ -391,7 +409,7 @@ static enum moec_status take_tensor(struct walk *walk, enum moec_gptq_order orde
         }
     }
     if (walk->turn == TELL && measures)
-        status = add_told(fit, walk->group, &fit->energies[at], sizeof fit->energies[at], err);
+        status = add_told(fit, walk->group, &fit->found.energies[at], sizeof fit->found.energies[at], err);
 out:
     free(chunk.weights);
     free(chunk.decoded);
@@ -403,10 +421,10 @@ out:
 
 static struct group *find_group(const struct moec_dense_fit *fit, const struct moec_dense_entry *entry)
 {
-    for (size_t g = 0; g < fit->n_group; g++)
-        for (uint32_t r = 0; r < fit->groups[g].n_role; r++)
-            if (fit->groups[g].layer == entry->layer && fit->groups[g].roles[r] == entry->role)
-                return &fit->groups[g];
+    for (size_t g = 0; g < fit->grouped.n; g++)
+        for (uint32_t r = 0; r < fit->grouped.all[g].n_role; r++)
+            if (fit->grouped.all[g].layer == entry->layer && fit->grouped.all[g].roles[r] == entry->role)
+                return &fit->grouped.all[g];
     return NULL;
 }
 
@@ -414,32 +432,32 @@ static struct group *find_group(const struct moec_dense_fit *fit, const struct m
 static uint32_t give_owner(struct moec_dense_fit *fit, const struct moec_dense_entry *const *entries,
                            uint32_t n_entries)
 {
-    const uint32_t count = moec_ranks_count(fit->ranks);
+    const uint32_t count = moec_ranks_count(fit->making.ranks);
     uint32_t owner = 0;
     for (uint32_t r = 1; r < count; r++)
-        owner = fit->loads[r] < fit->loads[owner] ? r : owner;
+        owner = fit->grouped.loads[r] < fit->grouped.loads[owner] ? r : owner;
     for (uint32_t i = 0; i < n_entries; i++)
-        fit->loads[owner] += (double)entries[i]->rows * entries[i]->columns *
-                             (double)(WEIGHT_INPUTS + input_count(entries[0]));
+        fit->grouped.loads[owner] += (double)entries[i]->rows * entries[i]->columns *
+                                     (double)(WEIGHT_INPUTS + input_count(entries[0]));
     return owner;
 }
 
 static enum moec_status add_group(struct moec_dense_fit *fit, const struct moec_dense_entry *const *entries,
                                   uint32_t n_entries, struct moec_error *err)
 {
-    MOEC_TRY(moec_grow((void **)&fit->groups, &fit->capacity, fit->n_group + 1, sizeof *fit->groups,
-                       "tensors with common inputs", err));
+    MOEC_TRY(moec_grow((void **)&fit->grouped.all, &fit->grouped.capacity, fit->grouped.n + 1,
+                       sizeof *fit->grouped.all, "tensors with common inputs", err));
     struct group group = {.layer = entries[0]->layer};
     for (uint32_t i = 0; i < n_entries && group.n_role < MAX_SHARING; i++)
         if (moec_role_is_quantisable((enum moec_role)entries[i]->role))
             group.roles[group.n_role++] = entries[i]->role;
     group.owner = give_owner(fit, entries, n_entries);
-    if (fit->block != NULL)
-        MOEC_TRY(
-            moec_dense_inputs_create(fit->block, fit->work, input_count(entries[0]), &group.inputs, err));
+    if (fit->making.block != NULL)
+        MOEC_TRY(moec_dense_inputs_create(fit->making.block, fit->making.memory, input_count(entries[0]),
+                                          &group.inputs, err));
     else
         MOEC_TRY(moec_gptq_create(input_count(entries[0]), MOEC_GPTQ_EXACT, &group.gptq, err));
-    fit->groups[fit->n_group++] = group;
+    fit->grouped.all[fit->grouped.n++] = group;
     return MOEC_OK;
 }
 
@@ -447,18 +465,20 @@ static void take(void *context, const struct moec_dense_entry *const *entries, u
                  const float *x, size_t stride, uint32_t n_tok)
 {
     struct moec_dense_fit *fit = context;
-    if (fit->problem.status != MOEC_OK || !moec_role_is_quantisable((enum moec_role)entries[0]->role) ||
+    if (fit->making.problem.status != MOEC_OK ||
+        !moec_role_is_quantisable((enum moec_role)entries[0]->role) ||
         input_count(entries[0]) > MOEC_GPTQ_MAX_INPUTS)
         return;
-    if (find_group(fit, entries[0]) == NULL && add_group(fit, entries, n_entries, &fit->problem) != MOEC_OK)
+    if (find_group(fit, entries[0]) == NULL &&
+        add_group(fit, entries, n_entries, &fit->making.problem) != MOEC_OK)
         return;
     struct group *group = find_group(fit, entries[0]);
-    if (fit->block == NULL) {
-        moec_gptq_add(group->gptq, &fit->pool, x, stride, NULL, n_tok);
+    if (fit->making.block == NULL) {
+        moec_gptq_add(group->gptq, &fit->of.pool, x, stride, NULL, n_tok);
         return;
     }
     const enum moec_status kept =
-        moec_dense_inputs_keep(&group->inputs, fit->block, x, stride, n_tok, &fit->problem);
+        moec_dense_inputs_keep(&group->inputs, fit->making.block, x, stride, n_tok, &fit->making.problem);
     (void)kept; /* the layer's end fails with it */
 }
 
@@ -466,18 +486,18 @@ static float *make_room(void *context, uint32_t n_tok, size_t stride)
 {
     struct moec_dense_fit *fit = context;
     const size_t n = n_tok * stride;
-    if (fit->problem.status != MOEC_OK)
+    if (fit->making.problem.status != MOEC_OK)
         return NULL;
-    if (n > fit->room_floats) {
-        free(fit->room);
-        fit->room_floats = 0;
-        if (moec_alloc_aligned((void **)&fit->room, n, sizeof *fit->room, "activations", &fit->problem) !=
-            MOEC_OK)
+    if (n > fit->room.n_floats) {
+        free(fit->room.activations);
+        fit->room.n_floats = 0;
+        if (moec_alloc_aligned((void **)&fit->room.activations, n, sizeof *fit->room.activations,
+                               "activations", &fit->making.problem) != MOEC_OK)
             return NULL;
-        fit->room_floats = n;
+        fit->room.n_floats = n;
     }
-    memset(fit->room, 0, n * sizeof *fit->room);
-    return fit->room;
+    memset(fit->room.activations, 0, n * sizeof *fit->room.activations);
+    return fit->room.activations;
 }
 
 /* Whether a store takes one of the group's tensors in this order. */
@@ -486,8 +506,8 @@ static bool is_taken(const struct moec_dense_fit *fit, const struct group *group
     bool any = false;
     for (uint32_t r = 0; r < group->n_role; r++) {
         const struct moec_dense_entry *source =
-            moec_dense_entry_find(&fit->original, (enum moec_role)group->roles[r], group->layer);
-        for (uint32_t s = 0; s < fit->n_store; s++)
+            moec_dense_entry_find(&fit->of.original, (enum moec_role)group->roles[r], group->layer);
+        for (uint32_t s = 0; s < fit->codes.n_store; s++)
             any = any || order_of(fit, s, source) == order;
     }
     return any;
@@ -505,7 +525,7 @@ static enum moec_status walk_group(struct moec_dense_fit *fit, struct group *gro
         if (!is_taken(fit, group, orders[i]))
             continue;
         if (turn == ENCODE)
-            MOEC_TRY(moec_gptq_factor(group->gptq, orders[i], &fit->pool, err));
+            MOEC_TRY(moec_gptq_factor(group->gptq, orders[i], &fit->of.pool, err));
         for (uint32_t r = 0; r < group->n_role; r++)
             MOEC_TRY(take_tensor(&walk, orders[i], measures, group->roles[r], err));
         has_measured = has_measured || measures;
@@ -523,16 +543,16 @@ static void free_group(struct group *group)
 /* Together: the inputs of the layer's groups go to their owners, who sum them up. */
 static enum moec_status share_inputs(struct moec_dense_fit *fit, uint32_t layer, struct moec_error *err)
 {
-    for (size_t g = 0; g < fit->n_group; g++)
-        if (fit->groups[g].layer == layer)
-            MOEC_TRY(moec_dense_inputs_collect(&fit->groups[g].inputs, fit->block, fit->work,
-                                               fit->groups[g].owner, err));
-    for (size_t g = 0; g < fit->n_group; g++) {
-        struct group *group = &fit->groups[g];
-        if (group->layer != layer || group->owner != moec_ranks_own(fit->ranks))
+    for (size_t g = 0; g < fit->grouped.n; g++)
+        if (fit->grouped.all[g].layer == layer)
+            MOEC_TRY(moec_dense_inputs_collect(&fit->grouped.all[g].inputs, fit->making.block,
+                                               fit->making.memory, fit->grouped.all[g].owner, err));
+    for (size_t g = 0; g < fit->grouped.n; g++) {
+        struct group *group = &fit->grouped.all[g];
+        if (group->layer != layer || group->owner != moec_ranks_own(fit->making.ranks))
             continue;
         MOEC_TRY(moec_gptq_create(group->inputs.n_input, MOEC_GPTQ_EXACT, &group->gptq, err));
-        moec_dense_inputs_sum(&group->inputs, &fit->pool, group->gptq);
+        moec_dense_inputs_sum(&group->inputs, &fit->of.pool, group->gptq);
     }
     return MOEC_OK;
 }
@@ -540,10 +560,10 @@ static enum moec_status share_inputs(struct moec_dense_fit *fit, uint32_t layer,
 /* What the owner encoded, to all and into the journal. */
 static enum moec_status finish_group(struct moec_dense_fit *fit, struct group *group, struct moec_error *err)
 {
-    fit->n_told = 0;
-    if (fit->ranks != NULL)
+    fit->sent.n = 0;
+    if (fit->making.ranks != NULL)
         MOEC_TRY(walk_group(fit, group, TELL, err));
-    MOEC_TRY(moec_ranks_spread_parts(fit->ranks, fit->told, fit->n_told, err));
+    MOEC_TRY(moec_ranks_spread_parts(fit->making.ranks, fit->sent.parts, fit->sent.n, err));
     return walk_group(fit, group, KEEP, err);
 }
 
@@ -551,26 +571,26 @@ static enum moec_status finish_group(struct moec_dense_fit *fit, struct group *g
 static enum moec_status finish_layer(void *context, uint32_t layer, struct moec_error *err)
 {
     struct moec_dense_fit *fit = context;
-    if (fit->problem.status != MOEC_OK)
-        return moec_fail(err, fit->problem.status, "%s", fit->problem.message);
-    if (fit->block != NULL)
+    if (fit->making.problem.status != MOEC_OK)
+        return moec_fail(err, fit->making.problem.status, "%s", fit->making.problem.message);
+    if (fit->making.block != NULL)
         MOEC_TRY(share_inputs(fit, layer, err));
     for (enum turn turn = FIND; turn <= ENCODE; turn++)
-        for (size_t g = 0; g < fit->n_group; g++)
-            if (fit->groups[g].layer == layer && (turn == FIND || fit->groups[g].gptq != NULL))
-                MOEC_TRY(walk_group(fit, &fit->groups[g], turn, err));
-    for (size_t g = 0; g < fit->n_group; g++)
-        if (fit->groups[g].layer == layer)
-            MOEC_TRY(finish_group(fit, &fit->groups[g], err));
-    for (size_t g = 0; g < fit->n_group;) {
-        struct group *group = &fit->groups[g];
+        for (size_t g = 0; g < fit->grouped.n; g++)
+            if (fit->grouped.all[g].layer == layer && (turn == FIND || fit->grouped.all[g].gptq != NULL))
+                MOEC_TRY(walk_group(fit, &fit->grouped.all[g], turn, err));
+    for (size_t g = 0; g < fit->grouped.n; g++)
+        if (fit->grouped.all[g].layer == layer)
+            MOEC_TRY(finish_group(fit, &fit->grouped.all[g], err));
+    for (size_t g = 0; g < fit->grouped.n;) {
+        struct group *group = &fit->grouped.all[g];
         if (group->layer != layer) {
             g++;
             continue;
         }
-        fit->n_fitted += group->n_role;
+        fit->found.n_fitted += group->n_role;
         free_group(group);
-        *group = fit->groups[--fit->n_group];
+        *group = fit->grouped.all[--fit->grouped.n];
     }
     return MOEC_OK;
 }
@@ -580,49 +600,51 @@ static enum moec_status report(void *context, const char *phase, double done, do
 {
     const struct moec_dense_fit *fit = context;
     (void)phase;
-    return moec_progress_report(fit->progress, "fitting dense weights", done, total, NULL);
+    return moec_progress_report(fit->making.progress, "fitting dense weights", done, total, NULL);
 }
 
 /* ---- life ---- */
 
 static enum moec_status make_errors(struct moec_dense_fit *fit, uint32_t n_store, struct moec_error *err)
 {
-    const uint32_t n = fit->original.n_entries;
-    MOEC_TRY(moec_alloc((void **)&fit->fitted, n, n_store * sizeof *fit->fitted, "encoded tensors", err));
-    MOEC_TRY(moec_alloc((void **)&fit->energies, n, sizeof *fit->energies, "errors of dense weights", err));
-    MOEC_TRY(
-        moec_alloc((void **)&fit->errors, n, n_store * sizeof *fit->errors, "errors of dense weights", err));
+    const uint32_t n = fit->of.original.n_entries;
+    MOEC_TRY(moec_alloc((void **)&fit->found.fitted, n, n_store * sizeof *fit->found.fitted,
+                        "encoded tensors", err));
+    MOEC_TRY(moec_alloc((void **)&fit->found.energies, n, sizeof *fit->found.energies,
+                        "errors of dense weights", err));
+    MOEC_TRY(moec_alloc((void **)&fit->found.errors, n, n_store * sizeof *fit->found.errors,
+                        "errors of dense weights", err));
     for (uint32_t i = 0; i < n * n_store; i++)
-        fit->errors[i] = -1;
+        fit->found.errors[i] = -1;
     return MOEC_OK;
 }
 
 static enum moec_status begin(const struct moec_dense_fit_request *request, struct moec_dense_fit *fit,
                               bool *is_done, struct moec_error *err)
 {
-    fit->checkpoint = request->checkpoint;
-    fit->pool = moec_pool_make(request->n_threads);
-    MOEC_TRY(moec_checkpoint_stream_dense_as(request->checkpoint, NULL, &fit->original, err));
-    MOEC_TRY(make_errors(fit, request->n_number, err));
-    fit->progress = request->progress;
-    memcpy(fit->codecs, request->codecs, sizeof fit->codecs);
-    for (; fit->n_store < request->n_number; fit->n_store++) {
-        const uint8_t number = request->numbers[fit->n_store];
-        fit->numbers[fit->n_store] = number;
-        const enum moec_status status =
-            store_open(&fit->stores[fit->n_store], fit, fit->codecs[number], request->work, err);
+    fit->of.checkpoint = request->checkpoint;
+    fit->of.pool = moec_pool_make(request->n_threads);
+    MOEC_TRY(moec_checkpoint_stream_dense_as(request->checkpoint, NULL, &fit->of.original, err));
+    MOEC_TRY(make_errors(fit, request->codes.n_number, err));
+    fit->making.progress = request->progress;
+    memcpy(fit->codes.codecs, request->codes.codecs, sizeof fit->codes.codecs);
+    for (; fit->codes.n_store < request->codes.n_number; fit->codes.n_store++) {
+        const uint8_t number = request->codes.numbers[fit->codes.n_store];
+        fit->codes.numbers[fit->codes.n_store] = number;
+        const enum moec_status status = store_open(&fit->codes.stores[fit->codes.n_store], fit,
+                                                   fit->codes.codecs[number], request->work, err);
         if (status != MOEC_OK) {
-            store_release(&fit->stores[fit->n_store]);
+            store_release(&fit->codes.stores[fit->codes.n_store]);
             return status;
         }
     }
-    fit->work = request->work;
-    fit->units = request->units;
-    fit->block = request->block;
-    fit->ranks = fit->block != NULL ? fit->block->ranks : NULL;
-    MOEC_TRY(moec_alloc((void **)&fit->loads, moec_ranks_count(fit->ranks), sizeof *fit->loads,
-                        "matrices of ranks", err));
-    MOEC_TRY(moec_unit_any(fit->units, "dense/", &fit->has_pieces, err));
+    fit->making.memory = request->work;
+    fit->making.units = request->units;
+    fit->making.block = request->block;
+    fit->making.ranks = fit->making.block != NULL ? fit->making.block->ranks : NULL;
+    MOEC_TRY(moec_alloc((void **)&fit->grouped.loads, moec_ranks_count(fit->making.ranks),
+                        sizeof *fit->grouped.loads, "matrices of ranks", err));
+    MOEC_TRY(moec_unit_any(fit->making.units, "dense/", &fit->making.has_pieces, err));
     return find_all(fit, is_done, err);
 }
 
@@ -637,10 +659,10 @@ enum moec_status moec_dense_fit_begin(const struct moec_dense_fit_request *reque
         return status;
     }
     if (*is_done) {
-        fit->progress = NULL;
-        fit->units = NULL;
-        fit->ranks = NULL;
-        fit->block = NULL;
+        fit->making.progress = NULL;
+        fit->making.units = NULL;
+        fit->making.ranks = NULL;
+        fit->making.block = NULL;
     }
     *out = fit;
     return MOEC_OK;
@@ -657,10 +679,10 @@ enum moec_status moec_dense_fit_end(struct moec_dense_fit *fit, struct moec_erro
 {
     MOEC_TRY(finish_layer(fit, MOEC_LAYER_NONE, err));
     MOEC_TRY(keep_all(fit, err));
-    fit->progress = NULL;
-    fit->units = NULL;
-    fit->ranks = NULL;
-    fit->block = NULL;
+    fit->making.progress = NULL;
+    fit->making.units = NULL;
+    fit->making.ranks = NULL;
+    fit->making.block = NULL;
     return MOEC_OK;
 }
 
@@ -675,7 +697,8 @@ enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *requ
     const struct moec_progress progress = {.report = report, .context = fit};
     enum moec_status status = MOEC_OK;
     if (!is_done)
-        status = moec_scorer_run_varied(request->scorer, &variation, request->measure, &progress, err);
+        status = moec_scorer_run_varied(request->evaluation.scorer, &variation, request->evaluation.measure,
+                                        &progress, err);
     if (status == MOEC_OK && !is_done)
         status = moec_dense_fit_end(fit, err);
     if (status == MOEC_OK)
@@ -689,38 +712,39 @@ void moec_dense_fit_free(struct moec_dense_fit *fit)
 {
     if (fit == NULL)
         return;
-    for (size_t g = 0; g < fit->n_group; g++)
-        free_group(&fit->groups[g]);
-    for (uint32_t s = 0; s < fit->n_store; s++)
-        store_release(&fit->stores[s]);
-    moec_dense_release(&fit->original);
-    free(fit->fitted);
-    free(fit->errors);
-    free(fit->energies);
-    free(fit->groups);
-    free(fit->room);
-    free(fit->told);
-    free(fit->loads);
+    for (size_t g = 0; g < fit->grouped.n; g++)
+        free_group(&fit->grouped.all[g]);
+    for (uint32_t s = 0; s < fit->codes.n_store; s++)
+        store_release(&fit->codes.stores[s]);
+    moec_dense_release(&fit->of.original);
+    free(fit->found.fitted);
+    free(fit->found.errors);
+    free(fit->found.energies);
+    free(fit->grouped.all);
+    free(fit->room.activations);
+    free(fit->sent.parts);
+    free(fit->grouped.loads);
     free(fit);
 }
 
 uint32_t moec_dense_fit_count(const struct moec_dense_fit *fit)
 {
-    return fit->n_fitted;
+    return fit->found.n_fitted;
 }
 
 double moec_dense_fit_error(const struct moec_dense_fit *fit, uint32_t index, uint32_t number)
 {
     uint32_t n_matrix = 0, entry = 0, s = 0;
-    for (; entry < fit->original.n_entries; entry++)
-        if (moec_role_is_quantisable((enum moec_role)fit->original.entries[entry].role) &&
+    for (; entry < fit->of.original.n_entries; entry++)
+        if (moec_role_is_quantisable((enum moec_role)fit->of.original.entries[entry].role) &&
             n_matrix++ == index)
             break;
-    while (s < fit->n_store && fit->numbers[s] != number)
+    while (s < fit->codes.n_store && fit->codes.numbers[s] != number)
         s++;
-    if (s == fit->n_store || entry == fit->original.n_entries)
+    if (s == fit->codes.n_store || entry == fit->of.original.n_entries)
         return -1;
-    const double error = fit->errors[s * fit->original.n_entries + entry], energy = fit->energies[entry];
+    const double error = fit->found.errors[s * fit->of.original.n_entries + entry],
+                 energy = fit->found.energies[entry];
     return error < 0 || energy <= 0 ? -1 : error / energy;
 }
 
@@ -767,11 +791,11 @@ static enum moec_status load_rows(struct moec_dense_source *self, const struct m
                                   uint32_t first_row, uint32_t n_rows, uint8_t *rows, struct moec_error *err)
 {
     const struct fit_source *source = (const struct fit_source *)self;
-    const struct moec_dense *original = &source->fit->original;
+    const struct moec_dense *original = &source->fit->of.original;
     const size_t at = (size_t)(moec_dense_entry_find(original, (enum moec_role)entry->role, entry->layer) -
                                original->entries);
     const struct store *store = source->stores[at];
-    if (store == NULL || !*fitted_at(source->fit, (uint32_t)(store - source->fit->stores), at))
+    if (store == NULL || !*fitted_at(source->fit, (uint32_t)(store - source->fit->codes.stores), at))
         return source->linear->load(source->linear, entry, first_row, n_rows, rows, err);
     const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
     const uint64_t offset = store->table.entries[at].offset + first_row * row_bytes;
@@ -789,9 +813,9 @@ static void free_source(struct moec_dense_source *self)
 
 static const struct store *store_of(const struct moec_dense_fit *fit, uint8_t number)
 {
-    for (uint32_t s = 0; s < fit->n_store; s++)
-        if (fit->numbers[s] == number)
-            return &fit->stores[s];
+    for (uint32_t s = 0; s < fit->codes.n_store; s++)
+        if (fit->codes.numbers[s] == number)
+            return &fit->codes.stores[s];
     return NULL;
 }
 
@@ -799,13 +823,13 @@ static const struct store *store_of(const struct moec_dense_fit *fit, uint8_t nu
 static enum moec_status list_codecs(const struct moec_dense_fit *fit, const uint8_t *numbers,
                                     struct moec_codec **out, struct moec_error *err)
 {
-    const uint32_t n = moec_plan_dense_count(moec_checkpoint_config(fit->checkpoint));
+    const uint32_t n = moec_plan_dense_count(moec_checkpoint_config(fit->of.checkpoint));
     struct moec_codec *codecs = NULL;
     MOEC_TRY(moec_alloc((void **)&codecs, n, sizeof *codecs, "codecs of dense matrices", err));
     for (uint32_t i = 0; i < n; i++) {
         if (numbers[i] < MOEC_CODEC_TABLE &&
-            (numbers[i] == 0 || moec_codec_bits(fit->codecs[numbers[i]]) <= 16)) {
-            codecs[i] = fit->codecs[numbers[i]];
+            (numbers[i] == 0 || moec_codec_bits(fit->codes.codecs[numbers[i]]) <= 16)) {
+            codecs[i] = fit->codes.codecs[numbers[i]];
             continue;
         }
         free(codecs);
@@ -825,7 +849,7 @@ enum moec_status moec_dense_fit_open(const struct moec_dense_fit *fit, const uin
     uint32_t n_matrix = 0;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(list_codecs(fit, numbers, &codecs, err));
-    MOEC_TRY_OUT(moec_checkpoint_stream_dense_each(fit->checkpoint, codecs, &made, err));
+    MOEC_TRY_OUT(moec_checkpoint_stream_dense_each(fit->of.checkpoint, codecs, &made, err));
     MOEC_TRY_OUT(moec_alloc((void **)&source, 1, sizeof *source + made.n_entries * sizeof(struct store *),
                             "the source of dense weights", err));
     source->source = (struct moec_dense_source){load_rows, free_source};

@@ -28,19 +28,24 @@ struct moec_dense_fit;
 
 struct moec_dense_fit_request {
     const struct moec_checkpoint *checkpoint; /* borrowed until free */
-    /* Of the original's dense weights, whose experts answer with the original's. */
-    struct moec_scorer *scorer;         /* of moec_dense_fit_create alone, */
-    const struct moec_measure *measure; /* (W of the scorer) each, filled by the evaluation; likewise */
-    const struct moec_codec *codecs;    /* [MOEC_CODEC_TABLE] by number, those that plans may have */
-    const uint8_t *numbers;             /* (n_number): of integer codecs, in which matrices are encoded */
-    uint32_t n_number;                  /* 1..MOEC_DENSE_FIT_MAX_CODECS */
+    /* Of moec_dense_fit_create alone. */
+    struct {
+        /* Of the original's dense weights, whose experts answer with the original's. */
+        struct moec_scorer *scorer;
+        const struct moec_measure *measure; /* (W of the scorer) each, filled by the evaluation */
+    } evaluation;
+    struct {
+        const struct moec_codec *codecs; /* [MOEC_CODEC_TABLE] by number, those that plans may have */
+        const uint8_t *numbers;          /* (n_number): of integer codecs, in which matrices are encoded */
+        uint32_t n_number;               /* 1..MOEC_DENSE_FIT_MAX_CODECS */
+    } codes;
     int n_threads;
     /* Of encoded weights, and with ranks of a layer's inputs; borrowed until free, NULL: all in memory. */
     struct moec_work_memory *work;
     const struct moec_progress *progress;
     struct moec_units *units; /* rows of a matrix at one codec are one; NULL: none is kept */
-    /* Ranks that each take their own windows through the model, which the scorer then has, and call together; borrowed,
-     * NULL = this process sees all inputs. */
+    /* Ranks that each take their own windows through the model, which the scorer then has, and call together;
+     * borrowed, NULL = this process sees all inputs. */
     const struct moec_rank_block *block;
 };
 

@@ -35,12 +35,17 @@ struct moec_expert_fit_codec {
     uint8_t projections; /* 1u << enum moec_projection, several added */
 };
 
-struct moec_expert_fit_request {
+/* The model, and what goes through it. */
+struct moec_expert_fit_subject {
     const struct moec_checkpoint *checkpoint; /* borrowed until free */
     const struct moec_neuron_order *order;    /* of records, and of the scorer's experts; likewise; NULL = the
                                                * checkpoint's */
     struct moec_scorer *scorer;               /* of the original, whose experts answer with the original's */
     const struct moec_windows *windows;       /* all; their work memory is borrowed until free */
+};
+
+/* What experts are encoded at. */
+struct moec_expert_fit_codes {
     const struct moec_expert_fit_codec *codecs;
     uint32_t n_codec; /* 1 to 8 */
     /* (MoE layers, n_expert, MOEC_PROJECTION_COUNT) sums of 1u << codec: those that each is wanted at; NULL = all.
@@ -49,19 +54,28 @@ struct moec_expert_fit_request {
     struct moec_codec plain; /* that noise is of (moec_gptq_noise); F32: of none */
     /* Who encodes projections that this fit does not have, borrowed until free; NULL = the checkpoint. */
     const struct moec_expert_encoder *base;
+};
+
+/* Who is given the inputs of dense products in the same sweep, which then goes on to the model's end, the
+ * head included; layer by layer, each once, of the scorer's windows. */
+struct moec_expert_fit_also {
+    const struct moec_scorer_watch *watch; /* NULL: nobody is */
+    const struct moec_measure *measure;    /* (W of the scorer) each, filled */
+};
+
+struct moec_expert_fit_request {
+    struct moec_expert_fit_subject of;
+    struct moec_expert_fit_codes codes;
     uint64_t memory_bytes; /* of moments; one expert's are always taken. 0 = no bound */
     int n_threads;
     const struct moec_progress *progress;
     struct moec_units *units; /* each matrix at a codec is one; NULL: none is kept */
-    /* Ranks that share the work, and this one's windows, which are then the scorer's, with all of them to be shown: each
-     * takes its own windows through the model and tells all what enters a layer's experts; then it sums up the moments
-     * of its own experts over all windows and encodes them. Borrowed; NULL = this process does all. Creating is then
-     * called together. */
+    /* Ranks that share the work, and this one's windows, which are then the scorer's, with all of them to be
+     * shown: each takes its own windows through the model and tells all what enters a layer's experts; then
+     * it sums up the moments of its own experts over all windows and encodes them. Borrowed; NULL = this
+     * process does all. Creating is then called together. */
     const struct moec_rank_block *block;
-    /* Who is given the inputs of dense products in the same sweep, which then goes on to the model's end, the
-     * head included, into `measure`; layer by layer, each once, of the scorer's windows. NULL: nobody. */
-    const struct moec_scorer_watch *also;
-    const struct moec_measure *measure; /* (W of the scorer) each; of `also` alone */
+    struct moec_expert_fit_also also;
 };
 
 /* Errors: those of the evaluation and of moec_gptq_factor and moec_gptq_encode, with layer and expert, of

@@ -498,14 +498,14 @@ enum moec_status moec_gptq_factor(struct moec_gptq *gptq, enum moec_gptq_order o
 static void encode_linear(void *context, size_t item, int thread)
 {
     const struct encoding *e = context;
-    uint8_t *row = e->rows + item * e->row_bytes;
-    if (e->errors[thread].status != MOEC_OK)
+    uint8_t *row = e->out.rows + item * e->shape.row_bytes;
+    if (e->room.errors[thread].status != MOEC_OK)
         return;
-    if (moec_codec_encode_row(e->codec, e->weights + item * e->columns, e->columns, row,
-                              &e->errors[thread]) != MOEC_OK)
+    if (moec_codec_encode_row(e->codec, e->weights + item * e->shape.columns, e->shape.columns, row,
+                              &e->room.errors[thread]) != MOEC_OK)
         return;
-    moec_codec_row_scales(e->codec, row, e->columns, e->scales + item * e->groups,
-                          e->zeros + item * e->groups);
+    moec_codec_row_scales(e->codec, row, e->shape.columns, e->out.scales + item * e->shape.groups,
+                          e->out.zeros + item * e->shape.groups);
 }
 
 static uint8_t round_code(double u, float scale, uint8_t zero, double highest, double *decoded)
@@ -542,9 +542,9 @@ GPTQ_CLONES static void encode_outputs(void *context, size_t item, int thread)
     const struct encoding *e = context;
     const struct moec_gptq *gptq = e->gptq;
     const uint32_t first = (uint32_t)item * LANES;
-    const uint32_t n = e->n_output - first < LANES ? e->n_output - first : LANES;
+    const uint32_t n = e->shape.n_output - first < LANES ? e->shape.n_output - first : LANES;
     const double highest = (double)((1u << moec_codec_bits(e->codec)) - 1);
-    double *weights = e->scratch + (size_t)thread * gptq->n * (2 * LANES + 1);
+    double *weights = e->room.scratch + (size_t)thread * gptq->n * (2 * LANES + 1);
     double *errors = weights + gptq->n * LANES, *room = errors + gptq->n * LANES;
     for (uint32_t i = 0; i < gptq->n; i++)
         for (uint32_t lane = 0; lane < LANES; lane++)
@@ -558,8 +558,8 @@ GPTQ_CLONES static void encode_outputs(void *context, size_t item, int thread)
             double decoded = 0;
             if (lane < n) {
                 const struct place place = place_of(e, gptq->order[i], first + lane);
-                e->codes[place.weight] =
-                    round_code(u[lane], e->scales[place.group], e->zeros[place.group], highest, &decoded);
+                e->out.codes[place.weight] = round_code(u[lane], e->out.scales[place.group],
+                                                        e->out.zeros[place.group], highest, &decoded);
             }
             errors[i * LANES + lane] = w[lane] - decoded;
         }
@@ -570,28 +570,28 @@ static void pack(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct encoding *e = context;
-    moec_codec_replace_codes(e->codec, e->codes + item * e->columns, e->columns,
-                             e->rows + item * e->row_bytes);
+    moec_codec_replace_codes(e->codec, e->out.codes + item * e->shape.columns, e->shape.columns,
+                             e->out.rows + item * e->shape.row_bytes);
 }
 
 /* Rows as the codec alone would have them: for their scales, and where there is no factor to stay. */
 static enum moec_status encode_rows(struct encoding *e, const struct moec_pool *pool, struct moec_error *err)
 {
-    moec_parallel_for(pool, e->n_row, encode_linear, e);
+    moec_parallel_for(pool, e->shape.n_row, encode_linear, e);
     for (int i = 0; i < pool->n_threads; i++)
-        if (e->errors[i].status != MOEC_OK)
-            return moec_fail(err, e->errors[i].status, "%s", e->errors[i].message);
+        if (e->room.errors[i].status != MOEC_OK)
+            return moec_fail(err, e->room.errors[i].status, "%s", e->room.errors[i].message);
     return MOEC_OK;
 }
 
 static enum moec_status encode_plain(struct encoding *e, const struct moec_pool *pool, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_alloc_aligned((void **)&e->scratch, (size_t)pool->n_threads * e->gptq->n,
+    MOEC_TRY(moec_alloc_aligned((void **)&e->room.scratch, (size_t)pool->n_threads * e->gptq->n,
                                 (2 * LANES + 1) * sizeof(double), "weights in order", err));
-    moec_parallel_for(pool, (e->n_output + LANES - 1) / LANES, encode_outputs, e);
-    moec_parallel_for(pool, e->n_row, pack, e);
-    free(e->scratch);
+    moec_parallel_for(pool, (e->shape.n_output + LANES - 1) / LANES, encode_outputs, e);
+    moec_parallel_for(pool, e->shape.n_row, pack, e);
+    free(e->room.scratch);
     return status;
 }
 
@@ -606,14 +606,14 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
                          .codec = codec,
                          .by_input = matrix->by_input,
                          .weights = matrix->weights,
-                         .n_row = matrix->n_row,
-                         .columns = matrix->columns,
-                         .n_output = matrix->by_input ? matrix->columns : matrix->n_row,
-                         .groups = moec_codec_row_groups(codec, matrix->columns),
-                         .row_bytes = moec_codec_row_bytes(codec, matrix->columns),
-                         .rows = rows};
-    const uint64_t n_group = (uint64_t)e.n_row * e.groups, n_threads = (uint64_t)pool->n_threads;
-    const uint32_t n_input = e.by_input ? e.n_row : e.columns;
+                         .shape = {.n_row = matrix->n_row,
+                                   .columns = matrix->columns,
+                                   .n_output = matrix->by_input ? matrix->columns : matrix->n_row,
+                                   .groups = moec_codec_row_groups(codec, matrix->columns),
+                                   .row_bytes = moec_codec_row_bytes(codec, matrix->columns)},
+                         .out.rows = rows};
+    const uint64_t n_group = (uint64_t)e.shape.n_row * e.shape.groups, n_threads = (uint64_t)pool->n_threads;
+    const uint32_t n_input = e.by_input ? e.shape.n_row : e.shape.columns;
     const bool is_sign = codec.dtype == MOEC_DTYPE_INT1; /* has no range to search */
     const bool is_fitted = codec.quantizer == MOEC_QUANTIZER_GPTQ && !is_sign,
                has_factor = gptq->unit != NULL;
@@ -634,21 +634,21 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
             "the input products are in the order of single inputs, expected the order of groups");
     if (has_factor || !is_fitted)
         e.codec.quantizer = MOEC_QUANTIZER_LINEAR;
-    MOEC_TRY_OUT(moec_alloc((void **)&e.errors, n_threads, sizeof *e.errors, what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&e.scales, n_group, sizeof *e.scales, what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&e.zeros, n_group, 1, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&e.room.errors, n_threads, sizeof *e.room.errors, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&e.out.scales, n_group, sizeof *e.out.scales, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&e.out.zeros, n_group, 1, what, err));
     if (!has_factor || !is_path)
         MOEC_TRY_OUT(encode_rows(&e, pool, err));
     if (!has_factor)
         goto out;
-    MOEC_TRY_OUT(moec_alloc((void **)&e.codes, (uint64_t)e.n_row * e.columns, 1, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&e.out.codes, (uint64_t)e.shape.n_row * e.shape.columns, 1, what, err));
     MOEC_TRY_OUT(is_path     ? moec_gptq_encode_trellis(&e, pool, err)
                  : is_fitted ? moec_gptq_encode_fitted(&e, pool, err)
                              : encode_plain(&e, pool, err));
 out:
-    free(e.errors);
-    free(e.scales);
-    free(e.zeros);
-    free(e.codes);
+    free(e.room.errors);
+    free(e.out.scales);
+    free(e.out.zeros);
+    free(e.out.codes);
     return status;
 }

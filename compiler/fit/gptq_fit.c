@@ -30,13 +30,15 @@ _Static_assert(GPTQ_WIDTH <= GROUP_MOST, "tiles have a scale for each lane");
 struct fitting {
     struct encoding *e;
     bool has_zeros, is_nested;
-    float highest;   /* code */
-    uint32_t width;  /* outputs of a tile */
-    float *limits;   /* (n_row) scales of nested rows */
-    uint8_t *stored; /* (threads, stored_bytes): a row's scales */
-    size_t stored_bytes;
-    float *scratch; /* (threads, scratch_floats) */
-    size_t scratch_floats;
+    float highest;  /* code */
+    uint32_t width; /* outputs of a tile */
+    float *limits;  /* (n_row) scales of nested rows */
+    struct {
+        uint8_t *stored; /* (threads, stored_bytes): a row's scales */
+        size_t stored_bytes;
+        float *scratch; /* (threads, scratch_floats) */
+        size_t scratch_floats;
+    } room;
 };
 
 /* Outputs that a thread encodes at once, LANES of them in a vector; those past the matrix have weights of 0.
@@ -45,16 +47,20 @@ struct fitting {
  * rounded. */
 struct tile {
     const struct fitting *fit;
-    uint32_t first, n; /* outputs */
-    uint32_t n_vector; /* V */
-    vec *weights;      /* (K, V) */
-    vec *left;         /* (K, V): weight less what is decoded; 0 of inputs that are not rounded yet */
-    vec *steps;        /* (K, V): code less zero */
-    vec *bases;        /* (K, V): weights of a group as the inputs before it correct them; later, half the
-                          derivative of the error by what each decodes to */
-    vec *others;       /* (K, V): a group as it is searched; later, H's rows times the steps */
-    float *room;       /* (MOEC_SUM_CHUNK, width) */
-    float *variances;  /* (K) weights of a group's errors */
+    struct {
+        uint32_t first, n;
+        uint32_t n_vector; /* V */
+    } outputs;
+    struct {
+        vec *weights;
+        vec *left;   /* weight less what is decoded; 0 of inputs that are not rounded yet */
+        vec *steps;  /* code less zero */
+        vec *bases;  /* weights of a group as the inputs before it correct them; later, half the derivative of
+                        the error by what each decodes to */
+        vec *others; /* a group as it is searched; later, H's rows times the steps */
+    } arrays;        /* (K, V) each */
+    float *room;     /* (MOEC_SUM_CHUNK, width) */
+    float *variances;                    /* (K) weights of a group's errors */
     vec scales[VECTORS], zeros[VECTORS]; /* of the group at work */
 };
 
@@ -72,24 +78,25 @@ uint64_t moec_gptq_tile_bytes(uint32_t n_input, uint32_t width)
 static struct tile tile_make(const struct fitting *fit, size_t item, int thread)
 {
     const struct encoding *e = fit->e;
-    const uint32_t first = (uint32_t)item * fit->width, left = e->n_output - first;
+    const uint32_t first = (uint32_t)item * fit->width, left = e->shape.n_output - first;
     struct tile tile = {.fit = fit,
-                        .first = first,
-                        .n = left < fit->width ? left : fit->width,
-                        .n_vector = fit->width / LANES};
-    const size_t n = (size_t)e->gptq->n * tile.n_vector;
-    tile.weights = (vec *)(fit->scratch + (size_t)thread * fit->scratch_floats);
-    tile.left = tile.weights + n;
-    tile.steps = tile.left + n;
-    tile.bases = tile.steps + n;
-    tile.others = tile.bases + n;
-    tile.room = (float *)(tile.others + n);
+                        .outputs = {.first = first,
+                                    .n = left < fit->width ? left : fit->width,
+                                    .n_vector = fit->width / LANES}};
+    const size_t n = (size_t)e->gptq->n * tile.outputs.n_vector;
+    tile.arrays.weights = (vec *)(fit->room.scratch + (size_t)thread * fit->room.scratch_floats);
+    tile.arrays.left = tile.arrays.weights + n;
+    tile.arrays.steps = tile.arrays.left + n;
+    tile.arrays.bases = tile.arrays.steps + n;
+    tile.arrays.others = tile.arrays.bases + n;
+    tile.room = (float *)(tile.arrays.others + n);
     tile.variances = tile.room + MOEC_SUM_CHUNK * fit->width;
-    float *weights = (float *)tile.weights;
+    float *weights = (float *)tile.arrays.weights;
     for (uint32_t i = 0; i < e->gptq->n; i++)
         for (uint32_t o = 0; o < fit->width; o++)
-            *weights++ = o < tile.n ? e->weights[place_of(e, e->gptq->order[i], first + o).weight] : 0;
-    memset(tile.left, 0, n * sizeof *tile.left);
+            *weights++ =
+                o < tile.outputs.n ? e->weights[place_of(e, e->gptq->order[i], first + o).weight] : 0;
+    memset(tile.arrays.left, 0, n * sizeof *tile.arrays.left);
     return tile;
 }
 
@@ -98,15 +105,14 @@ static void multiply(const struct tile *tile, const float *rows, uint32_t n_row,
                      uint32_t n, vec *sums)
 {
     const struct encoding *e = tile->fit->e;
-    const struct moec_gptq_product product = {.kernels = e->kernels,
-                                              .rows = rows,
-                                              .stride = row_stride(e->gptq->n),
-                                              .n_row = n_row,
-                                              .n = n,
-                                              .width = tile->n_vector * LANES,
-                                              .pitch = tile->n_vector * LANES,
-                                              .values = (const float *)values,
-                                              .room = tile->room};
+    const struct moec_gptq_product product = {
+        .kernels = e->kernels,
+        .rows = rows,
+        .stride = row_stride(e->gptq->n),
+        .shape = {.n_row = n_row, .n = n, .width = tile->outputs.n_vector * LANES},
+        .pitch = tile->outputs.n_vector * LANES,
+        .values = (const float *)values,
+        .room = tile->room};
     moec_gptq_multiply(&product, (float *)sums);
 }
 
@@ -136,10 +142,11 @@ static void limit_row(void *context, size_t row, int thread)
     (void)thread;
     const struct fitting *fit = context;
     const struct encoding *e = fit->e;
-    const float *weights = e->weights + row * e->columns;
+    const float *weights = e->weights + row * e->shape.columns;
     float largest = 0;
-    for (uint32_t first = 0; first < e->columns; first += e->codec.group) {
-        const uint32_t n = e->columns - first < e->codec.group ? e->columns - first : e->codec.group;
+    for (uint32_t first = 0; first < e->shape.columns; first += e->codec.group) {
+        const uint32_t n =
+            e->shape.columns - first < e->codec.group ? e->shape.columns - first : e->codec.group;
         float most = 0, least = 0;
         for (uint32_t c = first; c < first + n; c++) {
             most = weights[c] > most ? weights[c] : most;
@@ -187,7 +194,7 @@ static uint32_t group_end(const struct tile *tile, uint32_t begin)
 static uint32_t output_of(const struct tile *tile, uint32_t v, uint32_t lane)
 {
     const uint32_t o = v * LANES + lane;
-    return tile->first + (o < tile->n ? o : 0);
+    return tile->outputs.first + (o < tile->outputs.n ? o : 0);
 }
 
 static size_t group_of(const struct tile *tile, uint32_t input, uint32_t v, uint32_t lane)
@@ -198,14 +205,14 @@ static size_t group_of(const struct tile *tile, uint32_t input, uint32_t v, uint
 static void keep_range(const struct tile *tile, uint32_t v, uint32_t lane, size_t group)
 {
     const float scale = tile->scales[v][lane];
-    tile->fit->e->scales[group] = scale;
-    tile->fit->e->zeros[group] = scale > 0 || !tile->fit->has_zeros ? (uint8_t)tile->zeros[v][lane] : 0;
+    tile->fit->e->out.scales[group] = scale;
+    tile->fit->e->out.zeros[group] = scale > 0 || !tile->fit->has_zeros ? (uint8_t)tile->zeros[v][lane] : 0;
 }
 
 /* Of each lane's group that has the input. */
 static void keep_ranges(const struct tile *tile, uint32_t input, uint32_t v)
 {
-    for (uint32_t lane = 0; lane < LANES && v * LANES + lane < tile->n; lane++)
+    for (uint32_t lane = 0; lane < LANES && v * LANES + lane < tile->outputs.n; lane++)
         keep_range(tile, v, lane, group_of(tile, input, v, lane));
 }
 
@@ -213,15 +220,15 @@ static void take_ranges(struct tile *tile, uint32_t input, uint32_t v)
 {
     for (uint32_t lane = 0; lane < LANES; lane++) {
         const size_t group = group_of(tile, input, v, lane);
-        tile->scales[v][lane] = tile->fit->e->scales[group];
-        tile->zeros[v][lane] = (float)tile->fit->e->zeros[group];
+        tile->scales[v][lane] = tile->fit->e->out.scales[group];
+        tile->zeros[v][lane] = (float)tile->fit->e->out.zeros[group];
     }
 }
 
 /* The same where all lanes have one group. */
 static void share_range(struct tile *tile, float scale, float zero)
 {
-    for (uint32_t v = 0; v < tile->n_vector; v++) {
+    for (uint32_t v = 0; v < tile->outputs.n_vector; v++) {
         tile->scales[v] = (vec){0} + scale;
         tile->zeros[v] = (vec){0} + zero;
     }
@@ -231,8 +238,8 @@ static void share_range(struct tile *tile, float scale, float zero)
 
 static inline __attribute__((always_inline)) void set_left(struct tile *tile, uint32_t i, uint32_t v)
 {
-    const size_t at = (size_t)i * tile->n_vector + v;
-    tile->left[at] = tile->weights[at] - tile->steps[at] * tile->scales[v];
+    const size_t at = (size_t)i * tile->outputs.n_vector + v;
+    tile->arrays.left[at] = tile->arrays.weights[at] - tile->arrays.steps[at] * tile->scales[v];
 }
 
 /* Gives LANES weights of input i the codes nearest to u. */
@@ -244,7 +251,8 @@ static inline __attribute__((always_inline)) void round_weights(struct tile *til
     code = CHOSEN((vec_bits)(code < 0), code, none);
     code = CHOSEN((vec_bits)(code > highest), code, highest);
     code = ((code + ROUND) - ROUND) - zero;
-    tile->steps[(size_t)i * tile->n_vector + v] = CHOSEN((vec_bits)(tile->scales[v] > 0), none, code);
+    tile->arrays.steps[(size_t)i * tile->outputs.n_vector + v] =
+        CHOSEN((vec_bits)(tile->scales[v] > 0), none, code);
     set_left(tile, i, v);
 }
 
@@ -253,19 +261,19 @@ static inline __attribute__((always_inline)) void correct(const struct tile *til
                                                           uint32_t v, const vec *bases, vec *u)
 {
     const float *factors = unit_row(tile->fit->e->gptq, i) + begin;
-    const vec *left = tile->left + (size_t)begin * tile->n_vector + v;
-    vec sum = bases[(size_t)(i - begin) * tile->n_vector + v];
+    const vec *left = tile->arrays.left + (size_t)begin * tile->outputs.n_vector + v;
+    vec sum = bases[(size_t)(i - begin) * tile->outputs.n_vector + v];
     for (uint32_t j = 0; j < i - begin; j++)
-        sum += factors[j] * left[(size_t)j * tile->n_vector];
+        sum += factors[j] * left[(size_t)j * tile->outputs.n_vector];
     *u = sum;
 }
 
 /* Weights of inputs [begin, end) as those before them correct them. */
 static void find_bases(struct tile *tile, uint32_t begin, uint32_t end, vec *bases)
 {
-    const size_t n_vector = tile->n_vector;
-    memcpy(bases, tile->weights + begin * n_vector, (end - begin) * n_vector * sizeof *bases);
-    multiply(tile, unit_row(tile->fit->e->gptq, begin), end - begin, tile->left, begin, bases);
+    const size_t n_vector = tile->outputs.n_vector;
+    memcpy(bases, tile->arrays.weights + begin * n_vector, (end - begin) * n_vector * sizeof *bases);
+    multiply(tile, unit_row(tile->fit->e->gptq, begin), end - begin, tile->arrays.left, begin, bases);
 }
 
 /* Weights of inputs [begin, end) of a group of `length` from input `first` on as they are best were nothing in
@@ -273,19 +281,19 @@ static void find_bases(struct tile *tile, uint32_t begin, uint32_t end, vec *bas
 GPTQ_CLONES static void idealise(struct tile *tile, uint32_t v, uint32_t first, uint32_t length,
                                  uint32_t begin, uint32_t end)
 {
-    const vec *bases = tile->bases + (size_t)(begin - first) * tile->n_vector;
-    vec *ideals = tile->others + (size_t)v * length - first;
+    const vec *bases = tile->arrays.bases + (size_t)(begin - first) * tile->outputs.n_vector;
+    vec *ideals = tile->arrays.others + (size_t)v * length - first;
     for (uint32_t i = begin; i < end; i++) {
-        const size_t at = (size_t)i * tile->n_vector + v;
+        const size_t at = (size_t)i * tile->outputs.n_vector + v;
         correct(tile, begin, i, v, bases, &ideals[i]);
-        tile->left[at] = tile->weights[at] - ideals[i];
+        tile->arrays.left[at] = tile->arrays.weights[at] - ideals[i];
     }
 }
 
 GPTQ_CLONES static void round_block(struct tile *tile, uint32_t v, uint32_t first, uint32_t begin,
                                     uint32_t end)
 {
-    const vec *bases = tile->bases + (size_t)(begin - first) * tile->n_vector;
+    const vec *bases = tile->arrays.bases + (size_t)(begin - first) * tile->outputs.n_vector;
     for (uint32_t i = begin; i < end; i++) {
         vec u;
         correct(tile, begin, i, v, bases, &u);
@@ -313,22 +321,24 @@ static void round_group(struct tile *tile, uint32_t begin, uint32_t end)
 {
     const uint32_t length = end - begin;
     for (uint32_t at = begin; at < end; at = block_end(at, end)) {
-        find_bases(tile, at, block_end(at, end), tile->bases + (size_t)(at - begin) * tile->n_vector);
-        for (uint32_t v = 0; v < tile->n_vector; v++)
+        find_bases(tile, at, block_end(at, end),
+                   tile->arrays.bases + (size_t)(at - begin) * tile->outputs.n_vector);
+        for (uint32_t v = 0; v < tile->outputs.n_vector; v++)
             idealise(tile, v, begin, length, at, block_end(at, end));
     }
     find_variances(tile, begin, end);
-    for (uint32_t v = 0; v < tile->n_vector; v++) {
+    for (uint32_t v = 0; v < tile->outputs.n_vector; v++) {
         size_t rows[LANES];
         for (uint32_t lane = 0; lane < LANES; lane++)
             rows[lane] = output_of(tile, v, lane);
-        search_range(tile, v, tile->others + (size_t)v * length, length, false, rows);
+        search_range(tile, v, tile->arrays.others + (size_t)v * length, length, false, rows);
         keep_ranges(tile, begin, v);
     }
     for (uint32_t at = begin; at < end; at = block_end(at, end)) {
         if (at > begin) /* the first block's are still right */
-            find_bases(tile, at, block_end(at, end), tile->bases + (size_t)(at - begin) * tile->n_vector);
-        for (uint32_t v = 0; v < tile->n_vector; v++)
+            find_bases(tile, at, block_end(at, end),
+                       tile->arrays.bases + (size_t)(at - begin) * tile->outputs.n_vector);
+        for (uint32_t v = 0; v < tile->outputs.n_vector; v++)
             round_block(tile, v, begin, at, block_end(at, end));
     }
 }
@@ -346,39 +356,39 @@ static void search_row(void *context, size_t row, int thread)
 {
     struct fitting *fit = context;
     const struct encoding *e = fit->e;
-    const size_t n = (e->columns + LANES - 1) / LANES;
-    float *vector = fit->scratch + (size_t)thread * fit->scratch_floats;
+    const size_t n = (e->shape.columns + LANES - 1) / LANES;
+    float *vector = fit->room.scratch + (size_t)thread * fit->room.scratch_floats;
     float scales[LANES], zeros[LANES];
     memset(vector, 0, n * LANES * sizeof *vector);
-    memcpy(vector, e->weights + row * e->columns, e->columns * sizeof *vector);
+    memcpy(vector, e->weights + row * e->shape.columns, e->shape.columns * sizeof *vector);
     const struct moec_range_task task = {.w = vector,
                                          .n = n,
                                          .bits = moec_codec_bits(e->codec),
                                          .has_zeros = fit->has_zeros,
                                          .is_shared = true};
     moec_range_search(&task, scales, zeros);
-    e->scales[row] = rounded_scale(fit, row, scales[0]);
-    e->zeros[row] = (uint8_t)zeros[0];
+    e->out.scales[row] = rounded_scale(fit, row, scales[0]);
+    e->out.zeros[row] = (uint8_t)zeros[0];
 }
 
 GPTQ_CLONES static void round_input(struct tile *tile, uint32_t begin, uint32_t i)
 {
     const struct encoding *e = tile->fit->e;
     const size_t group = group_of(tile, i, 0, 0);
-    vec *u = tile->others;
-    for (uint32_t v = 0; v < tile->n_vector; v++)
-        correct(tile, begin, i, v, tile->bases, &u[v]);
+    vec *u = tile->arrays.others;
+    for (uint32_t v = 0; v < tile->outputs.n_vector; v++)
+        correct(tile, begin, i, v, tile->arrays.bases, &u[v]);
     if (e->codec.group == 0) {
-        share_range(tile, e->scales[group], (float)e->zeros[group]);
+        share_range(tile, e->out.scales[group], (float)e->out.zeros[group]);
     } else {
         size_t rows[LANES];
         for (uint32_t lane = 0; lane < LANES; lane++)
             rows[lane] = e->gptq->order[i];
-        search_range(tile, 0, u, tile->n_vector, true, rows);
+        search_range(tile, 0, u, tile->outputs.n_vector, true, rows);
         keep_range(tile, 0, 0, group);
         share_range(tile, tile->scales[0][0], tile->zeros[0][0]);
     }
-    for (uint32_t v = 0; v < tile->n_vector; v++)
+    for (uint32_t v = 0; v < tile->outputs.n_vector; v++)
         round_weights(tile, i, v, &u[v]);
 }
 
@@ -387,7 +397,7 @@ static void round_by_input(struct tile *tile)
     const uint32_t n = tile->fit->e->gptq->n;
     for (uint32_t begin = 0; begin < n; begin += BLOCK) {
         const uint32_t end = n - begin < BLOCK ? n : begin + BLOCK;
-        find_bases(tile, begin, end, tile->bases);
+        find_bases(tile, begin, end, tile->arrays.bases);
         for (uint32_t i = begin; i < end; i++)
             round_input(tile, begin, i);
     }
@@ -398,8 +408,10 @@ static void round_by_input(struct tile *tile)
 /* Half the derivatives of the error by what inputs [begin, end) decode to. */
 static void derive(struct tile *tile, uint32_t begin, uint32_t end)
 {
-    memset(tile->bases, 0, (size_t)(end - begin) * tile->n_vector * sizeof *tile->bases);
-    multiply(tile, square_row(tile, begin), end - begin, tile->left, tile->fit->e->gptq->n, tile->bases);
+    memset(tile->arrays.bases, 0,
+           (size_t)(end - begin) * tile->outputs.n_vector * sizeof *tile->arrays.bases);
+    multiply(tile, square_row(tile, begin), end - begin, tile->arrays.left, tile->fit->e->gptq->n,
+             tile->arrays.bases);
 }
 
 /* Gives LANES weights of input i the codes nearest to where their error is least, all others staying, and
@@ -409,12 +421,12 @@ static inline __attribute__((always_inline)) void improve_codes(struct tile *til
                                                                 uint32_t end, uint32_t v, const vec *before)
 {
     const float *h = square_row(tile, i);
-    const size_t n_vector = tile->n_vector, at = (size_t)i * n_vector + v;
-    vec *slopes = tile->bases + v;
-    const vec best = tile->steps[at] * tile->scales[v] + slopes[(i - begin) * n_vector] / h[i];
+    const size_t n_vector = tile->outputs.n_vector, at = (size_t)i * n_vector + v;
+    vec *slopes = tile->arrays.bases + v;
+    const vec best = tile->arrays.steps[at] * tile->scales[v] + slopes[(i - begin) * n_vector] / h[i];
     round_weights(tile, i, v, &best);
-    const vec change = tile->left[at] - *before;
-    if (memcmp(&tile->left[at], before, sizeof *before) == 0)
+    const vec change = tile->arrays.left[at] - *before;
+    if (memcmp(&tile->arrays.left[at], before, sizeof *before) == 0)
         return;
     for (uint32_t j = i + 1; j < end; j++)
         slopes[(j - begin) * n_vector] += h[j] * change;
@@ -432,9 +444,9 @@ static float improved_scale(const struct fitting *fit, float old, size_t row, fl
 /* Scales of a group for the codes that it has; slopes follow. */
 GPTQ_CLONES static void improve_group(struct tile *tile, uint32_t begin, uint32_t end, uint32_t v)
 {
-    const size_t n_vector = tile->n_vector;
-    const vec *steps = tile->steps + begin * n_vector + v, *sums = tile->others + v;
-    vec *slopes = tile->bases + v, products = {0}, squares = {0}, changes;
+    const size_t n_vector = tile->outputs.n_vector;
+    const vec *steps = tile->arrays.steps + begin * n_vector + v, *sums = tile->arrays.others + v;
+    vec *slopes = tile->arrays.bases + v, products = {0}, squares = {0}, changes;
     for (uint32_t i = 0; i < end - begin; i++) {
         products += steps[i * n_vector] * slopes[i * n_vector];
         squares += steps[i * n_vector] * sums[i * n_vector];
@@ -451,7 +463,7 @@ GPTQ_CLONES static void improve_group(struct tile *tile, uint32_t begin, uint32_
         set_left(tile, i, v);
     }
     for (uint32_t i = begin; i < end; i++) {
-        const vec before = tile->left[i * n_vector + v];
+        const vec before = tile->arrays.left[i * n_vector + v];
         improve_codes(tile, begin, i, end, v, &before);
     }
 }
@@ -461,10 +473,12 @@ static void sweep_by_output(struct tile *tile)
     for (uint32_t begin = 0, end = 0; begin < tile->fit->e->gptq->n; begin = end) {
         end = group_end(tile, begin);
         derive(tile, begin, end);
-        memset(tile->others, 0, (size_t)(end - begin) * tile->n_vector * sizeof *tile->others);
+        memset(tile->arrays.others, 0,
+               (size_t)(end - begin) * tile->outputs.n_vector * sizeof *tile->arrays.others);
         multiply(tile, square_row(tile, begin) + begin, end - begin,
-                 tile->steps + (size_t)begin * tile->n_vector, end - begin, tile->others);
-        for (uint32_t v = 0; v < tile->n_vector; v++) {
+                 tile->arrays.steps + (size_t)begin * tile->outputs.n_vector, end - begin,
+                 tile->arrays.others);
+        for (uint32_t v = 0; v < tile->outputs.n_vector; v++) {
             take_ranges(tile, begin, v);
             improve_group(tile, begin, end, v);
             keep_ranges(tile, begin, v);
@@ -476,11 +490,11 @@ static void sweep_by_output(struct tile *tile)
 static inline __attribute__((always_inline)) void improve_input_scale(struct tile *tile, uint32_t i,
                                                                       vec *slopes)
 {
-    const vec *steps = tile->steps + (size_t)i * tile->n_vector;
+    const vec *steps = tile->arrays.steps + (size_t)i * tile->outputs.n_vector;
     const float h = square_row(tile, i)[i], old = tile->scales[0][0];
     vec products = {0}, squares = {0};
     float product = 0, square = 0;
-    for (uint32_t v = 0; v < tile->n_vector; v++) {
+    for (uint32_t v = 0; v < tile->outputs.n_vector; v++) {
         products += slopes[v] * steps[v];
         squares += h * steps[v] * steps[v];
     }
@@ -490,7 +504,7 @@ static inline __attribute__((always_inline)) void improve_input_scale(struct til
     }
     const float scale = improved_scale(tile->fit, old, tile->fit->e->gptq->order[i], product, square);
     share_range(tile, scale, tile->zeros[0][0]);
-    for (uint32_t v = 0; v < tile->n_vector; v++) {
+    for (uint32_t v = 0; v < tile->outputs.n_vector; v++) {
         slopes[v] -= (scale - old) * h * steps[v];
         set_left(tile, i, v);
     }
@@ -501,11 +515,12 @@ GPTQ_CLONES static void sweep_input(struct tile *tile, uint32_t begin, uint32_t 
     const struct encoding *e = tile->fit->e;
     const size_t group = group_of(tile, i, 0, 0);
     vec before[VECTORS];
-    memcpy(before, tile->left + (size_t)i * tile->n_vector, tile->n_vector * sizeof *before);
-    share_range(tile, e->scales[group], (float)e->zeros[group]);
+    memcpy(before, tile->arrays.left + (size_t)i * tile->outputs.n_vector,
+           tile->outputs.n_vector * sizeof *before);
+    share_range(tile, e->out.scales[group], (float)e->out.zeros[group]);
     if (e->codec.group != 0)
-        improve_input_scale(tile, i, tile->bases + (size_t)(i - begin) * tile->n_vector);
-    for (uint32_t v = 0; v < tile->n_vector; v++)
+        improve_input_scale(tile, i, tile->arrays.bases + (size_t)(i - begin) * tile->outputs.n_vector);
+    for (uint32_t v = 0; v < tile->outputs.n_vector; v++)
         improve_codes(tile, begin, i, end, v, &before[v]);
     if (e->codec.group != 0)
         keep_range(tile, 0, 0, group);
@@ -530,11 +545,11 @@ static void encode_tile(void *context, size_t item, int thread)
     (e->by_input ? round_by_input : round_by_output)(&tile);
     for (uint32_t sweep = 0; sweep < SWEEPS; sweep++)
         (e->by_input ? sweep_by_input : sweep_by_output)(&tile);
-    const float *steps = (const float *)tile.steps;
+    const float *steps = (const float *)tile.arrays.steps;
     for (uint32_t i = 0; i < e->gptq->n; i++, steps += fit->width)
-        for (uint32_t o = 0; o < tile.n; o++) {
-            const struct place place = place_of(e, e->gptq->order[i], tile.first + o);
-            e->codes[place.weight] = (uint8_t)(steps[o] + (float)e->zeros[place.group]);
+        for (uint32_t o = 0; o < tile.outputs.n; o++) {
+            const struct place place = place_of(e, e->gptq->order[i], tile.outputs.first + o);
+            e->out.codes[place.weight] = (uint8_t)(steps[o] + (float)e->out.zeros[place.group]);
         }
 }
 
@@ -545,14 +560,14 @@ static void pack_row(void *context, size_t row, int thread)
 {
     const struct fitting *fit = context;
     const struct encoding *e = fit->e;
-    const float *scales = e->scales + row * e->groups;
-    uint8_t *stored = fit->stored + (size_t)thread * fit->stored_bytes;
+    const float *scales = e->out.scales + row * e->shape.groups;
+    uint8_t *stored = fit->room.stored + (size_t)thread * fit->room.stored_bytes;
     if (fit->is_nested) {
         const uint16_t limit = moec_f32_to_f16(fit->limits[row]);
         *stored++ = (uint8_t)limit;
         *stored++ = (uint8_t)(limit >> 8);
     }
-    for (size_t g = 0; g < e->groups; g++) {
+    for (size_t g = 0; g < e->shape.groups; g++) {
         if (fit->is_nested) {
             *stored++ = scales[g] > 0 ? (uint8_t)rintf(scales[g] / fit->limits[row] * 256) : 0;
             continue;
@@ -561,9 +576,10 @@ static void pack_row(void *context, size_t row, int thread)
         *stored++ = (uint8_t)half;
         *stored++ = (uint8_t)(half >> 8);
     }
-    moec_codec_pack_row(
-        e->codec, e->codes + row * e->columns, fit->stored + (size_t)thread * fit->stored_bytes,
-        fit->has_zeros ? e->zeros + row * e->groups : NULL, e->columns, e->rows + row * e->row_bytes);
+    moec_codec_pack_row(e->codec, e->out.codes + row * e->shape.columns,
+                        fit->room.stored + (size_t)thread * fit->room.stored_bytes,
+                        fit->has_zeros ? e->out.zeros + row * e->shape.groups : NULL, e->shape.columns,
+                        e->out.rows + row * e->shape.row_bytes);
 }
 
 enum moec_status moec_gptq_encode_fitted(struct encoding *e, const struct moec_pool *pool,
@@ -577,27 +593,27 @@ enum moec_status moec_gptq_encode_fitted(struct encoding *e, const struct moec_p
                           .has_zeros = moec_scheme_has_zeros((enum moec_scheme)e->codec.scheme),
                           .is_nested = moec_scheme_is_nested((enum moec_scheme)e->codec.scheme),
                           .highest = (float)((1u << moec_codec_bits(e->codec)) - 1),
-                          .width = !e->by_input    ? moec_gptq_width(e->n_output, pool->n_threads)
+                          .width = !e->by_input    ? moec_gptq_width(e->shape.n_output, pool->n_threads)
                                    : group > LANES ? group
                                                    : LANES,
-                          .stored_bytes = moec_codec_scales_bytes(e->codec, e->columns)};
-    const uint64_t n_tile = (e->n_output + fit.width - 1) / fit.width;
-    const size_t row_floats = padded(e->columns);
-    fit.scratch_floats = tile_floats(e->gptq->n, fit.width);
-    fit.scratch_floats = row_floats > fit.scratch_floats ? row_floats : fit.scratch_floats;
-    MOEC_TRY_OUT(moec_alloc((void **)&fit.limits, e->n_row, sizeof *fit.limits, what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&fit.stored, n_threads, fit.stored_bytes, what, err));
-    MOEC_TRY_OUT(
-        moec_alloc_aligned((void **)&fit.scratch, n_threads, fit.scratch_floats * sizeof(float), what, err));
+                          .room.stored_bytes = moec_codec_scales_bytes(e->codec, e->shape.columns)};
+    const uint64_t n_tile = (e->shape.n_output + fit.width - 1) / fit.width;
+    const size_t row_floats = padded(e->shape.columns);
+    fit.room.scratch_floats = tile_floats(e->gptq->n, fit.width);
+    fit.room.scratch_floats = row_floats > fit.room.scratch_floats ? row_floats : fit.room.scratch_floats;
+    MOEC_TRY_OUT(moec_alloc((void **)&fit.limits, e->shape.n_row, sizeof *fit.limits, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&fit.room.stored, n_threads, fit.room.stored_bytes, what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&fit.room.scratch, n_threads,
+                                    fit.room.scratch_floats * sizeof(float), what, err));
     if (fit.is_nested)
-        moec_parallel_for(pool, e->n_row, limit_row, &fit);
+        moec_parallel_for(pool, e->shape.n_row, limit_row, &fit);
     if (e->by_input && group == 0)
-        moec_parallel_for(pool, e->n_row, search_row, &fit);
+        moec_parallel_for(pool, e->shape.n_row, search_row, &fit);
     moec_parallel_for(pool, n_tile, encode_tile, &fit);
-    moec_parallel_for(pool, e->n_row, pack_row, &fit);
+    moec_parallel_for(pool, e->shape.n_row, pack_row, &fit);
 out:
     free(fit.limits);
-    free(fit.stored);
-    free(fit.scratch);
+    free(fit.room.stored);
+    free(fit.room.scratch);
     return status;
 }

@@ -59,17 +59,23 @@ struct encoding {
     struct moec_codec codec;
     bool by_input;
     const float *weights;
-    uint32_t n_row, columns;
-    uint32_t n_output;
-    size_t groups;
-    size_t row_bytes;
-    uint8_t *rows;
-    float *scales;             /* (n_row, groups) */
-    uint8_t *zeros;            /* (n_row, groups) */
-    uint8_t *codes;            /* (n_row, columns) */
-    double *scratch;           /* (threads, K, 2 LANES + 1): weights in order, errors of those that are
-                                  rounded, and room for a row */
-    struct moec_error *errors; /* (threads) */
+    struct {
+        uint32_t n_row, columns;
+        uint32_t n_output;
+        size_t groups;
+        size_t row_bytes;
+    } shape;
+    struct {
+        uint8_t *rows;
+        float *scales;  /* (n_row, groups) */
+        uint8_t *zeros; /* (n_row, groups) */
+        uint8_t *codes; /* (n_row, columns) */
+    } out;
+    struct {
+        double *scratch;           /* (threads, K, 2 LANES + 1): weights in order, errors of those that are
+                                      rounded, and room for a row */
+        struct moec_error *errors; /* (threads) */
+    } room;
 };
 
 /* Floats from a row of `unit` or `square` to the next: one line more, for those of a power of two would share
@@ -91,9 +97,12 @@ static inline const float *unit_row(const struct moec_gptq *gptq, uint32_t i)
 struct moec_gptq_product {
     const struct moec_kernels *kernels;
     const float *rows; /* `stride` apart */
+    size_t stride;
     const float *values;
-    uint32_t n_row, n, width;
-    size_t stride, pitch;
+    size_t pitch;
+    struct {
+        uint32_t n_row, n, width;
+    } shape;
     float *room;
 };
 void moec_gptq_multiply(const struct moec_gptq_product *product, float *out);
@@ -125,7 +134,7 @@ static inline struct place place_of(const struct encoding *e, uint32_t input, ui
 {
     const size_t row = e->by_input ? input : output, column = e->by_input ? output : input;
     const size_t group = e->codec.group == 0 ? 0 : column / e->codec.group;
-    return (struct place){row * e->columns + column, row * e->groups + group};
+    return (struct place){row * e->shape.columns + column, row * e->shape.groups + group};
 }
 
 /* u = w + sum of factors times errors, for LANES outputs whose errors are `stride` apart. */

@@ -10,14 +10,15 @@
 void moec_gptq_multiply(const struct moec_gptq_product *product, float *out)
 {
     const struct moec_gptq_product *p = product;
-    for (uint32_t row = 0; row < p->n_row; row += MOEC_SUM_CHUNK) {
-        const uint32_t n_row = p->n_row - row < MOEC_SUM_CHUNK ? p->n_row - row : MOEC_SUM_CHUNK;
-        for (uint32_t at = 0; at < p->n; at += MOEC_SUM_CHUNK) {
-            const uint32_t n = p->n - at < MOEC_SUM_CHUNK ? p->n - at : MOEC_SUM_CHUNK;
+    for (uint32_t row = 0; row < p->shape.n_row; row += MOEC_SUM_CHUNK) {
+        const uint32_t n_row = p->shape.n_row - row < MOEC_SUM_CHUNK ? p->shape.n_row - row : MOEC_SUM_CHUNK;
+        for (uint32_t at = 0; at < p->shape.n; at += MOEC_SUM_CHUNK) {
+            const uint32_t n = p->shape.n - at < MOEC_SUM_CHUNK ? p->shape.n - at : MOEC_SUM_CHUNK;
             p->kernels->sum_chunk(p->rows + row * p->stride + at, p->stride, n_row, p->values + at * p->pitch,
-                                  p->pitch, n, p->width, p->room, p->width);
+                                  p->pitch, n, p->shape.width, p->room, p->shape.width);
             for (uint32_t r = 0; r < n_row; r++)
-                p->kernels->add(p->room + (size_t)r * p->width, p->width, out + (row + r) * p->pitch);
+                p->kernels->add(p->room + (size_t)r * p->shape.width, p->shape.width,
+                                out + (row + r) * p->pitch);
         }
     }
 }
@@ -67,18 +68,18 @@ GPTQ_CLONES static void measure_outputs(void *context, size_t item, int thread)
     struct moec_gptq_product product = {.kernels = m->kernels,
                                         .stride = row_stride(n),
                                         .pitch = m->width,
-                                        .width = m->width,
+                                        .shape.width = m->width,
                                         .values = errors,
                                         .room = made + (size_t)MOEC_SUM_CHUNK * m->width};
     for (uint32_t o = 0; o < m->width; o++)
         list_errors(m, item * m->width + o, errors + o);
     for (uint32_t i = 0; i < n; i += MOEC_SUM_CHUNK) {
         product.rows = unit_row(m->gptq, i);
-        product.n_row = n - i < MOEC_SUM_CHUNK ? n - i : MOEC_SUM_CHUNK;
-        product.n = i + product.n_row;
-        memset(made, 0, (size_t)product.n_row * m->width * sizeof *made);
+        product.shape.n_row = n - i < MOEC_SUM_CHUNK ? n - i : MOEC_SUM_CHUNK;
+        product.shape.n = i + product.shape.n_row;
+        memset(made, 0, (size_t)product.shape.n_row * m->width * sizeof *made);
         moec_gptq_multiply(&product, made);
-        for (uint32_t r = 0; r < product.n_row; r++)
+        for (uint32_t r = 0; r < product.shape.n_row; r++)
             for (uint32_t from = 0; from < m->width; from += LANES)
                 for (uint32_t lane = 0; lane < LANES; lane++) {
                     const double value = (double)made[r * m->width + from + lane];

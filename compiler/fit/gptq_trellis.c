@@ -62,15 +62,22 @@ struct paths {
 struct tile {
     const struct encoding *e;
     const struct moec_shift *shift;
-    uint32_t output, n;     /* first, and how many there are */
-    struct paths *paths;    /* (LANES) */
-    vec *others, *older;    /* (STATES): errors as they change; sums of older errors */
-    vec *weights, *errors;  /* (K); errors of decided weights */
-    vec *bases;             /* (DECIDED) weights as decided errors correct them */
-    vec *room;              /* (CHUNK) */
-    vec (*factors)[WINDOW]; /* (BLOCK_PARTS): of the block before and the block, for each part's weights */
-    uint32_t first;         /* weight that is not decided */
-    double largest;         /* R_ii^2: costs are relative to it */
+    struct {
+        uint32_t first, n;
+    } outputs;
+    struct paths *paths; /* (LANES) */
+    struct {
+        vec *others, *older; /* (STATES): errors as they change; sums of older errors */
+    } states;
+    struct {
+        vec *weights, *errors; /* (K); errors of decided weights */
+        vec *bases;            /* (DECIDED) weights as decided errors correct them */
+        vec *room;             /* (CHUNK) */
+        /* (BLOCK_PARTS): of the block before and the block, for each part's weights. */
+        vec (*factors)[WINDOW];
+    } arrays;
+    uint32_t first; /* weight that is not decided */
+    double largest; /* R_ii^2: costs are relative to it */
 };
 
 static uint64_t tile_bytes(uint32_t n_input)
@@ -108,12 +115,10 @@ static void multiply(const struct tile *tile, uint32_t first, uint32_t n_row, co
     const struct moec_gptq_product product = {.kernels = tile->e->kernels,
                                               .rows = unit_row(gptq, first),
                                               .values = (const float *)values,
-                                              .n_row = n_row,
-                                              .n = n,
-                                              .width = LANES,
+                                              .shape = {.n_row = n_row, .n = n, .width = LANES},
                                               .stride = row_stride(gptq->n),
                                               .pitch = LANES,
-                                              .room = (float *)tile->room};
+                                              .room = (float *)tile->arrays.room};
     moec_gptq_multiply(&product, (float *)sums);
 }
 
@@ -166,9 +171,9 @@ static void take_codes(const struct tile *tile, uint32_t lane, uint32_t state, u
         const uint32_t steps = ((const uint32_t *)&paths->steps[i % WINDOW])[state % LANES];
         const uint32_t step = steps >> state / LANES * 8, oldest = step & 3, above = step >> 2 & 3;
         const vec *levels = &paths->levels[above][oldest][state / LANES];
-        tile->errors[i][lane] = tile->weights[i][lane] - ((const float *)levels)[state % LANES];
-        if (lane < tile->n)
-            tile->e->codes[place_of(tile->e, i, tile->output + lane).weight] =
+        tile->arrays.errors[i][lane] = tile->arrays.weights[i][lane] - ((const float *)levels)[state % LANES];
+        if (lane < tile->outputs.n)
+            tile->e->out.codes[place_of(tile->e, i, tile->outputs.first + lane).weight] =
                 (uint8_t)((state & MOEC_SHIFT_CODED) | above << 2);
         state = oldest * (STATES / OLDEST) + state / OLDEST;
     }
@@ -201,8 +206,8 @@ static void decide(const struct tile *tile, uint32_t lane)
 /* Weights begin .. begin + n - 1 as decided errors correct them. */
 static void find_bases(const struct tile *tile, uint32_t begin, uint32_t n)
 {
-    memcpy(tile->bases, tile->weights + begin, n * sizeof *tile->bases);
-    multiply(tile, begin, n, tile->errors, tile->first, tile->bases);
+    memcpy(tile->arrays.bases, tile->arrays.weights + begin, n * sizeof *tile->arrays.bases);
+    multiply(tile, begin, n, tile->arrays.errors, tile->first, tile->arrays.bases);
 }
 
 /* What errors of the block before and of the block of n weights from `begin` on make of those of this block, and 1 of
@@ -210,17 +215,17 @@ static void find_bases(const struct tile *tile, uint32_t begin, uint32_t n)
 static void list_factors(const struct tile *tile, uint32_t begin, uint32_t n)
 {
     const uint32_t first = begin >= DECIDED ? begin - DECIDED : 0;
-    memset(tile->factors, 0, BLOCK_PARTS * sizeof *tile->factors);
+    memset(tile->arrays.factors, 0, BLOCK_PARTS * sizeof *tile->arrays.factors);
     for (uint32_t m = begin; m < begin + n; m++) {
         const float *row = unit_row(tile->e->gptq, m);
         for (uint32_t i = first; i <= m; i++)
-            tile->factors[(m - begin) / LANES][i + DECIDED - begin][m % LANES] = row[i];
+            tile->arrays.factors[(m - begin) / LANES][i + DECIDED - begin][m % LANES] = row[i];
     }
 }
 
 static void start(const struct tile *tile, uint32_t lane)
 {
-    const float scale = lane < tile->n ? tile->e->scales[tile->output + lane] : 0;
+    const float scale = lane < tile->outputs.n ? tile->e->out.scales[tile->outputs.first + lane] : 0;
     const struct moec_shift *shift = tile->shift;
     struct paths *paths = &tile->paths[lane];
     memset(paths, 0, sizeof *paths);
@@ -272,7 +277,7 @@ static uint16_t half_of(double scale)
 /* F16 bits of the scale that a row begins with; costs (columns) of errors, or NULL. */
 static uint16_t first_half(const struct encoding *e, const float *weights, const float *costs)
 {
-    return moec_f32_to_f16(moec_shift_scale(moec_codec_bits(e->codec), weights, costs, e->columns));
+    return moec_f32_to_f16(moec_shift_scale(moec_codec_bits(e->codec), weights, costs, e->shape.columns));
 }
 
 /* What the squared error of each input costs, relative to the geometric mean, to which the 16th power of the mean of
@@ -291,24 +296,25 @@ static void list_costs(const struct moec_gptq *gptq, float *costs)
 /* Scales of all rows to begin with. What has none the codec refuses, with the weight that is to blame. */
 static enum moec_status first_scales(struct encoding *e, const float *costs, struct moec_error *err)
 {
-    for (uint32_t r = 0; r < e->n_row; r++) {
-        const float *weights = e->weights + (size_t)r * e->columns;
+    for (uint32_t r = 0; r < e->shape.n_row; r++) {
+        const float *weights = e->weights + (size_t)r * e->shape.columns;
         const uint16_t half = first_half(e, weights, costs);
         if (half >= 0x7c00)
-            return moec_codec_encode_row(e->codec, weights, e->columns, e->rows, err);
-        e->scales[r] = moec_f16_to_f32(half);
+            return moec_codec_encode_row(e->codec, weights, e->shape.columns, e->out.rows, err);
+        e->out.scales[r] = moec_f16_to_f32(half);
     }
     return MOEC_OK;
 }
 
 static void pack_row(const struct encoding *e, uint32_t row)
 {
-    uint8_t *codes = e->codes + (size_t)row * e->columns;
-    const uint16_t half = moec_f32_to_f16(e->scales[row]);
+    uint8_t *codes = e->out.codes + (size_t)row * e->shape.columns;
+    const uint16_t half = moec_f32_to_f16(e->out.scales[row]);
     const uint8_t stored[2] = {(uint8_t)half, (uint8_t)(half >> 8)};
     if (half == 0)
-        memset(codes, 0, e->columns);
-    moec_codec_pack_row(e->codec, codes, stored, NULL, e->columns, e->rows + (size_t)row * e->row_bytes);
+        memset(codes, 0, e->shape.columns);
+    moec_codec_pack_row(e->codec, codes, stored, NULL, e->shape.columns,
+                        e->out.rows + (size_t)row * e->shape.row_bytes);
 }
 
 /* The levels that an output's codes have, one value in `stride`. */
@@ -317,7 +323,7 @@ static void list_levels(const struct encoding *e, uint32_t output, size_t stride
     const struct moec_shift *shift = moec_shift_of(moec_codec_bits(e->codec));
     uint32_t state = 0;
     for (uint32_t i = 0; i < e->gptq->n; i++, levels += stride) {
-        const uint32_t code = e->codes[place_of(e, i, output).weight], coded = code & MOEC_SHIFT_CODED;
+        const uint32_t code = e->out.codes[place_of(e, i, output).weight], coded = code & MOEC_SHIFT_CODED;
         const uint32_t place = moec_shift_place(shift, moec_shift_window(state, coded));
         *levels = (float)shift->levels[code >> 2 << shift->coded_bits | place];
         state = moec_shift_next(state, coded);
@@ -340,18 +346,18 @@ GPTQ_CLONES static void sum_products(const struct matrix *matrix, const float *v
     const uint32_t width = matrix->width;
     struct moec_gptq_product product = {.kernels = matrix->e->kernels,
                                         .values = values,
-                                        .width = 2 * width,
+                                        .shape.width = 2 * width,
                                         .stride = row_stride(gptq->n),
                                         .pitch = 2 * width,
                                         .room = made + CHUNK * 2 * width};
     for (uint32_t first = 0; first < gptq->n; first += CHUNK) {
         product.rows = unit_row(gptq, first);
-        product.n_row = gptq->n - first < CHUNK ? gptq->n - first : CHUNK;
-        product.n = first + product.n_row;
-        memset(made, 0, (size_t)product.n_row * 2 * width * sizeof *made);
+        product.shape.n_row = gptq->n - first < CHUNK ? gptq->n - first : CHUNK;
+        product.shape.n = first + product.shape.n_row;
+        memset(made, 0, (size_t)product.shape.n_row * 2 * width * sizeof *made);
         moec_gptq_multiply(&product, made);
         const float *v = made;
-        for (uint32_t i = first; i < product.n; i++, v += 2 * width)
+        for (uint32_t i = first; i < product.shape.n; i++, v += 2 * width)
             for (uint32_t from = 0; from < width; from += LANES)
                 for (uint32_t o = from; o < from + LANES; o++) {
                     const double level = gptq->costs[i] * (double)v[o];
@@ -366,9 +372,9 @@ static void fit_scales(void *context, size_t item, int thread)
 {
     const struct matrix *matrix = context;
     struct encoding *e = matrix->e;
-    const uint32_t width = matrix->width, first = (uint32_t)item * width, left = e->n_output - first;
+    const uint32_t width = matrix->width, first = (uint32_t)item * width, left = e->shape.n_output - first;
     const uint32_t n = left < width ? left : width;
-    float *values = (float *)((uint8_t *)e->scratch + (size_t)thread * outputs_bytes(e->gptq->n, width));
+    float *values = (float *)((uint8_t *)e->room.scratch + (size_t)thread * outputs_bytes(e->gptq->n, width));
     double products[GPTQ_WIDTH] = {0}, squares[GPTQ_WIDTH] = {0};
     for (uint32_t o = 0; o < n; o++)
         list_levels(e, first + o, 2 * width, values + o);
@@ -384,8 +390,8 @@ static void fit_scales(void *context, size_t item, int thread)
     sum_products(matrix, values, values + (size_t)e->gptq->n * 2 * width, products, squares);
     for (uint32_t o = 0; o < n; o++) {
         const uint16_t half = half_of(products[o] / squares[o]);
-        if (half != 0 && e->scales[first + o] > 0)
-            e->scales[first + o] = moec_f16_to_f32(half);
+        if (half != 0 && e->out.scales[first + o] > 0)
+            e->out.scales[first + o] = moec_f16_to_f32(half);
     }
 }
 
@@ -393,22 +399,23 @@ static void encode_tile(void *context, size_t item, int thread)
 {
     const struct matrix *matrix = context;
     struct encoding *e = matrix->e;
-    const uint32_t output = (uint32_t)item * LANES, left = e->n_output - output, n = e->gptq->n;
-    struct tile tile = {.e = e, .output = output, .n = left < LANES ? left : LANES};
+    const uint32_t output = (uint32_t)item * LANES, left = e->shape.n_output - output, n = e->gptq->n;
+    struct tile tile = {.e = e, .outputs = {.first = output, .n = left < LANES ? left : LANES}};
     tile.shift = moec_shift_of(moec_codec_bits(e->codec));
-    tile.paths =
-        (struct paths *)(void *)((uint8_t *)e->scratch + (size_t)thread * outputs_bytes(n, matrix->width));
-    tile.others = (vec *)(tile.paths + LANES);
-    tile.older = tile.others + STATES;
-    tile.factors = (vec(*)[WINDOW])(tile.older + STATES);
-    tile.weights = (vec *)(tile.factors + BLOCK_PARTS);
-    tile.errors = tile.weights + n;
-    tile.bases = tile.errors + n;
-    tile.room = tile.bases + DECIDED;
+    tile.paths = (struct paths *)(void *)((uint8_t *)e->room.scratch +
+                                          (size_t)thread * outputs_bytes(n, matrix->width));
+    tile.states.others = (vec *)(tile.paths + LANES);
+    tile.states.older = tile.states.others + STATES;
+    tile.arrays.factors = (vec(*)[WINDOW])(tile.states.older + STATES);
+    tile.arrays.weights = (vec *)(tile.arrays.factors + BLOCK_PARTS);
+    tile.arrays.errors = tile.arrays.weights + n;
+    tile.arrays.bases = tile.arrays.errors + n;
+    tile.arrays.room = tile.arrays.bases + DECIDED;
     for (uint32_t i = 0; i < n; i++) {
         tile.largest = e->gptq->costs[i] > tile.largest ? e->gptq->costs[i] : tile.largest;
         for (uint32_t lane = 0; lane < LANES; lane++)
-            tile.weights[i][lane] = lane < tile.n ? e->weights[place_of(e, i, output + lane).weight] : 0;
+            tile.arrays.weights[i][lane] =
+                lane < tile.outputs.n ? e->weights[place_of(e, i, output + lane).weight] : 0;
     }
     search_tile(&tile, matrix->walk);
 }
@@ -417,22 +424,22 @@ static enum moec_status encode_outputs(struct encoding *e, const struct moec_poo
                                        struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct matrix matrix = {e, walk, moec_gptq_width(e->n_output, pool->n_threads)};
+    struct matrix matrix = {e, walk, moec_gptq_width(e->shape.n_output, pool->n_threads)};
     float *costs = NULL;
     const char *what = "paths of a matrix";
     MOEC_TRY_OUT(moec_alloc((void **)&costs, e->gptq->n, sizeof *costs, what, err));
     list_costs(e->gptq, costs);
     MOEC_TRY_OUT(first_scales(e, costs, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&e->scratch, (uint64_t)pool->n_threads,
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&e->room.scratch, (uint64_t)pool->n_threads,
                                     outputs_bytes(e->gptq->n, matrix.width), what, err));
-    moec_parallel_for(pool, (e->n_output + LANES - 1) / LANES, encode_tile, &matrix);
+    moec_parallel_for(pool, (e->shape.n_output + LANES - 1) / LANES, encode_tile, &matrix);
     if (e->gptq->n < LONG)
-        moec_parallel_for(pool, (e->n_output + matrix.width - 1) / matrix.width, fit_scales, &matrix);
-    for (uint32_t r = 0; r < e->n_row; r++)
+        moec_parallel_for(pool, (e->shape.n_output + matrix.width - 1) / matrix.width, fit_scales, &matrix);
+    for (uint32_t r = 0; r < e->shape.n_row; r++)
         pack_row(e, r);
 out:
     free(costs);
-    free(e->scratch);
+    free(e->room.scratch);
     return status;
 }
 
@@ -456,21 +463,20 @@ static void correct_chunk(void *context, size_t item, int thread)
     const struct row *row = context;
     const struct encoding *e = row->e;
     const uint32_t first = (uint32_t)item * GPTQ_WIDTH, left = (uint32_t)row->stride - first;
-    const uint32_t n_row = e->n_row - row->i < CHUNK ? e->n_row - row->i : CHUNK;
-    const uint32_t n = e->columns - first < GPTQ_WIDTH ? e->columns - first : GPTQ_WIDTH;
+    const uint32_t n_row = e->shape.n_row - row->i < CHUNK ? e->shape.n_row - row->i : CHUNK;
+    const uint32_t n = e->shape.columns - first < GPTQ_WIDTH ? e->shape.columns - first : GPTQ_WIDTH;
     for (uint32_t r = 0; r < n_row; r++) {
-        const float *weights = e->weights + (size_t)e->gptq->order[row->i + r] * e->columns + first;
+        const float *weights = e->weights + (size_t)e->gptq->order[row->i + r] * e->shape.columns + first;
         memcpy(row->corrected + r * row->stride + first, weights, n * sizeof *weights);
     }
-    const struct moec_gptq_product product = {.kernels = e->kernels,
-                                              .rows = unit_row(e->gptq, row->i),
-                                              .values = row->errors + first,
-                                              .n_row = n_row,
-                                              .n = row->i,
-                                              .width = left < GPTQ_WIDTH ? left : GPTQ_WIDTH,
-                                              .stride = row_stride(e->gptq->n),
-                                              .pitch = row->stride,
-                                              .room = row->rooms + (size_t)thread * CHUNK * GPTQ_WIDTH};
+    const struct moec_gptq_product product = {
+        .kernels = e->kernels,
+        .rows = unit_row(e->gptq, row->i),
+        .values = row->errors + first,
+        .shape = {.n_row = n_row, .n = row->i, .width = left < GPTQ_WIDTH ? left : GPTQ_WIDTH},
+        .stride = row_stride(e->gptq->n),
+        .pitch = row->stride,
+        .room = row->rooms + (size_t)thread * CHUNK * GPTQ_WIDTH};
     moec_gptq_multiply(&product, row->corrected + first);
 }
 
@@ -493,7 +499,7 @@ static uint16_t fitted_scale(const struct row *row)
 {
     const float *corrected = corrected_row(row);
     double product = 0, square = 0;
-    for (uint32_t c = 0; c < row->e->columns; c++) {
+    for (uint32_t c = 0; c < row->e->shape.columns; c++) {
         product += (double)corrected[c] * (double)row->values[c];
         square += (double)row->values[c] * (double)row->values[c];
     }
@@ -504,22 +510,23 @@ static void encode_row(const struct row *row)
 {
     const struct encoding *e = row->e;
     const uint32_t r = e->gptq->order[row->i];
-    const float *weights = e->weights + (size_t)r * e->columns;
-    uint8_t *codes = e->codes + (size_t)r * e->columns;
+    const float *weights = e->weights + (size_t)r * e->shape.columns;
+    uint8_t *codes = e->out.codes + (size_t)r * e->shape.columns;
     float *errors = row->errors + row->i * row->stride;
     const uint32_t bits = moec_codec_bits(e->codec);
     uint16_t half = first_half(e, corrected_row(row), NULL);
-    const int n_search = e->columns < LONG ? SEARCHES : 1;
+    const int n_search = e->shape.columns < LONG ? SEARCHES : 1;
     half = half < 0x7c00 ? half : 0;
     for (int search = 0; search < n_search && half != 0; search++) {
-        moec_shift_search(bits, corrected_row(row), e->columns, moec_f16_to_f32(half), row->choices, codes);
-        moec_shift_values(bits, codes, e->columns, row->values);
+        moec_shift_search(bits, corrected_row(row), e->shape.columns, moec_f16_to_f32(half), row->choices,
+                          codes);
+        moec_shift_values(bits, codes, e->shape.columns, row->values);
         const uint16_t fitted = fitted_scale(row);
         half = fitted != 0 ? fitted : half;
     }
-    e->scales[r] = moec_f16_to_f32(half);
-    for (uint32_t c = 0; c < e->columns; c++)
-        errors[c] = weights[c] - (half != 0 ? row->values[c] * e->scales[r] : 0);
+    e->out.scales[r] = moec_f16_to_f32(half);
+    for (uint32_t c = 0; c < e->shape.columns; c++)
+        errors[c] = weights[c] - (half != 0 ? row->values[c] * e->out.scales[r] : 0);
     pack_row(e, r);
 }
 
@@ -527,17 +534,17 @@ static enum moec_status encode_inputs(struct encoding *e, const struct moec_pool
                                       struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const size_t stride = padded(e->columns);
+    const size_t stride = padded(e->shape.columns);
     const char *what = "paths of a matrix";
     struct row row = {.e = e, .stride = stride};
     MOEC_TRY_OUT(first_scales(e, NULL, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&row.errors, e->n_row, stride * sizeof *row.errors, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&row.errors, e->shape.n_row, stride * sizeof *row.errors, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&row.corrected, CHUNK, stride * sizeof *row.corrected, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&row.rooms, (uint64_t)pool->n_threads * CHUNK,
                             GPTQ_WIDTH * sizeof *row.rooms, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&row.values, stride, sizeof *row.values, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&row.choices, stride, sizeof *row.choices, what, err));
-    for (row.i = 0; row.i < e->n_row; row.i++) {
+    for (row.i = 0; row.i < e->shape.n_row; row.i++) {
         if (row.i % CHUNK == 0)
             moec_parallel_for(pool, (stride + GPTQ_WIDTH - 1) / GPTQ_WIDTH, correct_chunk, &row);
         correct_row(&row);

@@ -121,7 +121,7 @@ TARGET static inline __attribute__((always_inline)) void NAMED(open_part)(const 
                                                                           struct paths *paths, uint32_t t)
 {
     const uint32_t part = t % BLOCK_PARTS;
-    const VEC *factors = (const VEC *)(tile->factors[part] + (BLOCK_PARTS + part - 1) * LANES);
+    const VEC *factors = (const VEC *)(tile->arrays.factors[part] + (BLOCK_PARTS + part - 1) * LANES);
     VEC last[LANES * PIECES];
     const uint32_t *starts = (const uint32_t *)paths->starts[(t + 2) % KEPT],
                    *before = (const uint32_t *)paths->starts[(t + 1) % KEPT];
@@ -132,15 +132,15 @@ TARGET static inline __attribute__((always_inline)) void NAMED(open_part)(const 
         if ((seen >> start & 1) != 0)
             continue;
         seen |= (uint64_t)1 << start;
-        VEC *sum = (VEC *)&tile->older[start];
-        memset(sum, 0, sizeof tile->older[start]);
+        VEC *sum = (VEC *)&tile->states.older[start];
+        memset(sum, 0, sizeof tile->states.older[start]);
         if (part > 0)
             NAMED(add_errors)(&paths->errors[t % KEPT][before[start]], factors - 2 * LANES * PIECES, sum);
         NAMED(add_errors)(&paths->errors[(t + 1) % KEPT][start], factors - LANES * PIECES, sum);
     }
     for (uint32_t s = 0; s < STATES; s++) {
         vec *sum = &paths->errors[t % KEPT][s];
-        *sum = tile->older[starts[s]];
+        *sum = tile->states.older[starts[s]];
         NAMED(add_errors)(&paths->errors[(t + 2) % KEPT][s], last, (VEC *)sum);
         ((uint32_t *)paths->starts[t % KEPT])[s] = s;
     }
@@ -181,19 +181,19 @@ NAMED(walk_any)(const struct tile *tile, const uint32_t n_free, uint32_t lane, u
     struct paths *paths = &tile->paths[lane];
     for (uint32_t first = 0; first < n; first += LANES) {
         const uint32_t t = (begin + first) / LANES, length = n - first < LANES ? n - first : LANES;
-        vec *sums = paths->errors[t % KEPT], *next = tile->others;
+        vec *sums = paths->errors[t % KEPT], *next = tile->states.others;
         NAMED(open_part)(tile, paths, t);
-        NAMED(list_targets)(paths, sums, 0, tile->bases[first][lane]);
+        NAMED(list_targets)(paths, sums, 0, tile->arrays.bases[first][lane]);
         for (uint32_t k = 0; k < length; k++) {
             const uint32_t i = begin + first + k;
             vec *const last = sums;
             struct choices choices;
             NAMED(step)
-            (paths, paths->starts[t % KEPT], n_free, tile->weights[i][lane],
+            (paths, paths->starts[t % KEPT], n_free, tile->arrays.weights[i][lane],
              (float)(e->gptq->costs[i] / tile->largest), &choices, &paths->steps[i % WINDOW]);
-            NAMED(extend)(&choices, k, &tile->factors[first / LANES][DECIDED + first + k], sums, next);
+            NAMED(extend)(&choices, k, &tile->arrays.factors[first / LANES][DECIDED + first + k], sums, next);
             if (k + 1 < length)
-                NAMED(list_targets)(paths, next, k + 1, tile->bases[first + k + 1][lane]);
+                NAMED(list_targets)(paths, next, k + 1, tile->arrays.bases[first + k + 1][lane]);
             sums = next;
             next = last;
         }

@@ -10,8 +10,11 @@
 #define NONE UINT32_MAX
 
 struct path {
-    const uint64_t *rows;
-    uint32_t n, n_words, first;
+    struct {
+        const uint64_t *rows;
+        uint32_t n, n_words;
+    } bits;
+    uint32_t first;
     uint32_t *next, *before; /* (n) by row; NONE at the ends */
     uint32_t *step;          /* (n): distance to the next one */
     uint32_t *away;          /* (n): distances of the row at work */
@@ -34,9 +37,10 @@ static uint32_t count_bits(uint64_t x)
 
 static uint32_t distance(const struct path *path, uint32_t a, uint32_t b)
 {
-    const uint64_t *x = path->rows + (size_t)a * path->n_words, *y = path->rows + (size_t)b * path->n_words;
+    const uint64_t *x = path->bits.rows + (size_t)a * path->bits.n_words,
+                   *y = path->bits.rows + (size_t)b * path->bits.n_words;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < path->n_words; i++)
+    for (uint32_t i = 0; i < path->bits.n_words; i++)
         n += count_bits(x[i] ^ y[i]);
     return n;
 }
@@ -95,8 +99,8 @@ static void take_out(struct path *path, uint32_t row)
 static uint32_t bit_count(const struct path *path, uint32_t row)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < path->n_words; i++)
-        n += count_bits(path->rows[(size_t)row * path->n_words + i]);
+    for (uint32_t i = 0; i < path->bits.n_words; i++)
+        n += count_bits(path->bits.rows[(size_t)row * path->bits.n_words + i]);
     return n;
 }
 
@@ -104,14 +108,14 @@ static uint32_t bit_count(const struct path *path, uint32_t row)
 static void find_turns(struct path *path)
 {
     uint32_t *from = path->turn, *to = path->step;
-    for (uint32_t row = 0; row < path->n; row++) {
+    for (uint32_t row = 0; row < path->bits.n; row++) {
         path->away[row] = bit_count(path, row);
         from[row] = row;
     }
-    for (uint32_t width = 1; width < path->n; width *= 2) {
-        for (uint32_t first = 0; first < path->n; first += 2 * width) {
-            const uint32_t middle = first + width < path->n ? first + width : path->n;
-            const uint32_t end = middle + width < path->n ? middle + width : path->n;
+    for (uint32_t width = 1; width < path->bits.n; width *= 2) {
+        for (uint32_t first = 0; first < path->bits.n; first += 2 * width) {
+            const uint32_t middle = first + width < path->bits.n ? first + width : path->bits.n;
+            const uint32_t end = middle + width < path->bits.n ? middle + width : path->bits.n;
             for (uint32_t a = first, b = middle, at = first; at < end; at++) {
                 const bool takes_a = b >= end || (a < middle && path->away[from[a]] >= path->away[from[b]]);
                 to[at] = from[takes_a ? a++ : b++];
@@ -122,15 +126,13 @@ static void find_turns(struct path *path)
         from = sorted;
     }
     if (from != path->turn)
-        memcpy(path->turn, from, path->n * sizeof *from);
+        memcpy(path->turn, from, path->bits.n * sizeof *from);
 }
 
 void moec_seriation_make(const uint64_t *rows, uint32_t n, uint32_t n_words, uint32_t *scratch,
                          uint16_t *order)
 {
-    struct path path = {.rows = rows,
-                        .n = n,
-                        .n_words = n_words,
+    struct path path = {.bits = {.rows = rows, .n = n, .n_words = n_words},
                         .first = NONE,
                         .next = scratch,
                         .before = scratch + n,

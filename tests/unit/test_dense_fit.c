@@ -79,15 +79,12 @@ static struct moec_dense_fit *fit_of(struct bench *bench, int n_threads)
     struct moec_dense_fit *fit = NULL;
     MUST(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_F32, &codecs[4], &err));
     MUST(moec_codec_for_bits(8, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_F32, &codecs[8], &err));
-    const struct moec_dense_fit_request request = {.checkpoint = bench->fixture.checkpoint,
-                                                   .scorer = bench->scorer,
-                                                   .measure = &bench->measure,
-                                                   .codecs = codecs,
-                                                   .numbers = numbers,
-                                                   .n_number = 2,
-                                                   .n_threads = n_threads,
-                                                   .block =
-                                                       bench->block.ranks != NULL ? &bench->block : NULL};
+    const struct moec_dense_fit_request request = {
+        .checkpoint = bench->fixture.checkpoint,
+        .evaluation = {.scorer = bench->scorer, .measure = &bench->measure},
+        .codes = {.codecs = codecs, .numbers = numbers, .n_number = 2},
+        .n_threads = n_threads,
+        .block = bench->block.ranks != NULL ? &bench->block : NULL};
     MUST(moec_dense_fit_create(&request, &fit, &err));
     return fit;
 }
@@ -297,13 +294,11 @@ static void test_dense_fit__codecs_of_gptq_are_nearer_than_hqq(void **state)
             codecs[THREE + i].quantizer = i == 2 ? MOEC_QUANTIZER_HQQ : MOEC_QUANTIZER_GPTQ;
         }
         MUST(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_F32, &codecs[4], &err));
-        const struct moec_dense_fit_request request = {.checkpoint = bench.fixture.checkpoint,
-                                                       .scorer = bench.scorer,
-                                                       .measure = &bench.measure,
-                                                       .codecs = codecs,
-                                                       .numbers = numbers,
-                                                       .n_number = 3,
-                                                       .n_threads = 2};
+        const struct moec_dense_fit_request request = {
+            .checkpoint = bench.fixture.checkpoint,
+            .evaluation = {.scorer = bench.scorer, .measure = &bench.measure},
+            .codes = {.codecs = codecs, .numbers = numbers, .n_number = 3},
+            .n_threads = 2};
         MUST(moec_dense_fit_create(&request, &fit, &err));
         for (uint32_t i = 0; i < n; i++) {
             const double three = moec_dense_fit_error(fit, i, THREE),

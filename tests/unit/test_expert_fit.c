@@ -80,15 +80,12 @@ static struct moec_expert_fit *fit_of(struct bench *bench, int n_threads, uint64
         {codec_of(3, MOEC_QUANTIZER_GPTQ), 7},
         {codec_of(2, MOEC_QUANTIZER_GPTQ), 1u << MOEC_PROJECTION_GATE | 1u << MOEC_PROJECTION_UP},
         {codec_of(3, MOEC_QUANTIZER_HQQ), 7}};
-    const struct moec_expert_fit_request request = {.checkpoint = bench->fixture.checkpoint,
-                                                    .scorer = bench->scorer,
-                                                    .windows = &bench->windows,
-                                                    .codecs = codecs,
-                                                    .n_codec = N_CODEC,
-                                                    .memory_bytes = memory_bytes,
-                                                    .n_threads = n_threads,
-                                                    .block =
-                                                        bench->block.ranks != NULL ? &bench->block : NULL};
+    const struct moec_expert_fit_request request = {
+        .of = {.checkpoint = bench->fixture.checkpoint, .scorer = bench->scorer, .windows = &bench->windows},
+        .codes = {.codecs = codecs, .n_codec = N_CODEC},
+        .memory_bytes = memory_bytes,
+        .n_threads = n_threads,
+        .block = bench->block.ranks != NULL ? &bench->block : NULL};
     struct moec_expert_fit *fit = NULL;
     MUST(moec_expert_fit_create(&request, &fit, &err));
     return fit;
@@ -387,19 +384,16 @@ static void test_expert_fit__encodes_what_is_wanted(void **state)
         masks[1][at] = (uint8_t)(3 ^ masks[0][at]);
         n_wanted += (uint64_t)__builtin_popcount(masks[0][at]);
     }
-    struct moec_expert_fit_request request = {.checkpoint = bench.fixture.checkpoint,
-                                              .scorer = bench.scorer,
-                                              .windows = &bench.windows,
-                                              .codecs = codecs,
-                                              .n_codec = 2,
-                                              .plain = codec_of(3, MOEC_QUANTIZER_LINEAR),
-                                              .n_threads = 2};
+    struct moec_expert_fit_request request = {
+        .of = {.checkpoint = bench.fixture.checkpoint, .scorer = bench.scorer, .windows = &bench.windows},
+        .codes = {.codecs = codecs, .n_codec = 2, .plain = codec_of(3, MOEC_QUANTIZER_LINEAR)},
+        .n_threads = 2};
     struct moec_expert_fit *all = NULL, *first = NULL, *second = NULL;
     MUST(moec_expert_fit_create(&request, &all, &err));
-    request.wanted = masks[0];
+    request.codes.wanted = masks[0];
     MUST(moec_expert_fit_create(&request, &first, &err));
-    request.wanted = masks[1];
-    request.base = moec_expert_fit_encoder(first);
+    request.codes.wanted = masks[1];
+    request.codes.base = moec_expert_fit_encoder(first);
     MUST(moec_expert_fit_create(&request, &second, &err));
     assert_int_equal(moec_expert_fit_count(all), 2 * n);
     assert_int_equal(moec_expert_fit_count(first), n_wanted);
@@ -453,13 +447,11 @@ static void test_expert_fit__stops_when_asked(void **state)
         struct stop stop = {n};
         struct moec_error problem = {0};
         const struct moec_progress progress = {.report = stop_later, .context = &stop};
-        const struct moec_expert_fit_request request = {.checkpoint = bench.fixture.checkpoint,
-                                                        .scorer = bench.scorer,
-                                                        .windows = &bench.windows,
-                                                        .codecs = &codec,
-                                                        .n_codec = 1,
-                                                        .n_threads = 2,
-                                                        .progress = &progress};
+        const struct moec_expert_fit_request request = {
+            .of = {.checkpoint = bench.fixture.checkpoint, .scorer = bench.scorer, .windows = &bench.windows},
+            .codes = {.codecs = &codec, .n_codec = 1},
+            .n_threads = 2,
+            .progress = &progress};
         struct moec_expert_fit *fit = NULL;
         assert_int_equal(moec_expert_fit_create(&request, &fit, &problem), MOEC_ERR_CANCELLED);
         assert_null(fit);
@@ -488,15 +480,13 @@ static void test_expert_fit__goes_on_after_an_end(void **state)
         struct moec_error problem = {0};
         const struct moec_progress progress = {.report = stop_later, .context = &stop};
         MUST(moec_units_open(path, MOEC_UNITS_AUTO, &job, NULL, &units, &err));
-        const struct moec_expert_fit_request request = {.checkpoint = bench.fixture.checkpoint,
-                                                        .scorer = bench.scorer,
-                                                        .windows = &bench.windows,
-                                                        .codecs = codecs,
-                                                        .n_codec = 2,
-                                                        .memory_bytes = n_end % 2,
-                                                        .n_threads = 1 + (int)n_end % 3,
-                                                        .progress = n_end < 30 ? &progress : NULL,
-                                                        .units = units};
+        const struct moec_expert_fit_request request = {
+            .of = {.checkpoint = bench.fixture.checkpoint, .scorer = bench.scorer, .windows = &bench.windows},
+            .codes = {.codecs = codecs, .n_codec = 2},
+            .memory_bytes = n_end % 2,
+            .n_threads = 1 + (int)n_end % 3,
+            .progress = n_end < 30 ? &progress : NULL,
+            .units = units};
         const enum moec_status status = moec_expert_fit_create(&request, &fit, &problem);
         assert_true(status == MOEC_OK || status == MOEC_ERR_CANCELLED);
         n_found = moec_units_found_count(units);

@@ -40,19 +40,16 @@ static uint8_t *rows_by(walker *walk, const struct moec_gptq *gptq, uint32_t bit
     struct encoding e = {.gptq = gptq,
                          .kernels = moec_kernels_best(),
                          .weights = weights,
-                         .n_row = N_ROW,
-                         .columns = gptq->n,
-                         .n_output = N_ROW,
-                         .groups = 1};
+                         .shape = {.n_row = N_ROW, .columns = gptq->n, .n_output = N_ROW, .groups = 1}};
     MUST(moec_codec_for_bits(bits, MOEC_SCHEME_SHIFT, 0, MOEC_DTYPE_F32, &e.codec, &err));
-    e.row_bytes = moec_codec_row_bytes(e.codec, e.columns);
-    e.rows = calloc(N_ROW, e.row_bytes);
-    e.scales = calloc(N_ROW, sizeof *e.scales);
-    e.codes = calloc(N_ROW, e.columns);
+    e.shape.row_bytes = moec_codec_row_bytes(e.codec, e.shape.columns);
+    e.out.rows = calloc(N_ROW, e.shape.row_bytes);
+    e.out.scales = calloc(N_ROW, sizeof *e.out.scales);
+    e.out.codes = calloc(N_ROW, e.shape.columns);
     MUST(encode_outputs(&e, pool, walk, &err));
-    free(e.scales);
-    free(e.codes);
-    return e.rows;
+    free(e.out.scales);
+    free(e.out.codes);
+    return e.out.rows;
 }
 
 static void check_same(walker *other)
