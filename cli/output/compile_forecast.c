@@ -38,7 +38,8 @@ struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_reque
     struct cli_compile_forecast forecast = {.stages = moec_compile_estimate(request), .window = window};
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast.counted.n_drawn += request->n_part[part];
-    forecast.work_bytes = request->options->work_bytes > 0 ? request->options->work_bytes : WORK_BYTES;
+    forecast.work_bytes =
+        request->options->memory.work_bytes > 0 ? request->options->memory.work_bytes : WORK_BYTES;
     forecast.layer_bytes =
         (uint64_t)request->config->n_expert * moec_cost_expert(request->config, 1) *
         moec_codec_row_bytes((struct moec_codec){.dtype = request->config->expert_dtype}, 64) / 64;
@@ -149,7 +150,7 @@ static struct cli_compile_forecast at_scope(const struct moec_compile_request *r
 {
     struct moec_compile_options options = *request->options;
     struct moec_compile_request changed = *request;
-    options.scope = scope;
+    options.target.scope = scope;
     changed.options = &options;
     return cli_forecast_compile(&changed, has_profile, window);
 }
@@ -158,7 +159,7 @@ static struct cli_compile_forecast at_scope(const struct moec_compile_request *r
 static void say_long(struct cli_progress *progress, const struct moec_compile_request *request,
                      const struct cli_compile_forecast *all)
 {
-    const uint32_t n_thread = (uint32_t)moec_pool_make(request->options->n_threads).n_threads;
+    const uint32_t n_thread = (uint32_t)moec_pool_make(request->options->by.n_threads).n_threads;
     char line[400], whole[24], fewer[24], least[24];
     struct moec_compile_request few = *request;
     cli_duration_text(whole, all->seconds);
@@ -168,7 +169,7 @@ static void say_long(struct cli_progress *progress, const struct moec_compile_re
                            " threads here if the data has %" PRIu32 " windows (%.1f core-hours)",
                            progress->job, whole, n_thread, all->counted.n_drawn, all->core_seconds / 3600);
     size_t used = n > 0 ? (size_t)n : 0;
-    if (request->options->offers_variants)
+    if (request->options->search.offers_variants)
         used += (size_t)snprintf(line + used, sizeof line - used,
                                  "; --time-limit makes it shorter, down to about %s, and the bundle larger",
                                  least);
@@ -232,8 +233,8 @@ enum moec_status cli_estimate_compile(const struct moec_compile_request *request
                                       struct cli_compile_forecast *forecast, struct moec_error *err)
 {
     const struct moec_forecast_request window = {.config = request->config,
-                                                 .kernels = request->options->kernels,
-                                                 .n_threads = request->options->n_threads,
+                                                 .kernels = request->options->by.kernels,
+                                                 .n_threads = request->options->by.n_threads,
                                                  .seq_len_tokens = request->seq_len_tokens};
     struct moec_forecast_time pace;
     MOEC_TRY(moec_forecast_window(&window, &pace, err));
@@ -244,7 +245,7 @@ enum moec_status cli_estimate_compile(const struct moec_compile_request *request
 enum moec_status cli_warn_long_compile(struct cli_progress *progress,
                                        const struct moec_compile_request *request, struct moec_error *err)
 {
-    const double n_thread = (double)moec_pool_make(request->options->n_threads).n_threads;
+    const double n_thread = (double)moec_pool_make(request->options->by.n_threads).n_threads;
     const double slowest = (request->seq_len_tokens - 1) *
                            (double)moec_cost_from_layer(request->config, 0, 1, 0, 1) / LEAST_PACE / n_thread;
     struct cli_compile_forecast all = cli_forecast_compile(

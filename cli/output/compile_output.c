@@ -73,9 +73,9 @@ static void print_dense(const struct cli_compile_result *result)
     if (print_dense_matrices(report))
         return;
     printf("\ndense weights: %" PRIu32 " bits%s", report->plan.dense_bits,
-           report->plan.dense_bits >= 16 ? ""
-           : result->options->dense_gptq ? " by gptq"
-                                         : " by the linear quantizer");
+           report->plan.dense_bits >= 16    ? ""
+           : result->options->dense.by_gptq ? " by gptq"
+                                            : " by the linear quantizer");
     for (uint32_t i = 0; i < report->n_dense_trial; i++) {
         const struct moec_dense_trial *trial = &report->dense_trials[i];
         char size[24];
@@ -150,7 +150,7 @@ static void print_limits(const struct cli_compile_result *result)
                   cli_size_text(mixed, mixing->mixed.n_bytes), 100 * mixing->mixed.loss);
         cli_print(stdout, "        all alike: %s\n", single);
     }
-    if (report->uses_smallest && !isnan(result->options->max_loss))
+    if (report->uses_smallest && !isnan(result->options->target.max_loss))
         cli_print(stdout, "the smallest codes are used up at %.1f%%; a larger --max-loss gains nothing\n",
                   100 * (report->certificate.present ? report->certificate.loss : report->trace.chosen.loss));
 }
@@ -183,13 +183,13 @@ static void print_result(const struct cli_compile_result *result)
               cli_size_text(source, report->source_bytes));
     print_experts(report);
     print_dense(result);
-    if (result->options->orders_neurons)
+    if (result->options->experts.orders_neurons)
         cli_print(stdout,
                   "neurons: the %.0f%% of an expert that a token needs most lie in %.1f ranges on average, "
                   "%.1f in the checkpoint's order\n",
                   100 * MOEC_COACTIVATION_SHARE, report->runs_after, report->runs_before);
     print_limits(result);
-    cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", result->options->policy,
+    cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", result->options->search.policy,
               report->n_evaluations, result->seconds);
     cli_print_peak(result->phases);
     if (result->paths.page != NULL)
@@ -260,7 +260,7 @@ static struct moec_json_out *json_dense(const struct cli_compile_result *result)
     struct moec_json_out *node = moec_json_out_object(), *trials = moec_json_out_array();
     moec_json_out_u64(node, "bits", report->plan.dense_bits);
     if (report->plan.dense_bits < 16)
-        moec_json_out_string(node, "quantizer", result->options->dense_gptq ? "gptq" : "linear");
+        moec_json_out_string(node, "quantizer", result->options->dense.by_gptq ? "gptq" : "linear");
     for (uint32_t i = 0; i < report->n_dense_trial; i++) {
         const struct moec_dense_trial *trial = &report->dense_trials[i];
         struct moec_json_out *row = moec_json_out_object();
@@ -329,11 +329,11 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
     moec_json_out_u64(root, "bundle_bytes", report->n_bytes);
     moec_json_out_u64(root, "source_bytes", report->source_bytes);
     moec_json_out_bool(root, "written", report->is_written);
-    moec_json_out_string(root, "policy", result->options->policy);
+    moec_json_out_string(root, "policy", result->options->search.policy);
     moec_json_out_u64(root, "evaluations", report->n_evaluations);
     if (report->fit.n_expert > 0)
         moec_json_out_node(root, "fitted", json_fit(&report->fit));
-    if (result->options->orders_neurons) {
+    if (result->options->experts.orders_neurons) {
         moec_json_out_double(root, "active_ranges_before", report->runs_before);
         moec_json_out_double(root, "active_ranges", report->runs_after);
     }
@@ -343,11 +343,11 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
     if (result->forecast != NULL)
         moec_json_out_node(
             root, "forecast",
-            cli_json_compile_forecast(result->forecast, moec_ranks_count(result->options->ranks)));
+            cli_json_compile_forecast(result->forecast, moec_ranks_count(result->options->by.ranks)));
     moec_json_out_double(root, "seconds", result->seconds);
     cli_json_peak(root, result->phases);
     cli_json_phases(root, result->phases);
-    moec_json_out_double(root, "max_loss", result->options->max_loss);
+    moec_json_out_double(root, "max_loss", result->options->target.max_loss);
     moec_json_out_bool(root, "smallest_codes_used_up", report->uses_smallest);
     if (report->mixing.is_known)
         moec_json_out_node(root, "mixing", json_mixing(result));

@@ -162,8 +162,8 @@ static void spell_quantizer(const struct compile_job *job, char *text, size_t ca
 {
     static const uint32_t widths[] = {1, 2, 3, 4, 5, 6, 8};
     const struct moec_profile *profile = &job->profile;
-    enum moec_quantizer quantizer = job->compile.quantizer;
-    enum moec_scheme scheme = job->compile.scheme;
+    enum moec_quantizer quantizer = job->compile.experts.quantizer;
+    enum moec_scheme scheme = job->compile.experts.scheme;
     if (job->has_profile) {
         quantizer = (enum moec_quantizer)profile->quantizer;
         scheme = (enum moec_scheme)profile->scheme;
@@ -191,38 +191,40 @@ static void spell_options(struct compile_job *job)
 {
     const struct moec_compile_options *compile = &job->compile;
     char arithmetic[32] = "";
-    if (compile->arithmetic != MOEC_ARITHMETIC_CANONICAL)
+    if (compile->by.arithmetic != MOEC_ARITHMETIC_CANONICAL)
         (void)snprintf(arithmetic, sizeof arithmetic, " arithmetic=%s",
-                       moec_arithmetic_name(compile->arithmetic));
+                       moec_arithmetic_name(compile->by.arithmetic));
     char loss[32] = "none", size[32] = "none", bits[32] = "", copies[64] = "none", quantizer[192],
          dense[40] = "auto";
-    if (!isnan(compile->max_loss))
-        (void)snprintf(loss, sizeof loss, "%.9g", compile->max_loss);
-    if (compile->max_bytes > 0)
-        (void)snprintf(size, sizeof size, "%" PRIu64, compile->max_bytes);
-    if (compile->bits > 0)
-        (void)snprintf(bits, sizeof bits, " bits=%" PRIu32, compile->bits);
-    for (uint32_t i = 0; i < compile->n_copy_bits; i++) {
+    if (!isnan(compile->target.max_loss))
+        (void)snprintf(loss, sizeof loss, "%.9g", compile->target.max_loss);
+    if (compile->target.max_bytes > 0)
+        (void)snprintf(size, sizeof size, "%" PRIu64, compile->target.max_bytes);
+    if (compile->search.bits > 0)
+        (void)snprintf(bits, sizeof bits, " bits=%" PRIu32, compile->search.bits);
+    for (uint32_t i = 0; i < compile->experts.n_copy_bits; i++) {
         size_t used = i == 0 ? 0 : strlen(copies);
-        (void)snprintf(copies + used, sizeof copies - used, "%s%u", i > 0 ? "," : "", compile->copy_bits[i]);
+        (void)snprintf(copies + used, sizeof copies - used, "%s%u", i > 0 ? "," : "",
+                       compile->experts.copy_bits[i]);
     }
     spell_quantizer(job, quantizer, sizeof quantizer);
-    if (compile->plans_dense)
+    if (compile->dense.is_planned)
         (void)snprintf(dense, sizeof dense, "each");
-    else if (compile->dense_bits != MOEC_DENSE_BITS_AUTO)
-        (void)snprintf(dense, sizeof dense, "%" PRIu32, compile->dense_bits);
-    if (compile->dense_bits < 16)
+    else if (compile->dense.bits != MOEC_DENSE_BITS_AUTO)
+        (void)snprintf(dense, sizeof dense, "%" PRIu32, compile->dense.bits);
+    if (compile->dense.bits < 16)
         (void)snprintf(dense + strlen(dense), sizeof dense - strlen(dense), " dense-quantizer=%s",
-                       compile->dense_gptq ? "gptq" : "linear");
+                       compile->dense.by_gptq ? "gptq" : "linear");
     char metric[64] = "";
-    if (compile->rows != NULL)
+    if (compile->target.rows != NULL)
         (void)snprintf(metric, sizeof metric, " metric=%s task=%.24s",
-                       moec_task_metric_name(compile->rows->task.metric), compile->rows->task.name);
-    (void)snprintf(job->options_text, sizeof job->options_text,
-                   "max-loss=%s%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32
-                   "%s%s",
-                   loss, metric, size, bits, dense, copies, compile->confidence, quantizer, compile->group,
-                   arithmetic, compile->orders_neurons ? " " MOEC_OPTION_ORDER_NEURONS : "");
+                       moec_task_metric_name(compile->target.rows->task.metric),
+                       compile->target.rows->task.name);
+    (void)snprintf(
+        job->options_text, sizeof job->options_text,
+        "max-loss=%s%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32 "%s%s", loss,
+        metric, size, bits, dense, copies, compile->target.confidence, quantizer, compile->experts.group,
+        arithmetic, compile->experts.orders_neurons ? " " MOEC_OPTION_ORDER_NEURONS : "");
 }
 
 static const char *policy_of(const struct cli_args *args)
@@ -241,27 +243,27 @@ static enum moec_status read_dense(const struct cli_args *args, struct moec_comp
 {
     const char *bits = cli_text(args, "dense-bits"), *quantizer = cli_text(args, "dense-quantizer");
     const bool has_data = cli_has(args, "profile") || cli_has(args, "data");
-    const bool is_hull = strcmp(compile->policy, "hull") == 0,
+    const bool is_hull = strcmp(compile->search.policy, "hull") == 0,
                is_auto = bits != NULL && strcmp(bits, "auto") == 0;
-    compile->dense_bits = 16;
-    compile->offers_variants = has_data && may_ask_for_variants(compile->policy);
-    compile->plans_dense = compile->offers_variants && (bits == NULL || (is_hull && is_auto));
-    if (compile->plans_dense)
+    compile->dense.bits = 16;
+    compile->search.offers_variants = has_data && may_ask_for_variants(compile->search.policy);
+    compile->dense.is_planned = compile->search.offers_variants && (bits == NULL || (is_hull && is_auto));
+    if (compile->dense.is_planned)
         return quantizer == NULL
                    ? MOEC_OK
                    : moec_fail(err, MOEC_ERR_USAGE,
                                "--dense-quantizer applies to dense weights at 8 or 4 bits: give "
                                "--dense-bits 8 or 4");
     if (is_auto)
-        compile->dense_bits = MOEC_DENSE_BITS_AUTO;
+        compile->dense.bits = MOEC_DENSE_BITS_AUTO;
     else
-        MOEC_TRY(cli_u32(args, "dense-bits", 4, 32, &compile->dense_bits, err));
-    if (quantizer != NULL && compile->dense_bits >= 16)
+        MOEC_TRY(cli_u32(args, "dense-bits", 4, 32, &compile->dense.bits, err));
+    if (quantizer != NULL && compile->dense.bits >= 16)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--dense-quantizer applies to dense weights at 8 or 4 bits: give --dense-bits 8, 4 or auto");
-    compile->dense_gptq =
-        compile->dense_bits < 16 && (quantizer != NULL ? strcmp(quantizer, "gptq") == 0 : has_data);
+    compile->dense.by_gptq =
+        compile->dense.bits < 16 && (quantizer != NULL ? strcmp(quantizer, "gptq") == 0 : has_data);
     return MOEC_OK;
 }
 
@@ -293,7 +295,7 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
                                                  .memory_bytes = job->measure.memory.work_bytes};
     job->rows.task.metric = metric;
     job->rows.parts = job->measure.data.parts;
-    job->compile.rows = &job->rows;
+    job->compile.target.rows = &job->rows;
     return cli_u32(args, "ctx", 2, 1u << 24, &job->rows.n_context, err);
 }
 
@@ -305,37 +307,37 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     uint32_t copies[MOEC_MAX_COPIES - 1];
     struct cli_numbers list = {copies, 0, MOEC_MAX_COPIES - 1};
     *compile = (struct moec_compile_options){
-        .policy = policy_of(args),
-        .max_loss = NAN,
-        .takes_all_certificate = cli_has(args, "certificate-samples"),
-        .accept_miss = cli_has(args, "accept-miss"),
-        .orders_neurons = cli_has(args, "order-neurons"),
-        .measure_uniform = cli_has(args, "report"),
-        .arithmetic = cli_arithmetic(args, NULL),
+        .search = {.policy = policy_of(args), .measure_uniform = cli_has(args, "report")},
+        .target = {.max_loss = NAN,
+                   .takes_all_certificate = cli_has(args, "certificate-samples"),
+                   .accept_miss = cli_has(args, "accept-miss")},
+        .experts.orders_neurons = cli_has(args, "order-neurons"),
+        .by.arithmetic = cli_arithmetic(args, NULL),
     };
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
-    compile->goes_on_by_chance = job->measure.data.goes_on_by_chance;
-    MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
-    MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
-    MOEC_TRY(cli_u32(args, "bits", 1, 16, &compile->bits, err));
+    compile->target.goes_on_by_chance = job->measure.data.goes_on_by_chance;
+    MOEC_TRY(cli_fraction(args, "max-loss", &compile->target.max_loss, err));
+    MOEC_TRY(cli_bytes(args, "max-size", &compile->target.max_bytes, err));
+    MOEC_TRY(cli_u32(args, "bits", 1, 16, &compile->search.bits, err));
     MOEC_TRY(read_dense(args, compile, err));
     MOEC_TRY(cli_u32_list(args, "copies", allowed, &list, err));
-    compile->n_copy_bits = list.n;
-    for (uint32_t i = 0; i < compile->n_copy_bits; i++)
-        compile->copy_bits[i] = (uint8_t)copies[i];
-    MOEC_TRY(read_confidence(args, &compile->confidence, err));
-    if (cli_has(args, "max-size") && compile->max_bytes == 0)
+    compile->experts.n_copy_bits = list.n;
+    for (uint32_t i = 0; i < compile->experts.n_copy_bits; i++)
+        compile->experts.copy_bits[i] = (uint8_t)copies[i];
+    MOEC_TRY(read_confidence(args, &compile->target.confidence, err));
+    if (cli_has(args, "max-size") && compile->target.max_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--max-size' is 0, expected a size such as 20MB");
     if (!cli_has(args, "output") && !cli_has(args, "dry-run"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "name the bundle with -o MODEL.moec, or ask for the plan with --dry-run");
     MOEC_TRY(read_metric(job, err));
-    if (compile->rows != NULL && cli_has(args, "time-limit") && strcmp(compile->policy, "hull") == 0)
+    if (compile->target.rows != NULL && cli_has(args, "time-limit") &&
+        strcmp(compile->search.policy, "hull") == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--time-limit bounds compiles that measure perplexity, whose cost is known before: leave "
             "out either --time-limit or --metric");
-    if (cli_has(args, "profile") && job->measure.data.path != NULL && compile->rows == NULL)
+    if (cli_has(args, "profile") && job->measure.data.path != NULL && compile->target.rows == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "give either --profile or --data: a profile holds its own windows; give both only "
                          "with a --metric that is measured on rows");
@@ -343,16 +345,16 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--quantizer auto needs data to measure on: give --data, or a --profile that was "
                          "made with --quantizer auto");
-    MOEC_TRY(cli_open_place(args, compile->arithmetic, &job->measure.memory.place, err));
-    compile->place = job->measure.memory.place;
-    compile->quantizer = job->measure.codes.quantizer;
-    compile->scheme = job->measure.codes.scheme;
-    compile->group = job->measure.codes.group;
-    compile->n_threads = job->measure.by.n_threads;
-    compile->kernels = job->measure.by.kernels;
-    compile->work_bytes = job->measure.memory.work_bytes;
-    compile->spill_folder = job->measure.memory.spill_folder;
-    compile->seed = job->measure.data.seed;
+    MOEC_TRY(cli_open_place(args, compile->by.arithmetic, &job->measure.memory.place, err));
+    compile->memory.place = job->measure.memory.place;
+    compile->experts.quantizer = job->measure.codes.quantizer;
+    compile->experts.scheme = job->measure.codes.scheme;
+    compile->experts.group = job->measure.codes.group;
+    compile->by.n_threads = job->measure.by.n_threads;
+    compile->by.kernels = job->measure.by.kernels;
+    compile->memory.work_bytes = job->measure.memory.work_bytes;
+    compile->memory.spill_folder = job->measure.memory.spill_folder;
+    compile->search.seed = job->measure.data.seed;
     return MOEC_OK;
 }
 
@@ -363,7 +365,7 @@ static bool needs_sensitivities(const struct compile_job *job)
     if (cli_has(job->args, "sensitivity"))
         return true;
     for (size_t i = 0; i < sizeof without / sizeof *without; i++)
-        if (strcmp(job->compile.policy, without[i]) == 0)
+        if (strcmp(job->compile.search.policy, without[i]) == 0)
             return false;
     return true;
 }
@@ -381,14 +383,15 @@ static enum moec_status limit(struct compile_job *job, const uint32_t n_part[sta
         return cli_estimate_compile(&request, job->has_profile, &job->forecast, err);
     MOEC_TRY(cli_limit_compile(&job->progress, &request, job->has_profile,
                                job->measure.measures.time_limit_seconds, &job->forecast, err));
-    job->compile.scope = job->forecast.scope;
+    job->compile.target.scope = job->forecast.scope;
     return MOEC_OK;
 }
 
 /* Whether a forecast is asked for, of a policy whose stages are known. */
 static bool wants_forecast(const struct compile_job *job)
 {
-    return job->compile.offers_variants && !needs_sensitivities(job) && job->compile.rows == NULL &&
+    return job->compile.search.offers_variants && !needs_sensitivities(job) &&
+           job->compile.target.rows == NULL &&
            (cli_has(job->args, "dry-run") || cli_has(job->args, "time-limit"));
 }
 
@@ -459,7 +462,7 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
     }
     if (!job->has_profile)
         return MOEC_OK;
-    job->compile.group = job->profile.group;
+    job->compile.experts.group = job->profile.group;
     if (path != NULL && cli_has(job->args, "preset") &&
         (job->profile.quantizer != MOEC_QUANTIZER_LINEAR || job->profile.scheme != MOEC_SCHEME_SYMMETRIC ||
          job->profile.group != 0))
@@ -475,7 +478,7 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
 static void show_log(void *context, const char *line)
 {
     struct compile_job *job = context;
-    if (job->measure.is_verbose || strchr(job->compile.policy, '.') != NULL)
+    if (job->measure.is_verbose || strchr(job->compile.search.policy, '.') != NULL)
         cli_progress_note(&job->progress, line);
 }
 
@@ -563,9 +566,9 @@ static enum moec_status claim_output(struct compile_job *job, struct moec_error 
 {
     const char *journal = cli_text(job->args, "journal");
     const bool writes = moec_ranks_own(job->args->ranks) == 0;
-    job->compile.ranks = job->args->ranks;
-    job->compile.journal_path = journal;
-    job->compile.keeps_journal = journal != NULL;
+    job->compile.by.ranks = job->args->ranks;
+    job->compile.journal.path = journal;
+    job->compile.journal.stays = journal != NULL;
     if (journal != NULL && writes)
         MOEC_TRY(check_journal(job->args, journal, err));
     if (writes && cli_has(job->args, "report"))
@@ -574,7 +577,7 @@ static enum moec_status claim_output(struct compile_job *job, struct moec_error 
         return MOEC_OK;
     if (journal == NULL) {
         MOEC_TRY(name_journal(cli_text(job->args, "output"), "journal", &job->journal, err));
-        job->compile.journal_path = job->journal;
+        job->compile.journal.path = job->journal;
     }
     MOEC_TRY(name_journal(cli_text(job->args, "output"), "profile.journal", &job->profile_journal, err));
     job->measure.journal.path = job->profile_journal;
@@ -622,7 +625,7 @@ static uint32_t measured_tokens(const struct compile_job *job)
 {
     if (job->measure.data.path == NULL)
         return 0;
-    if (job->compile.rows == NULL)
+    if (job->compile.target.rows == NULL)
         return job->measure.data.seq_len_tokens;
     return job->rows.n_context > 0 ? job->rows.n_context : MOEC_CONTINUATION_CONTEXT;
 }
@@ -632,11 +635,11 @@ static enum moec_status check_size(const struct compile_job *job, struct moec_er
 {
     struct moec_compile_least least;
     char dense[96] = "the weights outside experts come on top";
-    if (job->compile.max_bytes == 0)
+    if (job->compile.target.max_bytes == 0)
         return MOEC_OK;
     MOEC_TRY(moec_compile_find_least(job->checkpoint, job->has_profile ? &job->profile : NULL, &job->compile,
                                      &least, err));
-    if (job->compile.max_bytes >= least.least_bytes)
+    if (job->compile.target.max_bytes >= least.least_bytes)
         return MOEC_OK;
     if (least.dense_bytes > 0)
         (void)snprintf(dense, sizeof dense,
@@ -644,19 +647,19 @@ static enum moec_status check_size(const struct compile_job *job, struct moec_er
     return moec_fail(err, MOEC_ERR_TARGET,
                      "--max-size is %" PRIu64 " bytes, but in every bundle of this model "
                      "the experts alone take %" PRIu64 " bytes or more (all in %s codes); %s",
-                     job->compile.max_bytes, least.least_bytes, least.codes, dense);
+                     job->compile.target.max_bytes, least.least_bytes, least.codes, dense);
 }
 
 /* Of --order-neurons, where it would change nothing. */
 static enum moec_status check_order(const struct compile_job *job, struct moec_error *err)
 {
-    if (!job->compile.orders_neurons)
+    if (!job->compile.experts.orders_neurons)
         return MOEC_OK;
     if (!cli_has(job->args, "profile") && job->measure.data.path == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--order-neurons needs data that shows which neurons "
                          "are active together: give --data or --profile");
-    return moec_compile_order_check(moec_checkpoint_config(job->checkpoint), job->compile.group, err);
+    return moec_compile_order_check(moec_checkpoint_config(job->checkpoint), job->compile.experts.group, err);
 }
 
 /* Ranks choose alike only from the same model, */
@@ -683,13 +686,13 @@ static enum moec_status compare_measured(struct compile_job *job, struct moec_er
         moec_sha256_finish(&sha, measured);
     }
     MOEC_TRY(moec_ranks_same(ranks, "another profile, or other data,", measured, sizeof measured, err));
-    return moec_ranks_spread(ranks, 0, &job->compile.scope, sizeof job->compile.scope, err);
+    return moec_ranks_spread(ranks, 0, &job->compile.target.scope, sizeof job->compile.target.scope, err);
 }
 
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
-    MOEC_TRY(cli_check_policy("policies", job->compile.policy, moec_policy_check, err));
+    MOEC_TRY(cli_check_policy("policies", job->compile.search.policy, moec_policy_check, err));
     cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
     job->progress.ranks = job->args->ranks;
     job->progress.is_verbose = job->measure.is_verbose;
@@ -719,8 +722,8 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     spell_options(job);
     char source_name[256];
     cli_base_name(moec_checkpoint_folder(job->checkpoint), source_name, sizeof source_name);
-    job->compile.options_text = job->options_text;
-    job->compile.source_name = source_name;
+    job->compile.source.options = job->options_text;
+    job->compile.source.model = source_name;
     struct moec_compile_hooks hooks = {.log = show_log,
                                        .note = show_note,
                                        .progress = show_progress,

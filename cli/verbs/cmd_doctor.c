@@ -153,7 +153,7 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
     if (!x->has.text)
         return MOEC_OK;
     MOEC_TRY(moec_forecast_make(&request, &x->found.forecast, err));
-    const struct moec_compile_options defaults = {.offers_variants = true, .plans_dense = true};
+    const struct moec_compile_options defaults = {.search.offers_variants = true, .dense.is_planned = true};
     struct moec_compile_request compile = {
         .config = config_of(x), .options = &defaults, .seq_len_tokens = x->found.forecast.window_tokens};
     cli_default_parts(x->found.forecast.n_window, compile.n_part);

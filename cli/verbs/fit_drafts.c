@@ -89,23 +89,20 @@ static void fill_options(const struct cli_fit_drafts *drafts, const struct moec_
                          struct moec_compile_options *options)
 {
     const struct cli_measure_options *measure = drafts->measure;
-    *options = (struct moec_compile_options){.policy = "hull",
-                                             .max_loss = drafts->max_loss,
-                                             .dense_bits = 16,
-                                             .offers_variants = true,
-                                             .plans_dense = true,
-                                             .quantizer = measure->codes.quantizer,
-                                             .scheme = measure->codes.scheme,
-                                             .group = profile->group,
-                                             .confidence = drafts->confidence,
-                                             .goes_on_by_chance = measure->data.goes_on_by_chance,
-                                             .seed = measure->data.seed,
-                                             .n_threads = measure->by.n_threads,
-                                             .kernels = measure->by.kernels,
-                                             .place = measure->memory.place,
-                                             .work_bytes = measure->memory.work_bytes,
-                                             .spill_folder = measure->memory.spill_folder,
-                                             .journal_path = drafts->journal};
+    *options = (struct moec_compile_options){
+        .search = {.policy = "hull", .offers_variants = true, .seed = measure->data.seed},
+        .target = {.max_loss = drafts->max_loss,
+                   .confidence = drafts->confidence,
+                   .goes_on_by_chance = measure->data.goes_on_by_chance},
+        .dense = {.bits = 16, .is_planned = true},
+        .experts = {.quantizer = measure->codes.quantizer,
+                    .scheme = measure->codes.scheme,
+                    .group = profile->group},
+        .by = {.n_threads = measure->by.n_threads, .kernels = measure->by.kernels},
+        .memory = {.place = measure->memory.place,
+                   .work_bytes = measure->memory.work_bytes,
+                   .spill_folder = measure->memory.spill_folder},
+        .journal.path = drafts->journal};
 }
 
 static enum moec_status compile(struct cli_fit_drafts *drafts, struct moec_checkpoint *checkpoint,
@@ -127,8 +124,8 @@ static enum moec_status compile(struct cli_fit_drafts *drafts, struct moec_check
     (void)snprintf(options_text, sizeof options_text, "max-loss=%.9g in all confidence=%g copies=0",
                    drafts->max_loss, drafts->confidence);
     fill_options(drafts, profile, &options);
-    options.options_text = options_text;
-    options.source_name = source_name;
+    options.source.options = options_text;
+    options.source.model = source_name;
     for (uint32_t i = 0; i < N_SHARE; i++) {
         char suffix[16];
         (void)snprintf(suffix, sizeof suffix, "draft-%" PRIu32, i + 1);

@@ -76,11 +76,11 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
 static uint64_t plan_variants(struct moec_compile_run *run, uint64_t work_bytes)
 {
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
-    const int n_threads = run->options->n_threads;
+    const int n_threads = run->options->by.n_threads;
     const struct moec_expert_fit_memory memory = moec_expert_fit_bytes(config, n_threads);
     run->fit_bytes = memory.most_bytes < work_bytes / 4 ? memory.most_bytes : work_bytes / 4;
     run->fit_bytes = run->fit_bytes > memory.least_bytes ? run->fit_bytes : memory.least_bytes;
-    return run->fit_bytes + (run->options->plans_dense ? moec_dense_fit_bytes(config, n_threads) : 0);
+    return run->fit_bytes + (run->options->dense.is_planned ? moec_dense_fit_bytes(config, n_threads) : 0);
 }
 
 /* The parts are measured one after the other: the larger one counts. */
@@ -88,16 +88,17 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
 {
     static const enum moec_part parts[] = {MOEC_PART_SEARCH, MOEC_PART_CERTIFICATE};
     const struct moec_compile_options *options = run->options;
-    const struct moec_row_metric_means means = {
-        .kernels = options->kernels, .n_threads = options->n_threads, .arithmetic = options->arithmetic};
+    const struct moec_row_metric_means means = {.kernels = options->by.kernels,
+                                                .n_threads = options->by.n_threads,
+                                                .arithmetic = options->by.arithmetic};
     struct moec_windows windows[2] = {0};
     struct moec_work_request request = {
         .checkpoint = run->checkpoint,
-        .bytes = {.work = options->work_bytes > 0 ? options->work_bytes : DEFAULT_WORK_BYTES,
-                  .exchange = moec_ranks_buffer_bytes(options->ranks)},
-        .n_threads = options->n_threads,
-        .evaluations = {.dense_bits = 16, .n_models = 1, .n_passes = 1, .arithmetic = options->arithmetic},
-        .folder = options->spill_folder};
+        .bytes = {.work = options->memory.work_bytes > 0 ? options->memory.work_bytes : DEFAULT_WORK_BYTES,
+                  .exchange = moec_ranks_buffer_bytes(options->by.ranks)},
+        .n_threads = options->by.n_threads,
+        .evaluations = {.dense_bits = 16, .n_models = 1, .n_passes = 1, .arithmetic = options->by.arithmetic},
+        .folder = options->memory.spill_folder};
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_memory_resident_bytes(&request.bytes.base, err));
     for (size_t i = 0; run->profile != NULL && i < 2; i++)
@@ -106,24 +107,24 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
         request.evaluations.dense_bits = run->dense_bits[0];
     if (run->rows != NULL)
         request.bytes.result = moec_row_metric_bytes(run->rows, &means);
-    if (options->dense_gptq)
+    if (options->dense.by_gptq)
         request.bytes.result +=
-            moec_dense_fit_bytes(moec_checkpoint_config(run->checkpoint), options->n_threads);
-    if (options->orders_neurons)
+            moec_dense_fit_bytes(moec_checkpoint_config(run->checkpoint), options->by.n_threads);
+    if (options->experts.orders_neurons)
         request.bytes.result +=
-            moec_coactivation_bytes(moec_checkpoint_config(run->checkpoint), options->n_threads);
+            moec_coactivation_bytes(moec_checkpoint_config(run->checkpoint), options->by.n_threads);
     if (run->profile != NULL) {
         const bool first = moec_windows_token_count(&windows[0]) >= moec_windows_token_count(&windows[1]);
         request.windows = first ? &windows[0] : &windows[1];
         request.evaluations.n_models =
             run->n_dense_bits == 1 && moec_compile_dense_is_original(run, run->dense_bits[0]) ? 1 : 2;
-        if (options->offers_variants) {
+        if (options->search.offers_variants) {
             request.evaluations.n_models = 2;
             request.bytes.result += plan_variants(run, request.bytes.work);
         }
         request.evaluations.n_passes = request.evaluations.n_models;
         request.evaluations.n_states =
-            options->ranks != NULL ? 3 : 2; /* in a fit that ranks share, beside the scorer's */
+            options->by.ranks != NULL ? 3 : 2; /* in a fit that ranks share, beside the scorer's */
         request.evaluations.n_reference = 1;
     }
     status = moec_work_plan_make(&request, &run->memory, err);
@@ -137,11 +138,11 @@ static enum moec_status choose_codecs(struct moec_compile_run *run, struct moec_
 {
     const struct moec_compile_options *options = run->options;
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
-    run->group = run->profile != NULL ? run->profile->group : options->group;
+    run->group = run->profile != NULL ? run->profile->group : options->experts.group;
     if (run->profile != NULL)
         MOEC_TRY(moec_profile_codecs(run->profile, run->codecs, err));
     else
-        MOEC_TRY(moec_codec_table(options->quantizer, options->scheme, run->group,
+        MOEC_TRY(moec_codec_table(options->experts.quantizer, options->experts.scheme, run->group,
                                   (enum moec_dtype)config->expert_dtype, run->codecs, err));
     /* Profiles from before experts stayed MXFP4 say F32. */
     MOEC_TRY(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, (enum moec_dtype)config->expert_dtype,
@@ -150,7 +151,7 @@ static enum moec_status choose_codecs(struct moec_compile_run *run, struct moec_
     MOEC_TRY(
         moec_variants_create(run->checkpoint,
                              &(struct moec_variants_options){MOEC_SCHEME_SYMMETRIC, run->group,
-                                                             run->memory.cache_bytes, options->n_threads},
+                                                             run->memory.cache_bytes, options->by.n_threads},
                              &run->variants, err));
     return moec_variants_set_codecs(run->variants, run->codecs, err);
 }
@@ -158,7 +159,7 @@ static enum moec_status choose_codecs(struct moec_compile_run *run, struct moec_
 /* An expert whose projections differ may come from two records. */
 static enum moec_status enter_device(struct moec_compile_run *run, struct moec_error *err)
 {
-    struct moec_gpu_place *place = run->options->place;
+    struct moec_gpu_place *place = run->options->memory.place;
     const uint64_t record =
         moec_variants_record_bytes(run->variants, moec_variants_source_bits(run->variants));
     uint32_t *planned = &run->memory.work.batch_tokens;
@@ -190,16 +191,18 @@ static void fill_provenance(const struct moec_compile_run *run,
     };
     (void)snprintf(out->moec_version, sizeof out->moec_version, "%s", MOEC_VERSION);
     /* Only the file's name: the same inputs in another folder give the same bytes. */
-    const char *slash = strrchr(run->options->policy, '/');
-    (void)snprintf(out->policy, sizeof out->policy, "%s", slash != NULL ? slash + 1 : run->options->policy);
+    const char *slash = strrchr(run->options->search.policy, '/');
+    (void)snprintf(out->policy, sizeof out->policy, "%s",
+                   slash != NULL ? slash + 1 : run->options->search.policy);
     /* What was found beside what was asked for. */
     char found[48] = "", left_out[24] = "";
-    if (run->options->dense_bits == MOEC_DENSE_BITS_AUTO)
+    if (run->options->dense.bits == MOEC_DENSE_BITS_AUTO)
         (void)snprintf(found, sizeof found, " dense-bits-found=%" PRIu32, run->report->plan.dense_bits);
     if (run->report->scope > 0)
         (void)snprintf(left_out, sizeof left_out, " scope=%" PRIu32, run->report->scope);
-    (void)snprintf(out->options, sizeof out->options, "%s%s%s", run->options->options_text, found, left_out);
-    (void)snprintf(out->source_name, sizeof out->source_name, "%s", run->options->source_name);
+    (void)snprintf(out->options, sizeof out->options, "%s%s%s", run->options->source.options, found,
+                   left_out);
+    (void)snprintf(out->source_name, sizeof out->source_name, "%s", run->options->source.model);
     memcpy(out->model_digest, run->model_digest, MOEC_SHA256_BYTES);
     if (run->profile != NULL)
         memcpy(out->profile_digest, profile_digest, MOEC_SHA256_BYTES);
@@ -223,15 +226,16 @@ enum moec_status moec_compile_write(struct moec_compile_run *run,
     const struct moec_dense *dense = NULL;
     fill_provenance(run, profile_digest, &provenance);
     MOEC_TRY(moec_compile_bundle_of(run, &run->report->plan, &bundle, &dense, err));
-    MOEC_TRY(moec_bundle_writer_open(bundle, path,
-                                     &(struct moec_bundle_assignment){.experts = run->report->plan.experts,
-                                                                      .copy_bits = options->copy_bits,
-                                                                      .n_extra = options->n_copy_bits},
-                                     &writer, err));
+    MOEC_TRY(
+        moec_bundle_writer_open(bundle, path,
+                                &(struct moec_bundle_assignment){.experts = run->report->plan.experts,
+                                                                 .copy_bits = options->experts.copy_bits,
+                                                                 .n_extra = options->experts.n_copy_bits},
+                                &writer, err));
     const struct moec_pack_progress progress = {
-        show_packing, run, moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits)};
+        show_packing, run, moec_plan_count(&run->report->plan) * (1 + options->experts.n_copy_bits)};
     enum moec_status status = moec_pack_records(run->checkpoint, moec_compile_encoder(run), writer,
-                                                options->n_threads, &progress, err);
+                                                options->by.n_threads, &progress, err);
     if (status != MOEC_OK) {
         moec_bundle_writer_abort(writer);
         return status;
@@ -244,27 +248,28 @@ enum moec_status moec_compile_write(struct moec_compile_run *run,
 static enum moec_status check_options(const struct moec_compile_options *options,
                                       const struct moec_profile *profile, struct moec_error *err)
 {
-    if (!isnan(options->max_loss) && profile == NULL)
+    if (!isnan(options->target.max_loss) && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a loss target needs data to measure on: give --profile or --data");
-    if (options->orders_neurons && profile == NULL)
+    if (options->experts.orders_neurons && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--order-neurons needs data that shows which neurons "
                          "are active together: give --profile or --data");
-    if (options->rows != NULL && profile == NULL)
+    if (options->target.rows != NULL && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a --metric measured on rows needs data to rank experts: give --profile or --data");
-    if (options->dense_gptq && profile == NULL)
+    if (options->dense.by_gptq && profile == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "GPTQ needs data to weigh errors: give --profile or --data, or --dense-quantizer linear");
-    if (options->dense_bits == MOEC_DENSE_BITS_AUTO && isnan(options->max_loss))
+    if (options->dense.bits == MOEC_DENSE_BITS_AUTO && isnan(options->target.max_loss))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--dense-bits auto takes the smallest bundle within a loss target: give --max-loss");
-    for (uint32_t i = 0; i < options->n_copy_bits; i++)
+    for (uint32_t i = 0; i < options->experts.n_copy_bits; i++)
         for (uint32_t j = 0; j < i; j++)
-            if (options->copy_bits[i] == options->copy_bits[j])
-                return moec_fail(err, MOEC_ERR_USAGE, "--copies names %u bits twice", options->copy_bits[i]);
+            if (options->experts.copy_bits[i] == options->experts.copy_bits[j])
+                return moec_fail(err, MOEC_ERR_USAGE, "--copies names %u bits twice",
+                                 options->experts.copy_bits[i]);
     return MOEC_OK;
 }
 
@@ -283,8 +288,8 @@ static enum moec_status make_shares(struct moec_compile_run *run, struct moec_er
                                                        .dense = dense,
                                                        .dense_bytes = dense_bytes,
                                                        .plan = &report->plan,
-                                                       .copy_bits = run->options->copy_bits,
-                                                       .n_copy_bits = run->options->n_copy_bits};
+                                                       .copy_bits = run->options->experts.copy_bits,
+                                                       .n_copy_bits = run->options->experts.n_copy_bits};
     const enum moec_status status = moec_bundle_shares_make(&request, &report->shares, err);
     free(dense_bytes);
     return status;
@@ -297,7 +302,7 @@ static enum moec_status note_choice(struct moec_compile_run *run, struct moec_er
         return MOEC_OK;
     MOEC_TRY(moec_compile_note_choice(run, err));
     MOEC_TRY(moec_compile_measure_alike(run, err));
-    return run->options->measure_uniform ? moec_compile_measure_uniform(run, err) : MOEC_OK;
+    return run->options->search.measure_uniform ? moec_compile_measure_uniform(run, err) : MOEC_OK;
 }
 
 /* A size alone is met whatever is lost: nothing else would tell. */
@@ -310,7 +315,7 @@ static void warn_of_loss(struct moec_compile_run *run)
     const struct moec_trace_point *enough =
         moec_search_trace_smallest(&report->trace, MOEC_COMPILE_LARGE_LOSS);
     char advice[160] = "--max-loss 10% in place of --max-size finds the size that this takes";
-    if (run->profile == NULL || !isnan(run->options->max_loss) || !(high > MOEC_COMPILE_LARGE_LOSS))
+    if (run->profile == NULL || !isnan(run->options->target.max_loss) || !(high > MOEC_COMPILE_LARGE_LOSS))
         return;
     if (enough != NULL)
         (void)snprintf(advice, sizeof advice,
@@ -346,8 +351,8 @@ enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_er
         .source_bytes = moec_checkpoint_weight_bytes(run->checkpoint),
     };
     MOEC_TRY(check_options(options, run->profile, err));
-    if (options->orders_neurons)
-        MOEC_TRY(moec_compile_order_check(config, options->group, err));
+    if (options->experts.orders_neurons)
+        MOEC_TRY(moec_compile_order_check(config, options->experts.group, err));
     /* A bundle whose tokenizer cannot be used cannot be run: known before any work. */
     MOEC_TRY(moec_model_check(run->checkpoint, false, err));
     MOEC_TRY(moec_checkpoint_digest(run->checkpoint, NULL, NULL, run->model_digest, err));
@@ -356,8 +361,8 @@ enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_er
     if (run->profile != NULL)
         MOEC_TRY(check_profile_chance(run, err));
     MOEC_TRY(moec_plan_create(&run->report->plan, config, err));
-    if (options->rows != NULL)
-        MOEC_TRY(moec_row_metric_open(options->rows, run->checkpoint, run->profile, &run->rows, err));
+    if (options->target.rows != NULL)
+        MOEC_TRY(moec_row_metric_open(options->target.rows, run->checkpoint, run->profile, &run->rows, err));
     char line[512];
     if (run->rows != NULL && moec_rows_note(moec_row_metric_rows(run->rows), line, sizeof line))
         note(run, line);
@@ -367,7 +372,7 @@ enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_er
     MOEC_TRY(choose_codecs(run, err));
     MOEC_TRY(load_original(run, err));
     MOEC_TRY(moec_compile_order_make(run, err));
-    moec_compile_begin(run, options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_HARM);
+    moec_compile_begin(run, options->dense.by_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_HARM);
     return moec_compile_dense_fit(run, err);
 }
 
@@ -376,10 +381,10 @@ static enum moec_status choose_plan(struct moec_compile_run *run, struct moec_er
 {
     const struct moec_compile_options *options = run->options;
     const bool is_certified = run->profile != NULL && run->path != NULL;
-    if (options->dense_bits == MOEC_DENSE_BITS_AUTO) {
+    if (options->dense.bits == MOEC_DENSE_BITS_AUTO) {
         MOEC_TRY(moec_compile_dense_choose(run, err));
     } else {
-        MOEC_TRY(moec_compile_dense_bind(run, options->dense_bits, err));
+        MOEC_TRY(moec_compile_dense_bind(run, options->dense.bits, err));
         MOEC_TRY(moec_compile_search(run, err));
     }
     moec_compile_begin(run, MOEC_STAGE_SEQUENCE);
@@ -426,7 +431,7 @@ enum moec_status moec_compile(const struct moec_compile_inputs *inputs,
     MOEC_TRY_OUT(moec_compile_start(&run, err));
     MOEC_TRY_OUT(choose_plan(&run, err));
     warn_of_loss(&run);
-    if (path == NULL || moec_ranks_own(options->ranks) != 0)
+    if (path == NULL || moec_ranks_own(options->by.ranks) != 0)
         goto out;
     moec_compile_pack_begin(&run);
     MOEC_TRY_OUT(moec_compile_write(&run, inputs->profile_digest, path, err));

@@ -15,8 +15,8 @@
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/metrics.h"
+#include "profiler/evaluate/pass_means.h"
 #include "runtime/cuda/gpu_place.h"
-#include "runtime/kernels/arithmetic.h"
 
 struct moec_kernels;
 
@@ -51,53 +51,74 @@ struct moec_compile_scope {
 };
 const struct moec_compile_scope *moec_compile_scope_at(uint32_t level);
 
-struct moec_compile_options {
+/* How plans are searched. */
+struct moec_compile_search {
     const char *policy;   /* built-in name or path */
-    double max_loss;      /* NaN without a loss target */
-    uint64_t max_bytes;   /* 0 without a size target */
-    double pair_share;    /* of drafts, for the policy (compiler/policy/policy.h); else 0 */
     uint32_t bits;        /* for `uniform`; 0 when not given */
-    uint32_t dense_bits;  /* 32 (checkpoints of F32 weights), 16, 8, 4, or MOEC_DENSE_BITS_AUTO */
+    double pair_share;    /* of drafts, for the policy (compiler/policy/policy.h); else 0 */
+    uint64_t seed;        /* of the policy's random numbers */
     bool offers_variants; /* the policy may ask for moec.variants(); needs a profile */
-    bool plans_dense; /* a plan may give dense matrices codecs of their own: dense_bits was not asked for */
-    bool dense_gptq;  /* 8 and 4 by GPTQ, on the search part's inputs; needs a profile. Else linear */
-    uint8_t copy_bits[MOEC_MAX_COPIES - 1]; /* further precision copies */
-    uint32_t n_copy_bits;
-    bool orders_neurons; /* in records, by coactivation on the search part; needs a profile */
-    enum moec_quantizer
-        quantizer; /* these three of compiles without a profile, else the profile's; not AUTO */
-    enum moec_scheme scheme;
-    uint32_t group;
+    bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
+};
+
+/* What the bundle may lose or weigh, and how that is proven. */
+struct moec_compile_target {
+    double max_loss;    /* NaN without a loss target */
+    uint64_t max_bytes; /* 0 without a size target */
     /* The metric of losses, measured on rows; needs a profile. NULL: perplexity, on the profile's windows */
     const struct moec_row_metric_options *rows;
-    enum moec_arithmetic arithmetic; /* of plans' losses; the original's are canonical */
-    double confidence;               /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
-    bool goes_on_by_chance;     /* where the original predicts the data no better than chance; the bundle is
-                               marked */
+    double confidence;          /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
     uint32_t scope;             /* level of struct moec_compile_scope; a journal's own goes before it */
     bool takes_all_certificate; /* tests are on all windows of the certificate part, however few would do */
     bool accept_miss;           /* write and mark a bundle that misses its target */
-    bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
-    uint64_t seed;        /* of the policy's random numbers */
-    int n_threads;
-    const struct moec_kernels *kernels;
-    /* Ranks that share the work (profiler/ranks/ranks.h), borrowed: moec_compile is called together, and the first one
-     * alone writes. NULL = this process does all. */
-    struct moec_ranks *ranks;
-    struct moec_gpu_place *place; /* plans are measured there; borrowed, NULL = in the process's memory */
-    /* Of the process, beside the largest layer's weights (profiler/profile/work_plan.h); 0 = 1 GiB. */
-    uint64_t work_bytes;
-    const char *spill_folder; /* for hidden states that do not fit into memory; NULL = they stay in memory */
-    /* Finished measurements and fitted weights are kept in this file (profiler/common/unit.h) until the
-     * bundle is written; one that an interrupted compile of the same model and windows left is gone on with.
-     * NULL: nothing is kept. */
-    const char *journal_path;
-    /* The journal stays when the bundle is written, for other targets and policies; that of another model or
-     * other windows is refused in place of replaced. */
-    bool keeps_journal;
-    /* The options that shaped the bundle, in canonical spelling, for the provenance. */
-    const char *options_text;
-    const char *source_name;
+    bool goes_on_by_chance;     /* where the original predicts no better than chance; the bundle is marked */
+};
+
+struct moec_compile_experts {
+    /* These three of compiles without a profile, else the profile's; not AUTO. */
+    enum moec_quantizer quantizer;
+    enum moec_scheme scheme;
+    uint32_t group;
+    bool orders_neurons; /* in records, by coactivation on the search part; needs a profile */
+    uint8_t copy_bits[MOEC_MAX_COPIES - 1]; /* further precision copies */
+    uint32_t n_copy_bits;
+};
+
+struct moec_compile_matrices {
+    uint32_t bits;   /* 32 (checkpoints of F32 weights), 16, 8, 4, or MOEC_DENSE_BITS_AUTO */
+    bool is_planned; /* a plan may give matrices codecs of their own: bits were not asked for */
+    bool by_gptq;    /* 8 and 4 by GPTQ, on the search part's inputs; needs a profile. Else linear */
+};
+
+/* Finished measurements and fitted weights are kept in this file (profiler/common/unit.h) until the bundle is
+ * written; one that an interrupted compile of the same model and windows left is gone on with. */
+struct moec_compile_journal {
+    const char *path; /* NULL: nothing is kept */
+    /* It stays when the bundle is written, for other targets and policies; that of another model or other
+     * windows is refused in place of replaced. */
+    bool stays;
+};
+
+struct moec_compile_options {
+    struct moec_compile_search search;
+    struct moec_compile_target target;
+    struct moec_compile_experts experts;
+    struct moec_compile_matrices dense;
+    /* The arithmetic is of plans' losses; the original's are canonical. Of ranks, moec_compile is called
+     * together, and the first one alone writes. */
+    struct moec_pass_means by;
+    struct {
+        /* Of the process, beside the largest layer's weights (profiler/profile/work_plan.h); 0 = 1 GiB. */
+        uint64_t work_bytes;
+        const char *spill_folder;     /* for hidden states that do not fit; NULL = they stay in memory */
+        struct moec_gpu_place *place; /* plans are measured there; borrowed, NULL = in the process's memory */
+    } memory;
+    struct moec_compile_journal journal;
+    /* Of the provenance: the options that shaped the bundle, in canonical spelling, and the model's name. */
+    struct {
+        const char *options;
+        const char *model;
+    } source;
 };
 
 struct moec_compile_hooks {

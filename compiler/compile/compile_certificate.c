@@ -26,13 +26,13 @@ static void fill_certificate(struct moec_compile_run *run, const struct moec_los
                                    .data_name = profile->data_name,
                                    .data_digest = profile->data_digest,
                                    .seq_len_tokens = profile->seq_len_tokens,
-                                   .arithmetic = run->options->arithmetic,
-                                   .target = run->options->max_loss,
-                                   .confidence = run->options->confidence,
+                                   .arithmetic = run->options->by.arithmetic,
+                                   .target = run->options->target.max_loss,
+                                   .confidence = run->options->target.confidence,
                                    .is_chance = run->is_chance};
     if (run->rows != NULL) {
         const struct moec_rows *rows = moec_row_metric_rows(run->rows);
-        promise.metric = moec_task_metric_name(run->options->rows->task.metric);
+        promise.metric = moec_task_metric_name(run->options->target.rows->task.metric);
         promise.data_name = rows->name;
         promise.data_digest = rows->digest;
         promise.seq_len_tokens = 0;
@@ -67,9 +67,9 @@ static void take(void *context, uint32_t at, const struct moec_loss *loss)
                      " bytes, loss %.3f%% on the certificate part, at most %.3f%%: %s",
                      at + 1, trace->n_sequence, trace->sequence[at].n_bytes, 100 * loss->loss,
                      100 * loss->high,
-                     isnan(run->options->max_loss) ? "measured"
-                     : has_passed                  ? "proven"
-                                                   : "not proven");
+                     isnan(run->options->target.max_loss) ? "measured"
+                     : has_passed                         ? "proven"
+                                                          : "not proven");
     if (has_passed)
         tests->passed = *loss;
     else
@@ -78,7 +78,7 @@ static void take(void *context, uint32_t at, const struct moec_loss *loss)
 
 static bool has_p_values(const struct moec_compile_run *run)
 {
-    return run->rows == NULL && run->options->confidence != MOEC_CONFIDENCE_POINT;
+    return run->rows == NULL && run->options->target.confidence != MOEC_CONFIDENCE_POINT;
 }
 
 static enum moec_status test_all(struct tests *tests, uint32_t *n_passed, struct moec_error *err)
@@ -93,7 +93,7 @@ static enum moec_status test_all(struct tests *tests, uint32_t *n_passed, struct
     }
     const struct moec_sequence_tests sequence = {.steps = trace->sequence,
                                                  .n = trace->n_sequence,
-                                                 .target = run->options->max_loss,
+                                                 .target = run->options->target.max_loss,
                                                  .has_p = has_p_values(run),
                                                  .measure = measure,
                                                  .judged = take,
@@ -130,8 +130,8 @@ static enum moec_status digest_part(const struct moec_compile_run *run,
 static bool is_same_promise(const struct moec_compile_run *run, const struct moec_bundle *bundle)
 {
     const struct moec_provenance *theirs = &bundle->provenance;
-    const char *slash = strrchr(run->options->policy, '/'), *ours = run->options->options_text;
-    return strcmp(theirs->policy, slash != NULL ? slash + 1 : run->options->policy) == 0 &&
+    const char *slash = strrchr(run->options->search.policy, '/'), *ours = run->options->source.options;
+    return strcmp(theirs->policy, slash != NULL ? slash + 1 : run->options->search.policy) == 0 &&
            strncmp(theirs->options, ours, strlen(ours)) == 0;
 }
 
@@ -178,7 +178,7 @@ static enum moec_status measure_last(struct tests *tests, struct moec_error *err
     if (step->result != MOEC_SEQUENCE_NOT_TESTED)
         return MOEC_OK;
     MOEC_TRY(measure(tests, run->candidates.n - 1, &tests->failed, err));
-    moec_sequence_judge(step, &tests->failed, run->options->max_loss, has_p_values(run));
+    moec_sequence_judge(step, &tests->failed, run->options->target.max_loss, has_p_values(run));
     /* Measured, but out of turn: no test. */
     step->result = MOEC_SEQUENCE_NOT_TESTED;
     return MOEC_OK;
@@ -204,20 +204,21 @@ static enum moec_status refuse(const struct moec_compile_run *run, const struct 
                                struct moec_error *err)
 {
     char advice[MOEC_SEQUENCE_ADVICE_BYTES];
-    const bool is_point = run->options->confidence == MOEC_CONFIDENCE_POINT;
+    const bool is_point = run->options->target.confidence == MOEC_CONFIDENCE_POINT;
     if (is_point)
         return moec_fail(err, MOEC_ERR_TARGET,
                          "the loss on the certificate part of the data is %.3f%%, but the target "
                          "is %.3f%%, so nothing was written. Ask for --max-loss "
                          "%.3f%%, profile more samples, or give --accept-miss",
-                         100 * loss->loss, 100 * run->options->max_loss, ceil(1e5 * loss->loss) / 1e3);
+                         100 * loss->loss, 100 * run->options->target.max_loss, ceil(1e5 * loss->loss) / 1e3);
     return moec_fail(
         err, MOEC_ERR_TARGET,
         "the safest of %" PRIu32 " plans has a loss of %.3f%% on the certificate part of the data "
         "(upper bound with %g%% confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
-        run->candidates.n, 100 * loss->loss, 100 * run->options->confidence, 100 * loss->high,
-        100 * run->options->max_loss,
-        moec_sequence_advice(loss, run->options->max_loss, run->rows != NULL ? "rows" : "windows", advice));
+        run->candidates.n, 100 * loss->loss, 100 * run->options->target.confidence, 100 * loss->high,
+        100 * run->options->target.max_loss,
+        moec_sequence_advice(loss, run->options->target.max_loss, run->rows != NULL ? "rows" : "windows",
+                             advice));
 }
 
 enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_error *err)
@@ -233,14 +234,14 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
     else
         MOEC_TRY_OUT(digest_part(run, digest, err));
     MOEC_TRY_OUT(moec_compile_windows_fix(run, err));
-    if (!isnan(run->options->max_loss))
+    if (!isnan(run->options->target.max_loss))
         count_reuses(run);
     MOEC_TRY_OUT(test_all(&tests, &n_passed, err));
     if (n_passed > 0) {
         choose(run, n_passed - 1, &tests.passed);
         goto out;
     }
-    if (!run->options->accept_miss) {
+    if (!run->options->target.accept_miss) {
         choose(run, 0, &tests.failed);
         run->report->trace.sequence[0].is_chosen = false;
         status = refuse(run, &tests.failed, err);

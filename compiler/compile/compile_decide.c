@@ -35,14 +35,14 @@ enum moec_status moec_compile_rules(const struct moec_compile_run *run, struct m
     uint32_t low_bits = 0;
     *rules = (struct moec_candidate_rules){.config = moec_checkpoint_config(run->checkpoint),
                                            .paths = &run->paths,
-                                           .path = options->source_name,
+                                           .path = options->source.model,
                                            .may_route = true,
                                            .n_draft = 1};
     MOEC_TRY(moec_route_read_slots(MOEC_ROUTE_SLOTS, rules->config, &rules->shared.n_slots, err));
-    for (uint32_t i = 0; i < options->n_copy_bits; i++)
-        if (low_bits == 0 || options->copy_bits[i] < low_bits)
-            low_bits = options->copy_bits[i];
-    if (low_bits == 0 || options->place != NULL)
+    for (uint32_t i = 0; i < options->experts.n_copy_bits; i++)
+        if (low_bits == 0 || options->experts.copy_bits[i] < low_bits)
+            low_bits = options->experts.copy_bits[i];
+    if (low_bits == 0 || options->memory.place != NULL)
         return MOEC_OK;
     rules->may_precise = rules->may_prefill = true;
     rules->shared.low_bits = low_bits;
@@ -70,7 +70,8 @@ static enum moec_status measure(struct moec_compile_run *run, struct moec_compil
 {
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
     struct moec_route route;
-    MOEC_TRY(moec_route_from_settings(settings, config, &run->paths, run->options->source_name, &route, err));
+    MOEC_TRY(
+        moec_route_from_settings(settings, config, &run->paths, run->options->source.model, &route, err));
     MOEC_TRY(moec_compile_part_ready(run, part, err));
     MOEC_TRY(fill_sizes(run, plan, settings->low_bits, part, err));
     if (settings->low_bits > 0)

@@ -15,7 +15,7 @@
 enum moec_status moec_compile_dense_list(struct moec_compile_run *run, struct moec_error *err)
 {
     static const uint32_t widths[MOEC_MAX_DENSE_TRIALS] = {4, 8, 16, 32};
-    const uint32_t wanted = run->options->dense_bits;
+    const uint32_t wanted = run->options->dense.bits;
     struct moec_dense stored;
     MOEC_TRY(moec_checkpoint_stream_dense_as(run->checkpoint, NULL, &stored, err));
     for (uint32_t i = 0; i < stored.n_entries; i++)
@@ -70,11 +70,11 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
                                              .evaluation.measure = &part.measured.losses,
                                              .codes = {.codecs = codecs, .numbers = numbers},
-                                             .n_threads = run->options->n_threads,
+                                             .n_threads = run->options->by.n_threads,
                                              .work = &run->memory.work,
                                              .progress = &run->stopper,
                                              .units = run->units};
-    for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++)
+    for (uint32_t i = 0; run->options->dense.by_gptq && i < run->n_dense_bits; i++)
         if (run->dense_bits[i] < 16)
             numbers[request.codes.n_number++] = (uint8_t)run->dense_bits[i];
     if (request.codes.n_number == 0)
@@ -186,7 +186,7 @@ enum moec_status moec_compile_dense_choose(struct moec_compile_run *run, struct 
                            "with dense weights at %" PRIu32 " to %" PRIu32 " bits, no "
                            "assignment is within the target of %.3f%%: raise --max-loss",
                            run->dense_bits[0], run->dense_bits[run->n_dense_bits - 1],
-                           100 * run->options->max_loss);
+                           100 * run->options->target.max_loss);
         goto out;
     }
     MOEC_TRY_OUT(moec_compile_dense_bind(run, report->dense_trials[best.trial].bits, err));

@@ -155,7 +155,7 @@ enum moec_status moec_compile_dense_model(const struct moec_compile_run *run, co
     MOEC_TRY(status);
     MOEC_TRY(moec_load_dense_model(moec_checkpoint_config(run->checkpoint), &dense, run->memory.dense_bytes,
                                    model, err));
-    return moec_offload_if_room(run->options->place, *model, &run->stopper, err);
+    return moec_offload_if_room(run->options->memory.place, *model, &run->stopper, err);
 }
 
 /* Room for what is kept between plans. */
@@ -298,11 +298,12 @@ enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, 
     struct moec_bundle_plan *bundle = NULL;
     const struct moec_dense *dense = NULL;
     MOEC_TRY(moec_compile_bundle_of(run, plan, &bundle, &dense, err));
-    return moec_bundle_plan_bytes(bundle,
-                                  &(struct moec_bundle_assignment){.experts = plan->experts,
-                                                                   .copy_bits = run->options->copy_bits,
-                                                                   .n_extra = run->options->n_copy_bits},
-                                  n_bytes, err);
+    return moec_bundle_plan_bytes(
+        bundle,
+        &(struct moec_bundle_assignment){.experts = plan->experts,
+                                         .copy_bits = run->options->experts.copy_bits,
+                                         .n_extra = run->options->experts.n_copy_bits},
+        n_bytes, err);
 }
 
 enum moec_status moec_compile_dense_bytes(const struct moec_compile_run *run, const struct moec_plan *plan,

@@ -37,8 +37,8 @@ static enum moec_status search(struct moec_compile_run *run, const struct moec_c
     if (run->search.is_open &&
         run->search.measured.windows.n_window != moec_compile_part_count(run, MOEC_PART_SEARCH))
         moec_compile_part_release(&run->search);
-    own.max_loss = draft->max_loss;
-    own.pair_share = draft->pair_share;
+    own.target.max_loss = draft->max_loss;
+    own.search.pair_share = draft->pair_share;
     run->options = &own;
     const enum moec_status status = moec_compile_search(run, &missed);
     run->options = options;
@@ -109,7 +109,7 @@ enum moec_status moec_compile_drafts(const struct moec_compile_inputs *inputs,
                                    .report = report};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_compile_start(&run, err));
-    MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense_bits, err));
+    MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense.bits, err));
     MOEC_TRY_OUT(search_all(&run, list, err));
     MOEC_TRY_OUT(write_all(&run, inputs->profile_digest, list, err));
 out:

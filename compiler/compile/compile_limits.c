@@ -16,7 +16,7 @@
 /* Policies of moec that give experts nothing but the variants they are offered. */
 static bool takes_variants_alone(const struct moec_compile_options *options)
 {
-    return options->offers_variants && strcmp(options->policy, "hull") == 0;
+    return options->search.offers_variants && strcmp(options->search.policy, "hull") == 0;
 }
 
 static bool was_measured(const struct moec_profile *profile, uint32_t bits)
@@ -31,13 +31,13 @@ static bool was_measured(const struct moec_profile *profile, uint32_t bits)
 static bool may_have(const struct moec_compile_options *options, const struct moec_profile *profile,
                      uint32_t number)
 {
-    if (options->bits > 0)
-        return number == options->bits;
+    if (options->search.bits > 0)
+        return number == options->search.bits;
     if (number >= MOEC_CODEC_FIRST_OTHER)
-        return options->offers_variants && moec_compile_is_for_experts(number);
+        return options->search.offers_variants && moec_compile_is_for_experts(number);
     if (takes_variants_alone(options))
         return number == 16;
-    return number != 1 || strchr(options->policy, '.') != NULL || was_measured(profile, 1);
+    return number != 1 || strchr(options->search.policy, '.') != NULL || was_measured(profile, 1);
 }
 
 /* The number whose record is the smallest. */
@@ -66,16 +66,17 @@ static enum moec_status list_codecs(const struct moec_config *config, const stru
                                     struct moec_codec codecs[static MOEC_CODEC_TABLE], struct moec_error *err)
 {
     /* Of what AUTO will choose from, linear symmetric codes are the smallest. */
-    const bool is_auto = options->quantizer == MOEC_QUANTIZER_AUTO;
+    const bool is_auto = options->experts.quantizer == MOEC_QUANTIZER_AUTO;
     if (profile != NULL)
         MOEC_TRY(moec_profile_codecs(profile, codecs, err));
     else
-        MOEC_TRY(moec_codec_table(is_auto ? MOEC_QUANTIZER_LINEAR : options->quantizer,
-                                  is_auto ? MOEC_SCHEME_SYMMETRIC : options->scheme, options->group,
-                                  (enum moec_dtype)config->expert_dtype, codecs, err));
+        MOEC_TRY(moec_codec_table(is_auto ? MOEC_QUANTIZER_LINEAR : options->experts.quantizer,
+                                  is_auto ? MOEC_SCHEME_SYMMETRIC : options->experts.scheme,
+                                  options->experts.group, (enum moec_dtype)config->expert_dtype, codecs,
+                                  err));
     MOEC_TRY(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, (enum moec_dtype)config->expert_dtype,
                                  &codecs[16], err));
-    return options->offers_variants ? moec_compile_further_codecs(codecs, err) : MOEC_OK;
+    return options->search.offers_variants ? moec_compile_further_codecs(codecs, err) : MOEC_OK;
 }
 
 /* Of the matrices that hull encodes, at the fewest bits that it offers. */
@@ -116,8 +117,8 @@ static enum moec_status measure_experts(const struct moec_checkpoint *checkpoint
     MOEC_TRY_OUT(moec_bundle_plan_create(&parts, &bundle, err));
     status = moec_bundle_plan_bytes(bundle,
                                     &(struct moec_bundle_assignment){.experts = plan.experts,
-                                                                     .copy_bits = options->copy_bits,
-                                                                     .n_extra = options->n_copy_bits},
+                                                                     .copy_bits = options->experts.copy_bits,
+                                                                     .n_extra = options->experts.n_copy_bits},
                                     n_bytes, err);
 out:
     moec_bundle_plan_free(bundle);
@@ -139,7 +140,7 @@ enum moec_status moec_compile_find_least(const struct moec_checkpoint *checkpoin
     char text[40];
     (void)snprintf(out->codes, sizeof out->codes, "%s", moec_codec_name(codecs[number], text));
     MOEC_TRY(measure_experts(checkpoint, options, codecs, number, &out->least_bytes, err));
-    if (!options->plans_dense)
+    if (!options->dense.is_planned)
         return MOEC_OK;
     return measure_dense(checkpoint, codecs[moec_compile_smallest_dense()], &out->dense_bytes, err);
 }
@@ -156,7 +157,7 @@ static enum moec_status measure_smallest(struct moec_compile_run *run, uint64_t 
     MOEC_TRY(moec_plan_create(&plan, config, err));
     moec_plan_copy(&plan, &run->report->plan);
     moec_plan_fill(&plan, smallest_number(config, run->options, run->profile, run->codecs));
-    for (uint32_t i = 0; run->options->plans_dense && i < run->offer.n_matrix; i++)
+    for (uint32_t i = 0; run->options->dense.is_planned && i < run->offer.n_matrix; i++)
         plan.dense[i] = run->offer.dense_numbers[0];
     const enum moec_status status = moec_compile_size(run, &plan, n_bytes, err);
     moec_plan_release(&plan);
@@ -165,7 +166,7 @@ static enum moec_status measure_smallest(struct moec_compile_run *run, uint64_t 
 
 enum moec_status moec_compile_check_offer(struct moec_compile_run *run, struct moec_error *err)
 {
-    const uint64_t most = run->options->max_bytes;
+    const uint64_t most = run->options->target.max_bytes;
     uint64_t least = 0;
     if (most == 0 || !takes_variants_alone(run->options))
         return MOEC_OK;
@@ -186,8 +187,8 @@ enum moec_status moec_compile_note_smallest(struct moec_compile_run *run, struct
     struct moec_compile_report *report = run->report;
     uint64_t least = 0;
     report->uses_smallest = false;
-    if (run->profile == NULL || run->options->bits > 0 ||
-        (run->options->dense_bits == MOEC_DENSE_BITS_AUTO && report->plan.dense_bits != run->dense_bits[0]))
+    if (run->profile == NULL || run->options->search.bits > 0 ||
+        (run->options->dense.bits == MOEC_DENSE_BITS_AUTO && report->plan.dense_bits != run->dense_bits[0]))
         return MOEC_OK;
     MOEC_TRY(measure_smallest(run, &least, err));
     report->uses_smallest = (double)report->n_bytes <= SMALLEST_SHARE * (double)least;

@@ -85,7 +85,7 @@ static enum moec_status begin_dense(struct moec_compile_run *run, const struct m
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
                                              .codes = {.codecs = codecs, .numbers = numbers},
-                                             .n_threads = run->options->n_threads,
+                                             .n_threads = run->options->by.n_threads,
                                              .work = &run->memory.work,
                                              .progress = progress,
                                              .units = run->units,
@@ -126,7 +126,7 @@ static enum moec_status fit(struct moec_compile_run *run, const uint8_t *wanted,
     enum moec_status status = MOEC_OK;
     bool is_done = true;
     MOEC_TRY_OUT(moec_compile_part_make_fit(run, &part, err));
-    if (run->options->plans_dense)
+    if (run->options->dense.is_planned)
         MOEC_TRY_OUT(begin_dense(run, &part, &progress, &dense, &is_done, err));
     if (!is_done)
         watch = moec_dense_fit_watch(dense);

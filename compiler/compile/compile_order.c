@@ -37,8 +37,8 @@ static enum moec_status measure(struct moec_compile_run *run, struct moec_coacti
     const struct moec_coactivation_request request = {.config = moec_checkpoint_config(run->checkpoint),
                                                       .scorer = part.measured.scorer,
                                                       .measure = &part.measured.losses,
-                                                      .kernels = run->options->kernels,
-                                                      .n_threads = run->options->n_threads,
+                                                      .kernels = run->options->by.kernels,
+                                                      .n_threads = run->options->by.n_threads,
                                                       .progress = &progress};
     if (status == MOEC_OK)
         status = moec_coactivation_order(&request, &run->order, runs, err);
@@ -52,7 +52,7 @@ enum moec_status moec_compile_order_make(struct moec_compile_run *run, struct mo
     struct moec_coactivation_runs runs = {0};
     uint64_t cost = 0;
     bool found = false;
-    if (!run->options->orders_neurons)
+    if (!run->options->experts.orders_neurons)
         return MOEC_OK;
     moec_compile_begin(run, MOEC_STAGE_ORDER);
     MOEC_TRY(moec_neuron_order_create(moec_checkpoint_config(run->checkpoint), order, err));

@@ -63,8 +63,8 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
                                     struct moec_compile_part *part, struct moec_error *err)
 {
     struct moec_scorer_options options = {
-        .by = {.kernels = run->options->kernels,
-               .n_threads = run->options->n_threads,
+        .by = {.kernels = run->options->by.kernels,
+               .n_threads = run->options->by.n_threads,
                .arithmetic = arithmetic,
                .ranks = ranks},
         .reference_limit_bytes = run->memory.reference_bytes,
@@ -89,8 +89,8 @@ enum moec_status moec_compile_part_make_fit(struct moec_compile_run *run, struct
                                             struct moec_error *err)
 {
     MOEC_TRY(make_room(run, MOEC_PART_SEARCH, run->scope.n_fit, part, err));
-    if (run->options->ranks != NULL)
-        MOEC_TRY(moec_rank_block_make(run->options->ranks, &part->measured.windows, &part->block, err));
+    if (run->options->by.ranks != NULL)
+        MOEC_TRY(moec_rank_block_make(run->options->by.ranks, &part->measured.windows, &part->block, err));
     return make_scorer(run, run->original, MOEC_ARITHMETIC_CANONICAL, NULL, part, err);
 }
 
@@ -105,10 +105,10 @@ static enum moec_status score_rows(struct moec_compile_run *run, const struct mo
 {
     const struct moec_row_metric_means means = {.model = model,
                                                 .experts = moec_variants_experts(run->variants),
-                                                .kernels = run->options->kernels,
-                                                .n_threads = run->options->n_threads,
+                                                .kernels = run->options->by.kernels,
+                                                .n_threads = run->options->by.n_threads,
                                                 .arithmetic = arithmetic,
-                                                .ranks = run->options->ranks};
+                                                .ranks = run->options->by.ranks};
     return moec_row_metric_measure(run->rows, part->which, &means, &run->stopper, scores, err);
 }
 
@@ -204,7 +204,7 @@ enum moec_status moec_compile_part_ready(struct moec_compile_run *run, struct mo
 {
     if (run->rows != NULL || part->measured.scorer != NULL)
         return MOEC_OK;
-    MOEC_TRY(make_scorer(run, run->compiled, run->options->arithmetic, run->options->ranks, part, err));
+    MOEC_TRY(make_scorer(run, run->compiled, run->options->by.arithmetic, run->options->by.ranks, part, err));
     moec_compile_order_leave(run);
     const enum moec_status status =
         moec_scorer_set_reference(part->measured.scorer, run->original, moec_variants_experts(run->variants),
@@ -237,7 +237,7 @@ enum moec_status moec_compile_part_run(struct moec_compile_run *run, struct moec
     MOEC_TRY(moec_variants_assign_plan(run->variants, plan, err));
     MOEC_TRY(moec_compile_dense_take(run, plan, &variation.model, err));
     if (run->rows != NULL)
-        return score_rows(run, part, variation.model, run->options->arithmetic, part->scores, err);
+        return score_rows(run, part, variation.model, run->options->by.arithmetic, part->scores, err);
     return moec_scorer_run_varied(part->measured.scorer, &variation, &part->measured.losses, &run->stopper,
                                   err);
 }
@@ -271,7 +271,7 @@ enum moec_status moec_compile_part_loss(const struct moec_compile_run *run,
                                         struct moec_loss *loss, struct moec_error *err)
 {
     struct moec_loss_options options = moec_loss_options_default();
-    options.confidence = run->options->confidence;
+    options.confidence = run->options->target.confidence;
     options.is_promise = is_promise;
     if (run->rows == NULL)
         return moec_measured_part_loss(&part->measured, options.confidence, loss, err);
@@ -288,7 +288,7 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
     const struct moec_unit unit = {key, kept, list_measured(run, part, kept)};
     /* In another order of neurons sums are others. */
     const bool is_original = run->rows == NULL && run->order.n_neuron == 0 &&
-                             run->options->arithmetic == MOEC_ARITHMETIC_CANONICAL && is_source(run, plan);
+                             run->options->by.arithmetic == MOEC_ARITHMETIC_CANONICAL && is_source(run, plan);
     uint64_t cost = 0;
     bool found = is_original;
     if (is_original)

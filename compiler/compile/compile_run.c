@@ -33,7 +33,7 @@ enum moec_status moec_compile_check_chance(struct moec_compile_run *run, const s
                                            struct moec_error *err)
 {
     char line[MOEC_CHANCE_NOTE_BYTES];
-    MOEC_TRY(moec_chance_check(chance, run->options->goes_on_by_chance, line, err));
+    MOEC_TRY(moec_chance_check(chance, run->options->target.goes_on_by_chance, line, err));
     if (line[0] == '\0')
         return MOEC_OK;
     run->is_chance = true;
@@ -43,7 +43,7 @@ enum moec_status moec_compile_check_chance(struct moec_compile_run *run, const s
 
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss)
 {
-    return isnan(run->options->max_loss) || loss->loss <= run->options->max_loss;
+    return isnan(run->options->target.max_loss) || loss->loss <= run->options->target.max_loss;
 }
 
 const struct moec_expert_encoder *moec_compile_encoder(const struct moec_compile_run *run)

@@ -24,7 +24,7 @@ const struct moec_compile_scope *moec_compile_scope_at(uint32_t level)
 enum moec_status moec_compile_scope_take(struct moec_compile_run *run, uint64_t n_kept,
                                          struct moec_error *err)
 {
-    uint32_t level = run->options->scope;
+    uint32_t level = run->options->target.scope;
     const struct moec_unit_part part = {&level, sizeof level};
     uint64_t cost = 0;
     bool found = false;
@@ -39,8 +39,8 @@ enum moec_status moec_compile_scope_take(struct moec_compile_run *run, uint64_t 
             err, MOEC_ERR_FORMAT,
             "the journal '%s' was begun by another version of moec, which left out more than this "
             "one can; delete it to start over",
-            run->options->journal_path);
-    if (level != run->options->scope)
+            run->options->journal.path);
+    if (level != run->options->target.scope)
         moec_compile_tell(
             run, "the journal was begun with another --time-limit, and what that left out stays left "
                  "out; delete the journal to start over");
@@ -61,8 +61,8 @@ uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_p
 
 bool moec_compile_may_have_wanted(const struct moec_compile_options *options)
 {
-    return (options->policy == NULL || strcmp(options->policy, "hull") == 0) && !isnan(options->max_loss) &&
-           options->max_bytes == 0 && options->rows == NULL;
+    return (options->search.policy == NULL || strcmp(options->search.policy, "hull") == 0) &&
+           !isnan(options->target.max_loss) && options->target.max_bytes == 0 && options->target.rows == NULL;
 }
 
 bool moec_compile_has_wanted(const struct moec_compile_run *run)

@@ -91,7 +91,7 @@ static enum moec_status explain_miss(const struct moec_compile_run *run, struct 
     return moec_fail(err, MOEC_ERR_TARGET,
                      "%s; the safest assignment measured has a loss of %.3f%% (upper bound "
                      "%.3f%%) on the search part, but the target is %.3f%%: " NO_WINDOWS,
-                     reason.message, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss,
+                     reason.message, 100 * loss->loss, 100 * loss->high, 100 * run->options->target.max_loss,
                      reachable(loss));
 }
 
@@ -101,22 +101,22 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
     struct moec_candidate_rules rules;
     MOEC_TRY(moec_compile_rules(run, &rules, err));
     struct moec_policy_request request = {
-        .policy = options->policy,
+        .policy = options->search.policy,
         .config = moec_checkpoint_config(run->checkpoint),
         .profile = run->profile,
-        .target = {.max_loss = options->max_loss,
-                   .max_bytes = options->max_bytes,
-                   .pair_share = options->pair_share},
-        .given.bits = options->bits,
+        .target = {.max_loss = options->target.max_loss,
+                   .max_bytes = options->target.max_bytes,
+                   .pair_share = options->search.pair_share},
+        .given.bits = options->search.bits,
         .rules = run->profile != NULL && run->rows == NULL ? &rules : NULL,
-        .limits = {.seed = options->seed,
+        .limits = {.seed = options->search.seed,
                    .max_evaluations = MOEC_POLICY_MAX_EVALUATIONS,
                    .guest = moec_guest_limits_default},
         .answers = {.ops = {.settle = settle_plan,
                             .evaluate = answer_evaluate,
                             .decide = moec_compile_decide,
                             .size = moec_compile_size,
-                            .variants = options->offers_variants ? moec_compile_variants : NULL,
+                            .variants = options->search.offers_variants ? moec_compile_variants : NULL,
                             .log = pass_log},
                     .context = run},
     };
@@ -145,10 +145,10 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         return explain_miss(run, err);
     MOEC_TRY(status);
     MOEC_TRY(moec_compile_size(run, &run->report->plan, &run->report->n_bytes, err));
-    if (options->max_bytes > 0 && run->report->n_bytes > options->max_bytes)
+    if (options->target.max_bytes > 0 && run->report->n_bytes > options->target.max_bytes)
         return moec_fail(err, MOEC_ERR_TARGET,
                          "policy '%s' gave a bundle of %" PRIu64 " bytes, more than --max-size of %" PRIu64,
-                         options->policy, run->report->n_bytes, options->max_bytes);
+                         options->search.policy, run->report->n_bytes, options->target.max_bytes);
     return MOEC_OK;
 }
 
@@ -163,8 +163,8 @@ static enum moec_status confirm(struct moec_compile_run *run, struct moec_error 
         return moec_fail(err, MOEC_ERR_TARGET,
                          "policy '%s' gave an assignment with a loss of %.3f%% (upper bound "
                          "%.3f%%) on the search part, but the target is %.3f%%: " NO_WINDOWS,
-                         run->options->policy, 100 * loss->loss, 100 * loss->high,
-                         100 * run->options->max_loss, reachable(loss));
+                         run->options->search.policy, 100 * loss->loss, 100 * loss->high,
+                         100 * run->options->target.max_loss, reachable(loss));
     return MOEC_OK;
 }
 
@@ -173,8 +173,8 @@ enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_e
     if (run->profile != NULL && !run->search.is_open)
         MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
     run->n_asked = 0;
-    moec_compile_begin(run, run->options->offers_variants && !run->offer.is_made ? MOEC_STAGE_HARM
-                                                                                 : MOEC_STAGE_SEARCH);
+    moec_compile_begin(run, run->options->search.offers_variants && !run->offer.is_made ? MOEC_STAGE_HARM
+                                                                                        : MOEC_STAGE_SEARCH);
     MOEC_TRY(run_policy(run, err));
     return run->profile != NULL ? confirm(run, err) : MOEC_OK;
 }

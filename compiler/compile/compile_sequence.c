@@ -60,8 +60,9 @@ static bool is_as_good(uint64_t a_bytes, const struct moec_loss *a, const struct
 
 static bool is_wanted(const struct moec_compile_run *run, uint64_t n_bytes, const struct moec_loss *loss)
 {
-    const uint64_t most = run->options->max_bytes;
-    if (isnan(run->options->max_loss) || !moec_compile_meets(run, loss) || (most > 0 && n_bytes > most))
+    const uint64_t most = run->options->target.max_bytes;
+    if (isnan(run->options->target.max_loss) || !moec_compile_meets(run, loss) ||
+        (most > 0 && n_bytes > most))
         return false;
     for (size_t i = 0; i < run->candidates.n_front; i++) {
         const struct moec_compile_candidate *other = &run->candidates.front[i];
@@ -133,15 +134,15 @@ static enum moec_status size_uniform(struct moec_compile_run *run, uint32_t bits
 static struct moec_sequence_spacing spacing_of(const struct moec_compile_run *run,
                                                const struct moec_loss *last)
 {
-    const double target = run->options->max_loss;
+    const double target = run->options->target.max_loss;
     return moec_sequence_spacing_of(
         run->rows != NULL ? target : log1p(target), last, moec_compile_part_count(run, MOEC_PART_SEARCH),
-        moec_compile_part_count(run, MOEC_PART_CERTIFICATE), run->options->confidence);
+        moec_compile_part_count(run, MOEC_PART_CERTIFICATE), run->options->target.confidence);
 }
 
 static bool fits(const struct moec_compile_run *run, const struct moec_compile_candidate *candidate)
 {
-    return run->options->max_bytes == 0 || candidate->n_bytes <= run->options->max_bytes;
+    return run->options->target.max_bytes == 0 || candidate->n_bytes <= run->options->target.max_bytes;
 }
 
 /* Puts a candidate, taken over, before the others, if it is larger. */
@@ -260,7 +261,7 @@ enum moec_status moec_compile_sequence_make(struct moec_compile_run *run, struct
     uint64_t safest_bytes = 0;
     last->search = run->search_loss;
     last->is_measured = true;
-    if (isnan(options->max_loss) || options->confidence == MOEC_CONFIDENCE_POINT) {
+    if (isnan(options->target.max_loss) || options->target.confidence == MOEC_CONFIDENCE_POINT) {
         /* One test, of the policy's plan. */
         for (uint32_t i = 0; i + 1 < candidates->n; i++)
             release(&candidates->sequence[i]);

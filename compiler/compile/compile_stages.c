@@ -42,14 +42,18 @@ struct basis {
     const struct moec_config *config;
     const struct moec_compile_options *options;
     struct moec_compile_scope scope;
-    double n_pass; /* windows of a pass */
+    struct {
+        double pass;
+        double search, select, certificate; /* of the parts */
+    } windows;
     double seq_len_tokens;
-    double search, select, certificate; /* windows of the parts */
     uint32_t n_asked;
     uint32_t n_certify; /* 0: not chosen yet */
-    bool is_measured, is_written;
-    bool has_wanted;           /* variants are weighed before they are fitted, and not all of them are */
-    bool is_looked, is_fitted; /* experts were */
+    struct {
+        bool measured, written;
+        bool wanted;         /* variants are weighed before they are fitted, and not all of them are */
+        bool looked, fitted; /* experts were */
+    } is;
 };
 
 static struct basis basis_of(const struct moec_compile_run *run)
@@ -58,21 +62,21 @@ static struct basis basis_of(const struct moec_compile_run *run)
     struct basis basis = {.config = moec_checkpoint_config(run->checkpoint),
                           .options = run->options,
                           .scope = run->scope,
-                          .n_pass = 1,
+                          .windows.pass = 1,
                           .n_asked = run->n_asked,
                           .n_certify = run->n_certify,
-                          .is_measured = profile != NULL,
-                          .is_written = run->path != NULL,
-                          .has_wanted = moec_compile_has_wanted(run),
-                          .is_looked = run->offer.look.experts != NULL,
-                          .is_fitted = run->offer.n_fit > 0};
+                          .is = {.measured = profile != NULL,
+                                 .written = run->path != NULL,
+                                 .wanted = moec_compile_has_wanted(run),
+                                 .looked = run->offer.look.experts != NULL,
+                                 .fitted = run->offer.n_fit > 0}};
     if (profile == NULL)
         return basis;
-    basis.n_pass = profile->n_window;
+    basis.windows.pass = profile->n_window;
     basis.seq_len_tokens = profile->seq_len_tokens;
-    basis.search = moec_profile_part_count(profile, MOEC_PART_SEARCH);
-    basis.select = moec_profile_part_count(profile, MOEC_PART_SELECT);
-    basis.certificate = moec_profile_part_count(profile, MOEC_PART_CERTIFICATE);
+    basis.windows.search = moec_profile_part_count(profile, MOEC_PART_SEARCH);
+    basis.windows.select = moec_profile_part_count(profile, MOEC_PART_SELECT);
+    basis.windows.certificate = moec_profile_part_count(profile, MOEC_PART_CERTIFICATE);
     return basis;
 }
 
@@ -90,7 +94,7 @@ static double expert_weights(const struct moec_config *config)
 
 static double fitted_windows(const struct basis *basis)
 {
-    return fmin(basis->search, basis->scope.n_fit);
+    return fmin(basis->windows.search, basis->scope.n_fit);
 }
 
 /* Fits of all experts at all codecs, beside running the windows. */
@@ -101,7 +105,7 @@ static double expert_fit_cost(const struct basis *basis)
     const double inner = (moec_config_mlp_matrices(config) - 1.0) * n_embd;
     const double n_token = fitted_windows(basis) * basis->seq_len_tokens;
     const double pairs = n_embd * n_ff * (inner + n_ff) / 2, weights = n_ff * (inner + n_embd);
-    const double share = basis->has_wanted ? WANTED_SHARE : 1;
+    const double share = basis->is.wanted ? WANTED_SHARE : 1;
     const double expert =
         share * (basis->scope.n_expert_codec * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) +
                  PATHS_PRICE * weights) +
@@ -164,35 +168,35 @@ static uint32_t count_roles(const struct moec_config *config)
  * fitted, each projection at one codec, before the fit, and the original and roles after it. */
 static double harm_models(const struct basis *basis)
 {
-    const double roles = basis->options->plans_dense ? count_roles(basis->config) : 0;
+    const double roles = basis->options->dense.is_planned ? count_roles(basis->config) : 0;
     const double n_projection = moec_config_mlp_matrices(basis->config);
-    if (!basis->has_wanted)
+    if (!basis->is.wanted)
         return OTHER_MODELS + n_projection * basis->scope.n_expert_codec + roles;
-    return (basis->is_looked ? 0 : OTHER_MODELS + n_projection) + OTHER_MODELS + roles;
+    return (basis->is.looked ? 0 : OTHER_MODELS + n_projection) + OTHER_MODELS + roles;
 }
 
 /* Windows that the certificate is tested on. */
 static double tested_windows(const struct basis *basis)
 {
     const double typical = fmin(TYPICAL_PROVEN, basis->scope.n_certify);
-    const double n = basis->n_certify > 0                    ? basis->n_certify
-                     : basis->options->takes_all_certificate ? basis->certificate
-                                                             : typical;
-    return fmin(basis->certificate, n);
+    const double n = basis->n_certify > 0                           ? basis->n_certify
+                     : basis->options->target.takes_all_certificate ? basis->windows.certificate
+                                                                    : typical;
+    return fmin(basis->windows.certificate, n);
 }
 
 /* What a stage does with weights, in multiply-adds. */
 static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     double cost = 0;
-    if (stage == MOEC_STAGE_FIT_EXPERTS && basis->is_fitted)
+    if (stage == MOEC_STAGE_FIT_EXPERTS && basis->is.fitted)
         return 0;
-    if (stage == MOEC_STAGE_FIT_EXPERTS && basis->options->offers_variants)
+    if (stage == MOEC_STAGE_FIT_EXPERTS && basis->options->search.offers_variants)
         cost += expert_fit_cost(basis);
-    if (stage == (basis->options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS) &&
-        (basis->options->plans_dense || basis->options->dense_gptq))
+    if (stage == (basis->options->dense.by_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS) &&
+        (basis->options->dense.is_planned || basis->options->dense.by_gptq))
         cost += sum_dense(basis, matrix_fit_cost);
-    if (stage == MOEC_STAGE_PACK && basis->is_written)
+    if (stage == MOEC_STAGE_PACK && basis->is.written)
         cost += PACKED_PRICE * expert_weights(basis->config);
     return cost;
 }
@@ -201,28 +205,31 @@ static double weights_cost(const struct basis *basis, enum moec_compile_stage st
 static double windows_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     const struct moec_compile_options *options = basis->options;
-    const double searched = fmin(basis->search, basis->scope.n_search);
+    const double searched = fmin(basis->windows.search, basis->scope.n_search);
     switch (stage) {
     case MOEC_STAGE_ORDER:
-        return options->orders_neurons ? basis->search : 0;
+        return options->experts.orders_neurons ? basis->windows.search : 0;
     case MOEC_STAGE_FIT_EXPERTS:
-        return options->offers_variants && !basis->is_fitted ? fitted_windows(basis)
-                                                             : 0; /* dense matrices in the same sweep */
+        return options->search.offers_variants && !basis->is.fitted
+                   ? fitted_windows(basis)
+                   : 0; /* dense matrices in the same sweep */
     case MOEC_STAGE_FIT_DENSE:
-        return options->dense_gptq ? fitted_windows(basis) : 0;
+        return options->dense.by_gptq ? fitted_windows(basis) : 0;
     case MOEC_STAGE_HARM:
-        return options->offers_variants
-                   ? (basis->is_looked ? 0 : MOEC_FAST_PASSES * fmin(basis->search, basis->scope.n_harm)) +
-                         harm_models(basis) * fmin(basis->search, basis->scope.n_class)
+        return options->search.offers_variants
+                   ? (basis->is.looked
+                          ? 0
+                          : MOEC_FAST_PASSES * fmin(basis->windows.search, basis->scope.n_harm)) +
+                         harm_models(basis) * fmin(basis->windows.search, basis->scope.n_class)
                    : 0;
     case MOEC_STAGE_SEARCH:
         return searched * fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1) +
-               (options->offers_variants ? 2 * fmin(basis->select, basis->scope.n_search)
-                                         : 0); /* one plan, beside the original */
+               (options->search.offers_variants ? 2 * fmin(basis->windows.select, basis->scope.n_search)
+                                                : 0); /* one plan, beside the original */
     case MOEC_STAGE_SEQUENCE:
-        return basis->is_written ? searched * TYPICAL_SEQUENCE : 0;
+        return basis->is.written ? searched * TYPICAL_SEQUENCE : 0;
     case MOEC_STAGE_CERTIFY:
-        return basis->is_written ? tested_windows(basis) * (1 + TYPICAL_TESTS) : 0;
+        return basis->is.written ? tested_windows(basis) * (1 + TYPICAL_TESTS) : 0;
     case MOEC_STAGE_PACK:
     case MOEC_STAGE_COUNT:
         break;
@@ -242,11 +249,11 @@ static double logits_cost(const struct basis *basis, enum moec_compile_stage sta
 
 static double stage_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
-    if (!basis->is_measured)
+    if (!basis->is.measured)
         return stage == MOEC_STAGE_PACK;
     return (windows_cost(basis, stage) + logits_cost(basis, stage) +
             weights_cost(basis, stage) / window_cost(basis)) /
-           basis->n_pass;
+           basis->windows.pass;
 }
 
 static double cost_from(const struct basis *basis, enum moec_compile_stage first)
@@ -266,17 +273,17 @@ static void estimate_exchange(const struct basis *basis, struct moec_compile_for
 {
     const struct moec_config *config = basis->config;
     const struct moec_compile_options *options = basis->options;
-    const double n_token = fmin(basis->search, basis->scope.n_fit) * basis->seq_len_tokens,
+    const double n_token = fmin(basis->windows.search, basis->scope.n_fit) * basis->seq_len_tokens,
                  n_moe = moec_config_moe_count(config), n_embd = config->n_embd;
     const double states = n_token * (double)moec_forward_stride(config) * sizeof(float);
     const struct moec_dense_input_floats inputs = moec_dense_inputs_floats(config);
     const double moments = n_embd <= MOEC_GPTQ_MAX_INPUTS ? n_embd * n_embd / 2 * sizeof(double) : 0;
     forecast->shared_bytes = forecast->fitted_bytes +
                              (uint64_t)(n_moe * (double)moec_up_study_bytes(config, 1)) +
-                             (options->offers_variants ? (uint64_t)(n_moe * (states + moments)) : 0);
-    if (options->offers_variants || options->dense_gptq)
+                             (options->search.offers_variants ? (uint64_t)(n_moe * (states + moments)) : 0);
+    if (options->search.offers_variants || options->dense.by_gptq)
         forecast->state_bytes = (uint64_t)states;
-    if (!options->plans_dense && !options->dense_gptq)
+    if (!options->dense.is_planned && !options->dense.by_gptq)
         return;
     forecast->passed_bytes = (uint64_t)(n_token * (double)inputs.all * sizeof(float));
     forecast->input_bytes = (uint64_t)(n_token * (double)inputs.most * sizeof(float));
@@ -297,17 +304,16 @@ struct moec_compile_rank_forecast moec_compile_rank_estimate(const struct moec_c
 struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_request *request)
 {
     struct moec_compile_forecast forecast = {0};
-    const struct basis basis = {.config = request->config,
-                                .options = request->options,
-                                .scope = *moec_compile_scope_at(request->options->scope),
-                                .n_pass = 1,
-                                .seq_len_tokens = request->seq_len_tokens,
-                                .search = request->n_part[MOEC_PART_SEARCH],
-                                .select = request->n_part[MOEC_PART_SELECT],
-                                .certificate = request->n_part[MOEC_PART_CERTIFICATE],
-                                .is_measured = true,
-                                .is_written = true,
-                                .has_wanted = moec_compile_may_have_wanted(request->options)};
+    const struct basis basis = {
+        .config = request->config,
+        .options = request->options,
+        .scope = *moec_compile_scope_at(request->options->target.scope),
+        .windows = {.pass = 1,
+                    .search = request->n_part[MOEC_PART_SEARCH],
+                    .select = request->n_part[MOEC_PART_SELECT],
+                    .certificate = request->n_part[MOEC_PART_CERTIFICATE]},
+        .seq_len_tokens = request->seq_len_tokens,
+        .is = {.measured = true, .written = true, .wanted = moec_compile_may_have_wanted(request->options)}};
     forecast.window_multiply_adds = window_cost(&basis);
     static_assert((int)MOEC_STAGE_COUNT <= MOEC_COMPILE_MAX_PHASES, "stages fit");
     for (int stage = MOEC_STAGE_ORDER; stage < MOEC_STAGE_COUNT; stage++) {
@@ -324,11 +330,11 @@ struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_req
         forecast.others += others;
         forecast.weights += weights;
     }
-    if (request->options->offers_variants)
+    if (request->options->search.offers_variants)
         forecast.fitted_bytes =
-            (uint64_t)((basis.has_wanted ? WANTED_SHARE : 1) * expert_weights(request->config) *
+            (uint64_t)((basis.is.wanted ? WANTED_SHARE : 1) * expert_weights(request->config) *
                        EXPERT_BITS(basis.scope.n_expert_codec) / 8);
-    if (request->options->plans_dense)
+    if (request->options->dense.is_planned)
         forecast.fitted_bytes += (uint64_t)(sum_dense(&basis, count_weights) * DENSE_BITS / 8);
     estimate_exchange(&basis, &forecast);
     return forecast;
@@ -352,9 +358,9 @@ void moec_compile_show_part(const struct moec_compile_run *run, double done, dou
 {
     const struct basis basis = basis_of(run);
     const double n = run->stage == MOEC_STAGE_CERTIFY ? tested_windows(&basis)
-                     : run->stage == MOEC_STAGE_HARM  ? fmin(basis.search, basis.scope.n_harm)
-                                                      : fmin(basis.search, basis.scope.n_search);
-    show(run, n / basis.n_pass * done, n / basis.n_pass * total);
+                     : run->stage == MOEC_STAGE_HARM  ? fmin(basis.windows.search, basis.scope.n_harm)
+                                                      : fmin(basis.windows.search, basis.scope.n_search);
+    show(run, n / basis.windows.pass * done, n / basis.windows.pass * total);
 }
 
 void moec_compile_show_whole(const struct moec_compile_run *run, double done, double total)

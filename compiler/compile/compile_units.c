@@ -76,7 +76,7 @@ static void digest_rows(const struct moec_row_metric *rows, char hex[static 2 * 
 static void describe_job(const struct moec_compile_run *run, struct moec_job_text *text)
 {
     char hex[2 * MOEC_SHA256_BYTES + 1];
-    const struct moec_row_metric_options *rows = run->options->rows;
+    const struct moec_row_metric_options *rows = run->options->target.rows;
     moec_job_line(text, "moec", "%s", MOEC_VERSION);
     moec_job_line(text, "fit", "revision %u", MOEC_GPTQ_REVISION);
     moec_job_line(text, "arithmetic", "%s", run->profile->arithmetic);
@@ -84,7 +84,7 @@ static void describe_job(const struct moec_compile_run *run, struct moec_job_tex
     moec_job_line(text, "model", "%s", hex);
     digest_windows(run->profile, hex);
     moec_job_line(text, "windows", "%s", hex);
-    if (run->options->orders_neurons)
+    if (run->options->experts.orders_neurons)
         moec_job_line(text, "neurons", "ordered 1");
     if (rows == NULL)
         return;
@@ -96,17 +96,17 @@ static void describe_job(const struct moec_compile_run *run, struct moec_job_tex
 
 enum moec_status moec_compile_units_open(struct moec_compile_run *run, struct moec_error *err)
 {
-    const char *path = run->options->journal_path;
+    const char *path = run->options->journal.path;
     struct moec_units_summary summary = {0};
     struct moec_job_text *text = NULL;
     if (path == NULL || run->profile == NULL)
         return moec_compile_scope_take(run, 0, err);
     MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
     describe_job(run, text);
-    const enum moec_units_mode mode = !run->options->keeps_journal ? MOEC_UNITS_AUTO
+    const enum moec_units_mode mode = !run->options->journal.stays ? MOEC_UNITS_AUTO
                                       : moec_path_exists(path)     ? MOEC_UNITS_RESUME
                                                                    : MOEC_UNITS_NEW;
-    struct moec_ranks *ranks = run->options->ranks;
+    struct moec_ranks *ranks = run->options->by.ranks;
     const struct moec_units_place place = {path, mode, ranks};
     const enum moec_status status = moec_units_open_shared(&place, text, &run->stopper, &run->units, err);
     free(text);
@@ -120,7 +120,7 @@ enum moec_status moec_compile_units_open(struct moec_compile_run *run, struct mo
 void moec_compile_units_close(struct moec_compile_run *run, bool is_finished)
 {
     run->report->n_resumed = moec_units_found_count(run->units);
-    if (is_finished && !run->options->keeps_journal)
+    if (is_finished && !run->options->journal.stays)
         moec_units_discard(run->units);
     else
         moec_units_close(run->units);
@@ -141,9 +141,9 @@ uint32_t moec_compile_units_crc(const struct moec_compile_run *run)
         moec_put_u16(bytes[number] + 4, codec.group);
     }
     uint32_t crc =
-        moec_crc32c((run->fit != NULL ? 1u : 0) + 4u * run->options->arithmetic, bytes, sizeof bytes);
-    if (run->options->arithmetic == MOEC_ARITHMETIC_BF16) { /* the order of its sums is the device's own */
-        const struct moec_gpu_info *device = moec_gpu_place_info(run->options->place);
+        moec_crc32c((run->fit != NULL ? 1u : 0) + 4u * run->options->by.arithmetic, bytes, sizeof bytes);
+    if (run->options->by.arithmetic == MOEC_ARITHMETIC_BF16) { /* the order of its sums is the device's own */
+        const struct moec_gpu_info *device = moec_gpu_place_info(run->options->memory.place);
         crc = moec_crc32c(crc, device->name, strlen(device->name));
     }
     return crc;

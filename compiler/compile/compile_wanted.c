@@ -32,7 +32,7 @@
 /* The KL that the target leaves: about its logarithm (lua/policies/hull.lua). */
 static double target_kl(const struct moec_compile_run *run)
 {
-    return log1p(fmax(run->options->max_loss, 0));
+    return log1p(fmax(run->options->target.max_loss, 0));
 }
 
 static size_t count_units(const struct moec_compile_run *run)

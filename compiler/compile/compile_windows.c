@@ -26,7 +26,7 @@ enum moec_status moec_compile_windows_expect(const struct moec_compile_run *run,
     struct moec_windows part = {0};
     double variance = 0;
     uint32_t n_measured = 0;
-    if (run->rows != NULL || run->options->takes_all_certificate) {
+    if (run->rows != NULL || run->options->target.takes_all_certificate) {
         *n = moec_compile_part_count(run, MOEC_PART_CERTIFICATE);
         return MOEC_OK;
     }
@@ -36,8 +36,8 @@ enum moec_status moec_compile_windows_expect(const struct moec_compile_run *run,
     const uint32_t most = run->scope.n_certify;
     const struct moec_prefix_request request = {.n_window = part.n_window < most ? part.n_window : most,
                                                 .documents = part.by_document ? part.document : NULL,
-                                                .target = run->options->max_loss,
-                                                .confidence = run->options->confidence,
+                                                .target = run->options->target.max_loss,
+                                                .confidence = run->options->target.confidence,
                                                 .error = n_measured > 0 ? sqrt(variance) / n_measured : 0,
                                                 .n_measured = n_measured};
     *n = moec_prefix_choose(&request);

@@ -125,8 +125,8 @@ static void say_uniform(const struct moec_compile_page *page, struct moec_chart 
     char codes[40] = "codes that differ by projection", name[40];
     for (size_t i = 0; i < trace->n; i++) {
         const struct moec_trace_point *point = &trace->points[i];
-        if (point->part == MOEC_TRACE_SEARCH && point->is_alike && point->high <= page->options->max_loss &&
-            (best == NULL || point->n_bytes < best->n_bytes))
+        if (point->part == MOEC_TRACE_SEARCH && point->is_alike &&
+            point->high <= page->options->target.max_loss && (best == NULL || point->n_bytes < best->n_bytes))
             best = point;
     }
     if (best != NULL && moec_variant_is_uniform(best->alike))
@@ -144,7 +144,7 @@ static void say_uniform(const struct moec_compile_page *page, struct moec_chart 
                         (double)trace->chosen.n_bytes / MEGABYTE,
                         100 * fabs(1 - (double)trace->chosen.n_bytes / (double)best->n_bytes),
                         trace->chosen.n_bytes < best->n_bytes ? "less" : "more");
-    else if (!isnan(page->options->max_loss) && best == NULL)
+    else if (!isnan(page->options->target.max_loss) && best == NULL)
         moec_figure_say(chart, "No plan for all experts alike that was measured is within the target.");
 }
 
@@ -156,7 +156,7 @@ static void say_curve(const struct moec_compile_page *page, const struct curve *
         n_left_out += chart->y.is_log && curve->rows[i].loss <= 0;
     moec_figure_say(chart, "Each point is a plan: further left is smaller, lower loses less. All losses are "
                            "against the original weights.");
-    if (!isnan(page->options->max_loss))
+    if (!isnan(page->options->target.max_loss))
         moec_figure_say(
             chart,
             "The line is the target: the upper end of the certificate's interval must not be above it.");
@@ -172,8 +172,8 @@ static struct view choose_view(const struct moec_compile_page *page, bool near)
 {
     const struct moec_search_trace *trace = &page->report->trace;
     struct view view = {.most_loss = (double)INFINITY, .most_bytes = (double)INFINITY};
-    if (near && !isnan(page->options->max_loss))
-        view.most_loss = NEAR_TARGETS * page->options->max_loss;
+    if (near && !isnan(page->options->target.max_loss))
+        view.most_loss = NEAR_TARGETS * page->options->target.max_loss;
     else if (near && trace->has_chosen)
         view.most_loss = NEAR_TARGETS * fmax(trace->chosen.high, 0);
     if (near && trace->has_chosen)
@@ -197,15 +197,15 @@ enum moec_status moec_compile_chart_curve(const struct moec_compile_page *page, 
     (void)snprintf(chart->x.name, sizeof chart->x.name, "bundle_mb");
     (void)snprintf(chart->x.label, sizeof chart->x.label, "size of the bundle, MB");
     moec_figure_loss_axis(&chart->y);
-    MOEC_TRY_OUT(draw_curve(&curve, options->confidence > 0, chart, err));
+    MOEC_TRY_OUT(draw_curve(&curve, options->target.confidence > 0, chart, err));
     if (!near)
         moec_figure_spread_out(chart);
-    if (!isnan(options->max_loss)) {
-        (void)snprintf(label, sizeof label, "target: %.3g %%", 100 * options->max_loss);
-        moec_chart_add_rule(chart, 100 * options->max_loss, label);
+    if (!isnan(options->target.max_loss)) {
+        (void)snprintf(label, sizeof label, "target: %.3g %%", 100 * options->target.max_loss);
+        moec_chart_add_rule(chart, 100 * options->target.max_loss, label);
     }
-    if (options->max_bytes > 0)
-        moec_chart_add_upright(chart, (double)options->max_bytes / MEGABYTE, "largest size");
+    if (options->target.max_bytes > 0)
+        moec_chart_add_upright(chart, (double)options->target.max_bytes / MEGABYTE, "largest size");
     say_curve(page, &curve, chart);
 out:
     free(curve.rows);

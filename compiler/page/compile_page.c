@@ -52,13 +52,13 @@ static void loss_cell(struct moec_html_table *table, double loss)
 static const char *target_words(const struct moec_compile_options *options, char text[static 160])
 {
     char size[64] = "";
-    if (options->max_bytes > 0)
+    if (options->target.max_bytes > 0)
         (void)snprintf(size, sizeof size, "%sa bundle of at most %" PRIu64 " bytes",
-                       isnan(options->max_loss) ? "" : ", and ", options->max_bytes);
-    if (isnan(options->max_loss))
+                       isnan(options->target.max_loss) ? "" : ", and ", options->target.max_bytes);
+    if (isnan(options->target.max_loss))
         (void)snprintf(text, 160, "%s", size[0] != '\0' ? size : "none");
     else
-        (void)snprintf(text, 160, "a loss of at most %.3g %%%s", 100 * options->max_loss, size);
+        (void)snprintf(text, 160, "a loss of at most %.3g %%%s", 100 * options->target.max_loss, size);
     return text;
 }
 
@@ -174,8 +174,8 @@ static void put_result(FILE *stream, const struct moec_compile_page *page)
     }
     put_mixing(stream, page->report);
     put_fit(stream, &page->report->fit);
-    moec_html_fact(stream, "Search", "policy %s, %" PRIu32 " measurements", clean(page->options->policy).text,
-                   report->n_evaluations);
+    moec_html_fact(stream, "Search", "policy %s, %" PRIu32 " measurements",
+                   clean(page->options->search.policy).text, report->n_evaluations);
     (void)fputs("</dl>\n", stream);
     put_promise(stream, page);
     moec_html_section_close(stream);
@@ -396,14 +396,15 @@ static void put_settings(FILE *stream, const struct moec_compile_page *page)
     char digest[2 * MOEC_SHA256_BYTES + 1];
     moec_html_section_open(stream, "settings", "Settings, data, model and versions");
     (void)fputs("<dl>\n", stream);
-    moec_html_fact(stream, "Options", "%s", clean(options->options_text).text);
-    moec_html_fact(stream, "Confidence", options->confidence > 0 ? "%.4g" : "none: the measured loss itself",
-                   options->confidence);
-    moec_html_fact(stream, "Seed", "%" PRIu64, options->seed);
+    moec_html_fact(stream, "Options", "%s", clean(options->source.options).text);
+    moec_html_fact(stream, "Confidence",
+                   options->target.confidence > 0 ? "%.4g" : "none: the measured loss itself",
+                   options->target.confidence);
+    moec_html_fact(stream, "Seed", "%" PRIu64, options->search.seed);
     moec_sha256_hex(page->model_digest, digest);
     moec_html_fact(stream, "Model",
                    "%s: %s, %" PRIu32 " MoE layers x %" PRIu32 " experts, top-%" PRIu32 ", SHA-256 %s",
-                   clean(options->source_name).text, clean(page->config->family).text,
+                   clean(options->source.model).text, clean(page->config->family).text,
                    moec_config_moe_count(page->config), page->config->n_expert, page->config->top_k, digest);
     if (profile != NULL) {
         moec_sha256_hex(profile->data_digest, digest);
@@ -413,7 +414,7 @@ static void put_settings(FILE *stream, const struct moec_compile_page *page)
                        clean(profile->data_name).text, clean(profile->task).text, profile->n_window,
                        profile->n_window_available, profile->seq_len_tokens, profile->seed, digest);
         moec_html_fact(stream, "Losses measured in", "%s arithmetic",
-                       moec_arithmetic_certificate_name(options->arithmetic));
+                       moec_arithmetic_certificate_name(options->by.arithmetic));
         moec_html_fact(stream, "Profile made by", "moec %s, %s arithmetic", clean(profile->moec_version).text,
                        clean(profile->arithmetic).text);
     } else {
@@ -431,7 +432,7 @@ static void put_settings(FILE *stream, const struct moec_compile_page *page)
 static enum moec_status put_page(FILE *stream, const struct moec_compile_page *page, struct moec_error *err)
 {
     char title[320];
-    (void)snprintf(title, sizeof title, "Compile of %.256s", clean(page->options->source_name).text);
+    (void)snprintf(title, sizeof title, "Compile of %.256s", clean(page->options->source.model).text);
     moec_html_begin(stream, title);
     put_answer(stream, page);
     (void)fputs("<nav aria-label=\"Contents\"><ul>"

@@ -73,15 +73,12 @@ static int teardown(void **state)
 
 static struct moec_compile_options options_of(const struct bench *b, double max_loss)
 {
-    return (struct moec_compile_options){.policy = b->policy,
-                                         .max_loss = max_loss,
-                                         .max_bytes = b->max_bytes,
-                                         .dense_bits = 16,
-                                         .confidence = 0.95,
-                                         .n_threads = 1,
-                                         .kernels = moec_kernels_best(),
-                                         .options_text = "",
-                                         .source_name = "sample"};
+    return (struct moec_compile_options){
+        .search.policy = b->policy,
+        .target = {.max_loss = max_loss, .max_bytes = b->max_bytes, .confidence = 0.95},
+        .dense.bits = 16,
+        .by = {.n_threads = 1, .kernels = moec_kernels_best()},
+        .source = {.options = "", .model = "sample"}};
 }
 
 static enum moec_status compile(struct bench *b, double max_loss, struct moec_error *err)
@@ -170,7 +167,7 @@ static void test_compile__looks_at_no_certificate_window_before_all_is_fixed(voi
     char *journal = temporary_path(b->folder, "journal");
     assert_int_equal(b->profile.n_window, N_SEARCH);
     assert_int_equal(b->profile.n_drawn, N_SEARCH + N_CERTIFY);
-    options.journal_path = journal;
+    options.journal.path = journal;
     for (uint32_t w = b->profile.n_window; w < b->profile.n_drawn; w++) {
         uint32_t *token = b->profile.window_tokens + (size_t)w * b->profile.seq_len_tokens;
         *token += 1u << 20;
@@ -268,7 +265,7 @@ static void test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on(
         key_of(b, &options, MOEC_PART_SEARCH, changed, keys[changed]);
     key_of(b, &options, MOEC_PART_CERTIFICATE, 0, keys[8]);
     key_of(b, &options, MOEC_PART_SELECT, 0, keys[9]);
-    options.arithmetic = MOEC_ARITHMETIC_INT8;
+    options.by.arithmetic = MOEC_ARITHMETIC_INT8;
     key_of(b, &options, MOEC_PART_SEARCH, 0, keys[10]);
     for (size_t i = 0; i < 11; i++)
         for (size_t j = 0; j < i; j++)
@@ -289,12 +286,12 @@ static void test_compile__a_journal_keeps_what_is_left_out(void **state)
     const uint8_t digest[MOEC_SHA256_BYTES] = {1};
     struct moec_compile_options options = options_of(b, 100);
     char *journal = temporary_path(b->folder, "scope.journal");
-    options.journal_path = journal;
-    options.keeps_journal = true;
+    options.journal.path = journal;
+    options.journal.stays = true;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         if (runs[i].is_new)
             (void)remove(journal);
-        options.scope = runs[i].asked;
+        options.target.scope = runs[i].asked;
         moec_compile_report_release(&b->report);
         MUST(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, NULL,
                           b->out, &b->report, &err));
@@ -344,12 +341,12 @@ static void test_compile__continues_no_fits_of_another_version(void **state)
     const struct moec_compile_hooks hooks = {.note = hear, .context = &heard};
     struct moec_compile_options options = options_of(b, 100);
     char *journal = temporary_path(b->folder, "older.journal");
-    options.journal_path = journal;
-    options.keeps_journal = true;
+    options.journal.path = journal;
+    options.journal.stays = true;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct moec_error why = {0};
         (void)remove(journal);
-        options.keeps_journal = true;
+        options.journal.stays = true;
         moec_compile_report_release(&b->report);
         MUST(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, NULL,
                           b->out, &b->report, &err));
@@ -359,7 +356,7 @@ static void test_compile__continues_no_fits_of_another_version(void **state)
                                    &options, NULL, b->out, &b->report, &why),
                       MOEC_ERR_MISMATCH, why);
         assert_message(why, i == 0 ? "its fit is 'none' (this run: 'revision" : "its fit is 'revision 1'");
-        options.keeps_journal = false;
+        options.journal.stays = false;
         heard.lines[0] = '\0';
         moec_compile_report_release(&b->report);
         MUST(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, &hooks,
@@ -404,8 +401,8 @@ static void test_compile__fits_what_is_wanted(void **state)
                             (uint64_t)moec_config_moe_count(moec_checkpoint_config(b->checkpoint)) *
                             moec_checkpoint_config(b->checkpoint)->n_expert;
     struct moec_plan plan;
-    options.policy = "hull";
-    options.offers_variants = options.plans_dense = true;
+    options.search.policy = "hull";
+    options.search.offers_variants = options.dense.is_planned = true;
     moec_compile_report_release(&b->report);
     MUST(moec_compile_start(&run, &err));
     MUST(moec_compile_dense_bind(&run, 16, &err));
@@ -418,7 +415,7 @@ static void test_compile__fits_what_is_wanted(void **state)
     assert_true(moec_compile_is_fitted(&run, &plan));
     moec_plan_fill(&plan, run.offer.numbers[1]);
     assert_false(moec_compile_is_fitted(&run, &plan));
-    options.max_loss = 1e-4;
+    options.target.max_loss = 1e-4;
     moec_harm_release(&run.offer.harm);
     MUST(moec_compile_wanted_settle(&run, &err));
     assert_int_equal(run.offer.n_fit, 2);
@@ -432,7 +429,7 @@ static void test_compile__fits_what_is_wanted(void **state)
 static void test_compile__forecasts_fall_with_the_scope(void **state)
 {
     const struct bench *b = *state;
-    struct moec_compile_options options = {.offers_variants = true, .plans_dense = true};
+    struct moec_compile_options options = {.search.offers_variants = true, .dense.is_planned = true};
     struct moec_config config = *moec_checkpoint_config(b->checkpoint);
     struct moec_compile_request request = {.config = &config, .options = &options, .seq_len_tokens = 256};
     request.n_part[MOEC_PART_SEARCH] = 256;
@@ -440,7 +437,7 @@ static void test_compile__forecasts_fall_with_the_scope(void **state)
     request.n_part[MOEC_PART_CERTIFICATE] = 512;
     double before = INFINITY;
     uint64_t bytes_before = UINT64_MAX;
-    for (options.scope = 0; options.scope < MOEC_COMPILE_SCOPES; options.scope++) {
+    for (options.target.scope = 0; options.target.scope < MOEC_COMPILE_SCOPES; options.target.scope++) {
         const struct moec_compile_forecast forecast = moec_compile_estimate(&request);
         double sum = 0;
         for (uint32_t i = 0; i < forecast.n_phase; i++)
@@ -451,7 +448,7 @@ static void test_compile__forecasts_fall_with_the_scope(void **state)
         before = sum;
         bytes_before = forecast.fitted_bytes;
     }
-    options.scope = 0;
+    options.target.scope = 0;
     const uint32_t n_layer = config.n_layer;
     for (uint32_t layer = n_layer; layer < 48; layer++)
         config.layer_kind[layer] = config.layer_kind[n_layer - 1];

@@ -23,7 +23,7 @@ struct bench {
 static void bench_open(struct bench *bench, const char *family, uint32_t dense_bits)
 {
     char path[256];
-    *bench = (struct bench){.options = {.dense_bits = dense_bits, .n_threads = 2, .max_loss = NAN}};
+    *bench = (struct bench){.options = {.dense.bits = dense_bits, .by.n_threads = 2, .target.max_loss = NAN}};
     snprintf(path, sizeof path, "tests/fixtures/families/%s", family);
     MUST(moec_checkpoint_open(path, &bench->checkpoint, &err));
     struct moec_compile_run *run = &bench->run;
@@ -95,7 +95,7 @@ static void check_plan(struct bench *bench, const struct moec_plan *plan)
         if (number != 0 && moec_codec_bits(codec) < 16)
             assert_true(moec_codec_equal(file->codec, codec));
         if (number == 0)
-            assert_int_equal(moec_codec_bits(file->codec), bench->options.dense_bits);
+            assert_int_equal(moec_codec_bits(file->codec), bench->options.dense.bits);
     }
     assert_int_equal(i, plan->n_dense);
     moec_dense_release(&dense);

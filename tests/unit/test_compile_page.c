@@ -239,12 +239,10 @@ static void test_page__has_every_part(void **state)
     struct moec_checkpoint *checkpoint = NULL;
     assert_status(moec_checkpoint_open(FIXTURE, &checkpoint, &err), MOEC_OK, err);
     struct moec_compile_report report = {0};
-    const struct moec_compile_options options = {.policy = "<b>mine</b>.lua",
-                                                 .max_loss = 0.03,
-                                                 .max_bytes = 2000,
-                                                 .confidence = 0.95,
-                                                 .options_text = "max-loss=0.03",
-                                                 .source_name = "<script>a</script>"};
+    const struct moec_compile_options options = {
+        .search.policy = "<b>mine</b>.lua",
+        .target = {.max_loss = 0.03, .max_bytes = 2000, .confidence = 0.95},
+        .source = {.options = "max-loss=0.03", .model = "<script>a</script>"}};
     fill_report(&report, moec_checkpoint_config(checkpoint));
     struct moec_compile_page page = {.report = &report,
                                      .options = &options,
@@ -291,7 +289,7 @@ static void test_page__of_a_search_without_result(void **state)
     assert_status(moec_checkpoint_open(FIXTURE, &checkpoint, &err), MOEC_OK, err);
     struct moec_compile_report report = {0};
     const struct moec_compile_options options = {
-        .policy = "edgemoe", .max_loss = 0.0, .options_text = "", .source_name = "m"};
+        .search.policy = "edgemoe", .target.max_loss = 0.0, .source = {.options = "", .model = "m"}};
     const struct moec_compile_page page = {.report = &report,
                                            .options = &options,
                                            .config = moec_checkpoint_config(checkpoint),
