@@ -79,6 +79,7 @@ static enum moec_status add_experts(const struct shares_run *run, uint64_t store
     return add_plain(run->shares, "padding", "padding after records", stored_bytes - n_used, err);
 }
 
+/* Attention has all other matrices that may be quantised. */
 static const char *part_of(enum moec_role role)
 {
     switch (role) {
@@ -86,22 +87,6 @@ static const char *part_of(enum moec_role role)
         return "embedding";
     case MOEC_ROLE_HEAD:
         return "head";
-    case MOEC_ROLE_Q:
-    case MOEC_ROLE_K:
-    case MOEC_ROLE_V:
-    case MOEC_ROLE_O:
-    case MOEC_ROLE_Q_DOWN:
-    case MOEC_ROLE_KV_DOWN:
-    case MOEC_ROLE_KV_UP:
-    case MOEC_ROLE_OUTPUT_GATE:
-    case MOEC_ROLE_INPUT_GATE:
-    case MOEC_ROLE_DELTA_RATE:
-    case MOEC_ROLE_DELTA_DECAY:
-    case MOEC_ROLE_CROSS_Q:
-    case MOEC_ROLE_CROSS_K:
-    case MOEC_ROLE_CROSS_V:
-    case MOEC_ROLE_CROSS_O:
-        return "attention";
     case MOEC_ROLE_SHARED_UP:
     case MOEC_ROLE_SHARED_GATE:
     case MOEC_ROLE_SHARED_DOWN:
@@ -110,8 +95,13 @@ static const char *part_of(enum moec_role role)
     case MOEC_ROLE_DENSE_DOWN:
     case MOEC_ROLE_BYPASS:
         return "MLPs";
-    default:
+    case MOEC_ROLE_DELTA_RATE:
+    case MOEC_ROLE_DELTA_DECAY:
+        return "attention";
+    case MOEC_ROLE_OUTPUT_PROJECTION:
         return "other dense";
+    default:
+        return moec_role_is_quantisable(role) ? "attention" : "other dense";
     }
 }
 
