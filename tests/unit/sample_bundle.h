@@ -301,32 +301,30 @@ TEMPORARY_UNUSED static uint64_t sample_write(const struct sample *s, const char
     return predicted;
 }
 
-/* Writes the sample into a folder of its own and opens it; all of it goes with sample_close. */
-TEMPORARY_UNUSED static void sample_open(const struct sample *s, char **folder, char **path,
-                                         struct moec_bundle **bundle)
+/* A sample and its file, in a folder of their own. */
+struct sample_fixture {
+    struct sample sample;
+    char *folder, *path;
+    struct moec_bundle *bundle; /* the file, open; NULL before sample_open */
+};
+
+/* Writes the sample, which is made, and opens it; all of it goes with sample_close. */
+TEMPORARY_UNUSED static void sample_open(struct sample_fixture *f)
 {
     struct moec_error err = {0};
-    *folder = temporary_folder();
-    *path = temporary_path(*folder, "sample.moec");
-    (void)sample_write(s, *path);
-    assert_status(moec_bundle_open(*path, bundle, &err), MOEC_OK, err);
+    f->folder = temporary_folder();
+    f->path = temporary_path(f->folder, "sample.moec");
+    (void)sample_write(&f->sample, f->path);
+    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
 }
 
-TEMPORARY_UNUSED static void sample_close(struct sample *s, char *folder, char *path,
-                                          struct moec_bundle *bundle)
+TEMPORARY_UNUSED static void sample_close(struct sample_fixture *f)
 {
-    moec_bundle_close(bundle);
-    sample_release(s);
-    temporary_remove(folder);
-    free(path);
+    moec_bundle_close(f->bundle);
+    sample_release(&f->sample);
+    temporary_remove(f->folder);
+    free(f->path);
 }
-
-/* A sample and a name for its file, in a folder of their own. */
-struct sample_fixture {
-    char *folder;
-    char *path;
-    struct sample sample;
-};
 
 /* Arguments as of sample_make. */
 static inline struct sample_fixture *sample_set_up(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff,
@@ -342,9 +340,7 @@ static inline struct sample_fixture *sample_set_up(uint32_t n_expert, uint32_t n
 static inline int sample_tear_down(void **state)
 {
     struct sample_fixture *f = *state;
-    sample_release(&f->sample);
-    free(f->path);
-    temporary_remove(f->folder);
+    sample_close(f);
     free(f);
     return 0;
 }

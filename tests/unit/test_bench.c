@@ -35,9 +35,7 @@ static void test_bench__memory(void **state)
 /* ---- rows ---- */
 
 struct fixture {
-    struct sample sample;
-    char *folder, *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     struct moec_bench bench;
 };
 
@@ -45,11 +43,11 @@ struct fixture {
 static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    sample_make(&f->sample, 4, 8, 4, 12);
-    f->sample.copy_bits[0] = 8;
-    f->sample.copy_bits[1] = 16;
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
-    f->bench.options = (struct moec_bench_options){.path = f->path, .n_storage = 1};
+    sample_make(&f->of.sample, 4, 8, 4, 12);
+    f->of.sample.copy_bits[0] = 8;
+    f->of.sample.copy_bits[1] = 16;
+    sample_open(&f->of);
+    f->bench.options = (struct moec_bench_options){.path = f->of.path, .n_storage = 1};
     assert_true(cli_bench_memory("25%", &f->bench.options.memories[0]));
     assert_true(cli_bench_memory("64MiB", &f->bench.options.memories[1]));
     f->bench.options.n_memory = 2;
@@ -61,7 +59,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     moec_bench_release(&f->bench);
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    sample_close(&f->of);
     free(f);
     return 0;
 }
@@ -78,7 +76,7 @@ static void test_bench__rows(void **state)
 {
     struct fixture *f = *state;
     struct moec_error err = {0};
-    assert_status(moec_bench_plan(f->bundle, &f->bench, &err), MOEC_OK, err);
+    assert_status(moec_bench_plan(f->of.bundle, &f->bench, &err), MOEC_OK, err);
     const struct moec_bench_row *resident = row_named(&f->bench, "io-free");
     const struct moec_bench_row *share = row_named(&f->bench, "io-exp+lru 25%");
     const struct moec_bench_row *process = row_named(&f->bench, "io-exp+lru 64MiB");
@@ -107,7 +105,7 @@ static void test_bench__references(void **state)
     f->bench.options.evicts[0] = "lru";
     f->bench.options.evicts[1] = "lfu";
     f->bench.options.n_evict = 2;
-    assert_status(moec_bench_plan(f->bundle, &f->bench, &err), MOEC_OK, err);
+    assert_status(moec_bench_plan(f->of.bundle, &f->bench, &err), MOEC_OK, err);
     assert_int_equal(f->bench.n_row, 5);
     assert_non_null(row_named(&f->bench, "cache 25% lfu"));
     const struct moec_bench_row *reference = row_named(&f->bench, "resident, copy 0");
@@ -122,15 +120,15 @@ static void test_bench__refused_modes(void **state)
     struct moec_error err = {0};
     f->bench.options.modes[0] = "fly";
     f->bench.options.n_mode = 1;
-    assert_int_equal(moec_bench_plan(f->bundle, &f->bench, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_bench_plan(f->of.bundle, &f->bench, &err), MOEC_ERR_USAGE);
     err = (struct moec_error){0};
     f->bench.options.modes[0] = "io-qexp+lru";
-    assert_int_equal(moec_bench_plan(f->bundle, &f->bench, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_bench_plan(f->of.bundle, &f->bench, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "--copies 4"));
     err = (struct moec_error){0};
     f->bench.options.modes[0] = "cache";
     f->bench.options.n_memory = 0;
-    assert_int_equal(moec_bench_plan(f->bundle, &f->bench, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_bench_plan(f->of.bundle, &f->bench, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "--memory"));
 }
 

@@ -13,17 +13,15 @@
 #include <sys/wait.h>
 
 struct fixture {
-    struct sample sample;
-    char *folder, *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     struct moec_bench_tokens tokens;
 };
 
 static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    sample_make(&f->sample, 4, 8, 4, 12);
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    sample_make(&f->of.sample, 4, 8, 4, 12);
+    sample_open(&f->of);
     f->tokens = (struct moec_bench_tokens){.n_sample = 3, .prompt_tokens = 5, .n_tokens = 4};
     *state = f;
     return 0;
@@ -33,7 +31,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     moec_bench_tokens_release(&f->tokens);
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    sample_close(&f->of);
     free(f);
     return 0;
 }
@@ -77,14 +75,14 @@ static void test_bench_worker__energy(void **state)
 {
     const struct fixture *f = *state;
     struct moec_energy energy;
-    write_zone(f->folder, "intel-rapl:0", "package-0\n", "900000\n");
-    write_zone(f->folder, "intel-rapl:0:0", "core\n", "1\n"); /* part of the package: not counted twice */
-    write_zone(f->folder, "intel-rapl:0:1", "dram\n", "100\n");
-    moec_energy_open(&energy, f->folder);
+    write_zone(f->of.folder, "intel-rapl:0", "package-0\n", "900000\n");
+    write_zone(f->of.folder, "intel-rapl:0:0", "core\n", "1\n"); /* part of the package: not counted twice */
+    write_zone(f->of.folder, "intel-rapl:0:1", "dram\n", "100\n");
+    moec_energy_open(&energy, f->of.folder);
     assert_int_equal(energy.n, 2);
-    write_zone(f->folder, "intel-rapl:0", "package-0\n", "50000\n"); /* went round */
-    write_zone(f->folder, "intel-rapl:0:0", "core\n", "500000\n");
-    write_zone(f->folder, "intel-rapl:0:1", "dram\n", "200100\n");
+    write_zone(f->of.folder, "intel-rapl:0", "package-0\n", "50000\n"); /* went round */
+    write_zone(f->of.folder, "intel-rapl:0:0", "core\n", "500000\n");
+    write_zone(f->of.folder, "intel-rapl:0:1", "dram\n", "200100\n");
     assert_true(fabs(moec_energy_take(&energy) - 0.35) < 1e-9);
     assert_true(fabs(moec_energy_take(&energy)) < 1e-9);
     moec_energy_close(&energy);
@@ -101,11 +99,11 @@ static void test_bench_worker__own_text(void **state)
     struct fixture *f = *state;
     struct moec_bench_tokens again = f->tokens;
     struct moec_error err = {0};
-    assert_status(moec_bench_tokens_make(f->bundle, NULL, &f->tokens, &err), MOEC_OK, err);
-    assert_status(moec_bench_tokens_make(f->bundle, NULL, &again, &err), MOEC_OK, err);
+    assert_status(moec_bench_tokens_make(f->of.bundle, NULL, &f->tokens, &err), MOEC_OK, err);
+    assert_status(moec_bench_tokens_make(f->of.bundle, NULL, &again, &err), MOEC_OK, err);
     assert_memory_equal(again.digest, f->tokens.digest, sizeof again.digest);
     for (uint32_t i = 0; i < 4 * 9; i++)
-        assert_true(f->tokens.tokens[i] < f->bundle->config.n_vocab);
+        assert_true(f->tokens.tokens[i] < f->of.bundle->config.n_vocab);
     moec_bench_tokens_release(&again);
 }
 
@@ -121,17 +119,17 @@ static void test_bench_worker__data(void **state)
         moec_rows_parse(&task, &(struct moec_task_data){MOEC_TASK_FORMAT_TEXT, 0, text, sizeof text - 1, "a"},
                         &rows, &err),
         MOEC_OK, err);
-    assert_status(moec_bench_tokens_make(f->bundle, &rows, &f->tokens, &err), MOEC_OK, err);
+    assert_status(moec_bench_tokens_make(f->of.bundle, &rows, &f->tokens, &err), MOEC_OK, err);
     for (uint32_t i = 0; i < 4 * 9; i++)
         assert_int_equal(f->tokens.tokens[i], 0);
     moec_bench_tokens_release(&f->tokens);
     f->tokens.n_sample = 5;
-    assert_int_equal(moec_bench_tokens_make(f->bundle, &rows, &f->tokens, &err), MOEC_ERR_LIMIT);
+    assert_int_equal(moec_bench_tokens_make(f->of.bundle, &rows, &f->tokens, &err), MOEC_ERR_LIMIT);
     assert_non_null(strstr(err.message, "4 windows of 9 tokens, expected 5"));
     assert_null(f->tokens.tokens);
     err = (struct moec_error){0};
     f->tokens.n_sample = 0;
-    assert_int_equal(moec_bench_tokens_make(f->bundle, &rows, &f->tokens, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_bench_tokens_make(f->of.bundle, &rows, &f->tokens, &err), MOEC_ERR_USAGE);
     moec_rows_release(&rows);
 }
 
@@ -141,7 +139,7 @@ static void start(struct fixture *f, const char *path, struct moec_bench_worker_
                   struct moec_bench_worker *worker)
 {
     struct moec_error err = {0};
-    assert_status(moec_bench_tokens_make(f->bundle, NULL, &f->tokens, &err), MOEC_OK, err);
+    assert_status(moec_bench_tokens_make(f->of.bundle, NULL, &f->tokens, &err), MOEC_OK, err);
     *setup = (struct moec_bench_worker_setup){
         .path = path, .engine = {.cpu = "auto", .n_threads = 1}, .tokens = &f->tokens};
     assert_status(moec_bench_worker_start(setup, NULL, 0, worker, &err), MOEC_OK, err);
@@ -156,7 +154,7 @@ static void test_bench_worker__computes(void **state)
     struct moec_bench_sample sample, again;
     struct moec_bench_token decoded[4];
     struct moec_error err = {0};
-    start(f, f->path, &setup, &worker);
+    start(f, f->of.path, &setup, &worker);
     assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
     assert_int_equal(opened.n_threads, 1);
     assert_true(opened.expert_total_bytes > 0);
@@ -187,12 +185,12 @@ static void test_bench_worker__reports_a_missing_trace(void **state)
 {
     struct fixture *f = *state;
     struct moec_bench_worker_setup setup = {
-        .path = f->path, .engine = {.cpu = "auto", .n_threads = 1}, .tokens = &f->tokens};
+        .path = f->of.path, .engine = {.cpu = "auto", .n_threads = 1}, .tokens = &f->tokens};
     struct moec_bench_worker worker;
     struct moec_bench_opened opened;
     struct moec_error err = {0};
-    char *trace = temporary_path(f->folder, "trace.json");
-    assert_status(moec_bench_tokens_make(f->bundle, NULL, &f->tokens, &err), MOEC_OK, err);
+    char *trace = temporary_path(f->of.folder, "trace.json");
+    assert_status(moec_bench_tokens_make(f->of.bundle, NULL, &f->tokens, &err), MOEC_OK, err);
     setup.engine.trace.path = trace;
     assert_status(moec_bench_worker_start(&setup, NULL, 0, &worker, &err), MOEC_OK, err);
     assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
@@ -226,7 +224,7 @@ static void test_bench_worker__dies(void **state)
     struct moec_bench_sample sample;
     struct moec_bench_token decoded[4];
     struct moec_error err = {0};
-    start(f, f->path, &setup, &worker);
+    start(f, f->of.path, &setup, &worker);
     assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
     assert_int_equal(kill(worker.pid, SIGABRT), 0);
     assert_int_equal(moec_bench_worker_run(&worker, 0, NULL, &sample,
@@ -257,7 +255,7 @@ static void test_bench_worker__is_stopped(void **state)
     struct moec_bench_sample sample;
     struct moec_bench_token decoded[4];
     struct moec_error err = {0};
-    start(f, f->path, &setup, &worker);
+    start(f, f->of.path, &setup, &worker);
     assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
     assert_int_equal(kill(worker.pid, SIGSTOP), 0); /* as one that never answers */
     assert_int_equal(moec_bench_worker_run(&worker, 0, &wait, &sample,

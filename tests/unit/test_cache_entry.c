@@ -171,14 +171,12 @@ static void run_and_look(const struct moec_bundle *bundle, const struct moec_exp
 static void test_cache_entry__promises_hold_all_the_time(void **state)
 {
     (void)state;
-    struct sample sample;
-    char *folder = NULL, *path = NULL;
-    struct moec_bundle *bundle = NULL;
+    struct sample_fixture f = {0};
     struct seen seen = {0};
     uint32_t n_failed = 0;
-    sample_make(&sample, N_EXPERT, 40, 24, 53);
-    sample_open(&sample, &folder, &path, &bundle);
-    const uint64_t largest = moec_record_sizes_of(bundle, 0).largest_bytes;
+    sample_make(&f.sample, N_EXPERT, 40, 24, 53);
+    sample_open(&f);
+    const uint64_t largest = moec_record_sizes_of(f.bundle, 0).largest_bytes;
     for (uint32_t round = 0; round < 8; round++) {
         struct faults faults = {.errors = 14000,
                                 .flips = 14000,
@@ -194,9 +192,9 @@ static void test_cache_entry__promises_hold_all_the_time(void **state)
             .is_warm = round % 3 != 0,
             .keeps_nothing = round == 5,
             .io = {.depth = 4, .test_hook = {faulty_wrap, &faults}}};
-        run_and_look(bundle, &options, options.n_sessions, &seen, &n_failed);
+        run_and_look(f.bundle, &options, options.n_sessions, &seen, &n_failed);
     }
-    sample_close(&sample, folder, path, bundle);
+    sample_close(&f);
     if (seen.n_broken > 0)
         fail_msg("%u times something does not hold, first: %s", seen.n_broken, seen.broken);
     for (uint32_t i = MOEC_CACHE_ABSENT; i <= MOEC_CACHE_READY; i++)

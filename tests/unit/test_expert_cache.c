@@ -11,26 +11,20 @@
 #include <fcntl.h>
 #include <pthread.h>
 
-struct fixture {
-    struct sample sample;
-    char *folder;
-    char *path;
-    struct moec_bundle *bundle;
-};
-
-static struct fixture *make_aligned(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff, bool equal_sizes,
-                                    uint32_t alignment)
+static struct sample_fixture *make_aligned(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff,
+                                           bool equal_sizes, uint32_t alignment)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct sample_fixture *f = calloc(1, sizeof *f);
     sample_make(&f->sample, n_expert, n_embd, n_ff, 77);
     f->sample.parts.alignment = alignment;
     if (equal_sizes)
         memset(f->sample.assignment, 4, SAMPLE_MOE * n_expert);
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    sample_open(f);
     return f;
 }
 
-static struct fixture *make_fixture(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff, bool equal_sizes)
+static struct sample_fixture *make_fixture(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff,
+                                           bool equal_sizes)
 {
     return make_aligned(n_expert, n_embd, n_ff, equal_sizes, 64);
 }
@@ -57,17 +51,9 @@ static int set_up_small(void **state)
 /* The same, as on a device that reads 4096 bytes at least: records begin and end inside its blocks. */
 static int set_up_inside(void **state)
 {
-    struct fixture *f = make_aligned(16, 40, 24, false, MOEC_BUNDLE_SMALL_ALIGNMENT);
+    struct sample_fixture *f = make_aligned(16, 40, 24, false, MOEC_BUNDLE_SMALL_ALIGNMENT);
     f->bundle->direct_unit = 4096;
     *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
-    free(f);
     return 0;
 }
 
@@ -88,8 +74,8 @@ static bool is_right(const struct sample *s, uint32_t copy, uint32_t ordinal, ui
     return right;
 }
 
-static struct moec_expert_cache *make_cache(const struct fixture *f, uint64_t buffer_bytes, uint32_t copy,
-                                            uint32_t n_sessions)
+static struct moec_expert_cache *make_cache(const struct sample_fixture *f, uint64_t buffer_bytes,
+                                            uint32_t copy, uint32_t n_sessions)
 {
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
@@ -99,8 +85,8 @@ static struct moec_expert_cache *make_cache(const struct fixture *f, uint64_t bu
     return cache;
 }
 
-static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32_t copy, uint32_t ordinal,
-                uint32_t expert)
+static void use(const struct sample_fixture *f, struct moec_expert_cache *cache, uint32_t copy,
+                uint32_t ordinal, uint32_t expert)
 {
     struct moec_experts *source = moec_expert_cache_experts(cache);
     struct moec_error err = {0};
@@ -115,7 +101,7 @@ static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32
 
 static void test_expert_cache__every_budget_gives_the_same_bytes(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     uint64_t random = 5, moved = 0;
     const uint64_t step = sizes.all_bytes / 70; /* of no alignment */
@@ -142,7 +128,7 @@ static void test_expert_cache__every_budget_gives_the_same_bytes(void **state)
 /* Records that are held stay where they are and unchanged, whatever else comes and goes. */
 static void test_expert_cache__held_records_stay(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     uint64_t random = 6;
     for (uint64_t bytes = 3 * sizes.largest_bytes; bytes < sizes.all_bytes; bytes += 3333) {
@@ -171,7 +157,7 @@ static void test_expert_cache__held_records_stay(void **state)
 
 static void test_expert_cache__evicts_least_recently_used(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     struct moec_expert_cache *cache = make_cache(f, 3 * sizes.largest_bytes + 100, 0, 1);
     struct moec_experts *source = moec_expert_cache_experts(cache);
@@ -200,7 +186,7 @@ static void test_expert_cache__evicts_least_recently_used(void **state)
 }
 
 /* Takes all experts of a layer, as so many tokens' answer asks for them. */
-static void take_layer(const struct fixture *f, struct moec_expert_cache *cache, uint32_t ordinal,
+static void take_layer(const struct sample_fixture *f, struct moec_expert_cache *cache, uint32_t ordinal,
                        uint32_t n_tok)
 {
     static const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -216,7 +202,7 @@ static void take_layer(const struct fixture *f, struct moec_expert_cache *cache,
  * as these are released. */
 static void test_expert_cache__reads_on_for_a_prompt(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     const struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     for (int reads_on = 0; reads_on < 2; reads_on++)
         for (uint32_t n_tok = 1; n_tok <= 100; n_tok += 99) {
@@ -245,7 +231,7 @@ static void test_expert_cache__reads_on_for_a_prompt(void **state)
 
 static void test_expert_cache__serves_other_copies(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     for (uint32_t copy = 1; copy < 3; copy++) {
         struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, copy);
         struct moec_expert_cache *cache = make_cache(f, sizes.largest_bytes * 4, copy, 1);
@@ -257,7 +243,7 @@ static void test_expert_cache__serves_other_copies(void **state)
 
 static void test_expert_cache__sizes(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     uint64_t record = (moec_bundle_record(f->bundle, 0, 0, 0)->n_bytes + 63) / 64 * 64;
     assert_int_equal(sizes.largest_bytes, record);
@@ -269,7 +255,7 @@ static void test_expert_cache__sizes(void **state)
 
 static void test_expert_cache__refuses(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
@@ -305,7 +291,7 @@ static void flip(const char *path, uint64_t offset)
 /* Damage is found on the first read and on every later one, and the cache goes on afterwards. */
 static void test_expert_cache__damaged_record_is_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     struct moec_expert_cache *cache = make_cache(f, sizes.largest_bytes, 0, 1);
     struct moec_experts *source = moec_expert_cache_experts(cache);
@@ -332,7 +318,7 @@ static void test_expert_cache__damaged_record_is_refused(void **state)
 
 static void test_expert_cache__truncated_file_is_an_error(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_error err = {0};
     struct moec_expert_cache *cache = make_cache(f, 1 << 20, 2, 1);
     struct moec_experts *source = moec_expert_cache_experts(cache);
@@ -348,7 +334,7 @@ static void test_expert_cache__truncated_file_is_an_error(void **state)
 /* ---- several sessions ---- */
 
 struct session {
-    const struct fixture *fixture;
+    const struct sample_fixture *fixture;
     struct moec_experts *source;
     uint64_t random;
     uint32_t n_use;
@@ -382,7 +368,7 @@ static void *run_session(void *argument)
 
 static void test_expert_cache__several_sessions(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     const uint64_t budgets[] = {sizes.largest_bytes, 2 * sizes.largest_bytes + 500, 9 * sizes.largest_bytes,
                                 sizes.all_bytes};
@@ -411,7 +397,7 @@ static void test_expert_cache__several_sessions(void **state)
 
 static void test_expert_cache__shrinks_between_uses(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
@@ -436,7 +422,7 @@ static void test_expert_cache__shrinks_between_uses(void **state)
 /* Nothing is lost on the way, and what was missed before is found. */
 static void test_expert_cache__grows_between_uses(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
@@ -466,7 +452,7 @@ static void test_expert_cache__grows_between_uses(void **state)
 /* While others hold records and read them, down to room for one. */
 static void test_expert_cache__shrinks_under_sessions(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     for (uint64_t round = 0; round < 6; round++) {
         struct moec_error err = {0};
@@ -499,7 +485,7 @@ static void test_expert_cache__shrinks_under_sessions(void **state)
 
 static void test_storage__checks_records(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct moec_error err = {0};
     struct moec_storage *storage = NULL;
     uint8_t record[1 << 14];
@@ -520,19 +506,20 @@ static void test_storage__checks_records(void **state)
     assert_status(moec_storage_create(&setup, &storage, &err), MOEC_ERR_USAGE, err);
 }
 
-#define MIXED(name) cmocka_unit_test_setup_teardown(name, set_up_mixed, tear_down)
-#define EQUAL(name) cmocka_unit_test_setup_teardown(name, set_up_equal, tear_down)
+#define MIXED(name) cmocka_unit_test_setup_teardown(name, set_up_mixed, sample_tear_down)
+#define EQUAL(name) cmocka_unit_test_setup_teardown(name, set_up_equal, sample_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MIXED(test_expert_cache__every_budget_gives_the_same_bytes),
         cmocka_unit_test_setup_teardown(test_expert_cache__every_budget_gives_the_same_bytes, set_up_small,
-                                        tear_down),
+                                        sample_tear_down),
         cmocka_unit_test_setup_teardown(test_expert_cache__every_budget_gives_the_same_bytes, set_up_inside,
-                                        tear_down),
+                                        sample_tear_down),
         MIXED(test_expert_cache__held_records_stay),
-        cmocka_unit_test_setup_teardown(test_expert_cache__held_records_stay, set_up_inside, tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_cache__held_records_stay, set_up_inside,
+                                        sample_tear_down),
         EQUAL(test_expert_cache__reads_on_for_a_prompt),
         EQUAL(test_expert_cache__evicts_least_recently_used),
         MIXED(test_expert_cache__serves_other_copies),
@@ -541,10 +528,12 @@ int main(void)
         MIXED(test_expert_cache__damaged_record_is_refused),
         EQUAL(test_expert_cache__truncated_file_is_an_error),
         MIXED(test_expert_cache__several_sessions),
-        cmocka_unit_test_setup_teardown(test_expert_cache__several_sessions, set_up_inside, tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_cache__several_sessions, set_up_inside, sample_tear_down),
         MIXED(test_expert_cache__shrinks_between_uses),
-        cmocka_unit_test_setup_teardown(test_expert_cache__shrinks_between_uses, set_up_inside, tear_down),
-        cmocka_unit_test_setup_teardown(test_expert_cache__grows_between_uses, set_up_inside, tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_cache__shrinks_between_uses, set_up_inside,
+                                        sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_cache__grows_between_uses, set_up_inside,
+                                        sample_tear_down),
         MIXED(test_expert_cache__shrinks_under_sessions),
         MIXED(test_storage__checks_records),
     };

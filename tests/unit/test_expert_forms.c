@@ -29,18 +29,15 @@ static const struct moec_expert_form forms[N_FORM] = {
 };
 
 struct fixture {
-    struct sample sample;
-    char *folder;
-    char *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     uint32_t sums[N_FORM][SAMPLE_MOE * N_EXPERT];
     struct moec_cache_form beside[N_FORM - 1];
 };
 
 static struct moec_record_layout layout_of(const struct fixture *f, uint32_t copy, uint32_t key)
 {
-    const uint32_t bits = moec_bundle_record(f->bundle, copy, key / N_EXPERT, key % N_EXPERT)->bits;
-    return moec_record_layout_make(&f->sample.config, f->sample.codecs[bits]);
+    const uint32_t bits = moec_bundle_record(f->of.bundle, copy, key / N_EXPERT, key % N_EXPERT)->bits;
+    return moec_record_layout_make(&f->of.sample.config, f->of.sample.codecs[bits]);
 }
 
 /* The whole record that a form is a part of; the caller's. */
@@ -49,7 +46,7 @@ static uint8_t *record_of(const struct fixture *f, uint32_t copy, uint32_t key)
     const struct moec_record_layout layout = layout_of(f, copy, key);
     uint8_t *record = malloc(layout.n_bytes);
     assert_non_null(record);
-    sample_record(&f->sample, &layout, copy, key / N_EXPERT, key % N_EXPERT, record);
+    sample_record(&f->of.sample, &layout, copy, key / N_EXPERT, key % N_EXPERT, record);
     return record;
 }
 
@@ -65,9 +62,9 @@ static struct fixture *make_fixture(uint32_t alignment)
 {
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    sample_make(&f->sample, N_EXPERT, 36, N_FF, 41);
-    f->sample.parts.alignment = alignment;
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    sample_make(&f->of.sample, N_EXPERT, 36, N_FF, 41);
+    f->of.sample.parts.alignment = alignment;
+    sample_open(&f->of);
     for (uint32_t form = 0; form < N_FORM; form++) {
         for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
             const struct moec_record_range range = range_of(f, form, key);
@@ -104,7 +101,7 @@ static int set_up_small(void **state)
 static int set_up_inside(void **state)
 {
     struct fixture *f = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
-    f->bundle->direct_unit = 4096;
+    f->of.bundle->direct_unit = 4096;
     *state = f;
     return 0;
 }
@@ -112,7 +109,7 @@ static int set_up_inside(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    sample_close(&f->of);
     free(f);
     return 0;
 }
@@ -122,7 +119,7 @@ static struct moec_expert_cache *make_cache(const struct fixture *f, uint64_t bu
     struct moec_expert_cache *cache = NULL;
     const struct moec_expert_cache_options options = {
         .buffer_bytes = buffer_bytes, .beside = f->beside, .n_beside = N_FORM - 1};
-    MUST(moec_expert_cache_create(f->bundle, &options, &cache, &err));
+    MUST(moec_expert_cache_create(f->of.bundle, &options, &cache, &err));
     assert_int_equal(moec_expert_cache_experts(cache)->n_form, N_FORM);
     return cache;
 }
@@ -171,7 +168,7 @@ static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32
 /* What a request may read beyond its part: from the block before. */
 static uint64_t unit_of(const struct fixture *f)
 {
-    return moec_record_read_unit(f->bundle);
+    return moec_record_read_unit(f->of.bundle);
 }
 
 static void test_expert_forms__a_part_reads_its_bytes_alone(void **state)
@@ -183,7 +180,7 @@ static void test_expert_forms__a_part_reads_its_bytes_alone(void **state)
         for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
             const struct moec_record_range range = range_of(f, form, key);
             const uint64_t first =
-                moec_bundle_record(f->bundle, forms[form].copy, key / N_EXPERT, key % N_EXPERT)->offset +
+                moec_bundle_record(f->of.bundle, forms[form].copy, key / N_EXPERT, key % N_EXPERT)->offset +
                 range.offset;
             n_bytes += range.n_bytes;
             before += first % unit_of(f);
@@ -205,7 +202,7 @@ static void test_expert_forms__a_part_reads_its_bytes_alone(void **state)
 static void test_expert_forms__every_budget_gives_the_same_bytes(void **state)
 {
     const struct fixture *f = *state;
-    const uint64_t largest = moec_record_sizes_of(f->bundle, 0).largest_bytes;
+    const uint64_t largest = moec_record_sizes_of(f->of.bundle, 0).largest_bytes;
     uint64_t random = 9;
     for (uint64_t bytes = largest; bytes < 12 * largest; bytes += largest * 3 / 2) {
         struct moec_expert_cache *cache = make_cache(f, bytes);
@@ -229,7 +226,7 @@ static struct moec_expert_cache *make_pools(const struct fixture *f, uint64_t hi
                                                       .low_pool_bytes = low_bytes,
                                                       .beside = &f->beside[LOW - 1],
                                                       .n_beside = 1};
-    MUST(moec_expert_cache_create(f->bundle, &options, &cache, &err));
+    MUST(moec_expert_cache_create(f->of.bundle, &options, &cache, &err));
     return cache;
 }
 
@@ -237,8 +234,8 @@ static struct moec_expert_cache *make_pools(const struct fixture *f, uint64_t hi
 static void test_expert_forms__pools_do_not_evict_each_other(void **state)
 {
     const struct fixture *f = *state;
-    const uint64_t high = moec_record_sizes_of(f->bundle, 0).largest_bytes,
-                   low = moec_record_sizes_of(f->bundle, 2).largest_bytes;
+    const uint64_t high = moec_record_sizes_of(f->of.bundle, 0).largest_bytes,
+                   low = moec_record_sizes_of(f->of.bundle, 2).largest_bytes;
     struct moec_expert_cache *cache = make_pools(f, 4 * high, 3 * low);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     uint64_t random = 5;
@@ -263,8 +260,8 @@ static void test_expert_forms__pools_do_not_evict_each_other(void **state)
 static void test_expert_forms__pools_have_room_of_their_own(void **state)
 {
     const struct fixture *f = *state;
-    const uint64_t high = moec_record_sizes_of(f->bundle, 0).largest_bytes,
-                   low = moec_record_sizes_of(f->bundle, 2).largest_bytes;
+    const uint64_t high = moec_record_sizes_of(f->of.bundle, 0).largest_bytes,
+                   low = moec_record_sizes_of(f->of.bundle, 2).largest_bytes;
     for (uint64_t n = 1; n < 8; n += 3) {
         struct moec_expert_cache *cache = make_pools(f, n * high, n * low);
         struct moec_experts *source = moec_expert_cache_experts(cache);
@@ -285,21 +282,21 @@ static void test_expert_forms__pools_have_room_of_their_own(void **state)
 static void test_expert_forms__memory_is_divided_among_pools(void **state)
 {
     const struct fixture *f = *state;
-    const struct moec_record_sizes high = moec_record_sizes_of(f->bundle, 0),
-                                   low = moec_record_sizes_of(f->bundle, 2);
+    const struct moec_record_sizes high = moec_record_sizes_of(f->of.bundle, 0),
+                                   low = moec_record_sizes_of(f->of.bundle, 2);
     const uint64_t least = high.largest_bytes + low.largest_bytes, all = high.all_bytes + low.all_bytes;
     for (uint64_t bytes = least; bytes <= all; bytes += 1000) {
-        const uint64_t n_bytes = moec_low_pool_bytes(f->bundle, 0, 2, 0, bytes);
+        const uint64_t n_bytes = moec_low_pool_bytes(f->of.bundle, 0, 2, 0, bytes);
         const double n_low = (double)n_bytes / (double)low.all_bytes,
                      n_high = (double)(bytes - n_bytes) / (double)high.all_bytes;
         assert_true(n_bytes >= low.largest_bytes && bytes - n_bytes >= high.largest_bytes);
         if (n_bytes > low.largest_bytes && bytes - n_bytes > high.largest_bytes && n_high < 1)
             assert_true(n_low > 0.499 * n_high && n_low < 0.501 * n_high);
     }
-    assert_int_equal(moec_low_pool_bytes(f->bundle, 0, 2, 0, all), low.all_bytes);
-    assert_int_equal(moec_low_pool_bytes(f->bundle, 0, 2, 0, all + 5000), low.all_bytes);
-    assert_int_equal(moec_low_pool_bytes(f->bundle, 0, 2, N_EXPERT, UINT64_MAX), low.all_bytes);
-    const uint64_t third = moec_low_pool_bytes(f->bundle, 0, 2, N_EXPERT / 3, all);
+    assert_int_equal(moec_low_pool_bytes(f->of.bundle, 0, 2, 0, all), low.all_bytes);
+    assert_int_equal(moec_low_pool_bytes(f->of.bundle, 0, 2, 0, all + 5000), low.all_bytes);
+    assert_int_equal(moec_low_pool_bytes(f->of.bundle, 0, 2, N_EXPERT, UINT64_MAX), low.all_bytes);
+    const uint64_t third = moec_low_pool_bytes(f->of.bundle, 0, 2, N_EXPERT / 3, all);
     assert_true(third >= low.all_bytes / 3 && third < low.all_bytes / 3 + N_EXPERT);
 }
 
@@ -308,15 +305,15 @@ static void refuse_pools(const struct fixture *f, const struct moec_expert_cache
 {
     struct moec_expert_cache *cache = NULL;
     struct moec_error err = {0};
-    assert_status(moec_expert_cache_create(f->bundle, options, &cache, &err), status, err);
+    assert_status(moec_expert_cache_create(f->of.bundle, options, &cache, &err), status, err);
     assert_message(err, words);
 }
 
 static void test_expert_forms__pools_have_room_for_a_record(void **state)
 {
     const struct fixture *f = *state;
-    const uint64_t high = moec_record_sizes_of(f->bundle, 0).largest_bytes,
-                   low = moec_record_sizes_of(f->bundle, 2).largest_bytes;
+    const uint64_t high = moec_record_sizes_of(f->of.bundle, 0).largest_bytes,
+                   low = moec_record_sizes_of(f->of.bundle, 2).largest_bytes;
     struct moec_expert_cache_options options = {
         .buffer_bytes = high + low, .low_pool_bytes = low - 1, .beside = &f->beside[LOW - 1], .n_beside = 1};
     refuse_pools(f, &options, MOEC_ERR_BUDGET, "for low-precision copies has no room for the largest");
@@ -373,14 +370,14 @@ static void test_expert_forms__parts_are_checked(void **state)
     struct moec_mlp mlp;
     const uint32_t key = N_EXPERT + 3;
     const struct moec_record_range pairs = range_of(f, 4, key);
-    flip(f->path, moec_bundle_record(f->bundle, 2, 1, 3)->offset + pairs.offset + 5);
+    flip(f->of.path, moec_bundle_record(f->of.bundle, 2, 1, 3)->offset + pairs.offset + 5);
     struct moec_error err = {0};
     assert_status(source->ops->acquire(source, request_of(4, key), &mlp, &err), MOEC_ERR_CHECKSUM, err);
     assert_message(err, "part of the record of layer 2 expert 3 (copy 2)");
     err = (struct moec_error){0};
     assert_status(source->ops->acquire(source, request_of(3, key), &mlp, &err), MOEC_ERR_CHECKSUM, err);
     use(f, cache, 0, key); /* another copy */
-    flip(f->path, moec_bundle_record(f->bundle, 0, 1, 3)->offset + range_of(f, 1, key).n_bytes + 5);
+    flip(f->of.path, moec_bundle_record(f->of.bundle, 0, 1, 3)->offset + range_of(f, 1, key).n_bytes + 5);
     use(f, cache, 1, key); /* the damage is behind the up projection */
     moec_expert_cache_free(cache);
 }
@@ -392,7 +389,7 @@ static void refuse(const struct fixture *f, struct moec_cache_form form, uint32_
     struct moec_error err = {0};
     const struct moec_expert_cache_options options = {
         .buffer_bytes = 1 << 20, .beside = &form, .n_beside = n_form};
-    assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), status, err);
+    assert_status(moec_expert_cache_create(f->of.bundle, &options, &cache, &err), status, err);
     assert_message(err, words);
 }
 
@@ -429,17 +426,18 @@ static void test_low_copy__is_the_smallest_that_is_smaller(void **state)
     struct moec_error err = {0};
     uint32_t low = 99;
     /* Copy 0 is mixed, copy 1 has 2 bits, copy 2 has 8. */
-    assert_true(moec_record_sizes_of(f->bundle, 1).all_bytes < moec_record_sizes_of(f->bundle, 0).all_bytes);
-    assert_status(moec_low_copy_find(f->bundle, 0, 0, &low, &err), MOEC_OK, err);
+    assert_true(moec_record_sizes_of(f->of.bundle, 1).all_bytes <
+                moec_record_sizes_of(f->of.bundle, 0).all_bytes);
+    assert_status(moec_low_copy_find(f->of.bundle, 0, 0, &low, &err), MOEC_OK, err);
     assert_int_equal(low, 1);
-    assert_status(moec_low_copy_find(f->bundle, 2, 0, &low, &err), MOEC_OK, err);
+    assert_status(moec_low_copy_find(f->of.bundle, 2, 0, &low, &err), MOEC_OK, err);
     assert_int_equal(low, 1);
-    assert_status(moec_low_copy_find(f->bundle, 0, 2, &low, &err), MOEC_OK, err);
+    assert_status(moec_low_copy_find(f->of.bundle, 0, 2, &low, &err), MOEC_OK, err);
     assert_int_equal(low, 1);
-    assert_status(moec_low_copy_find(f->bundle, 1, 0, &low, &err), MOEC_ERR_USAGE, err);
+    assert_status(moec_low_copy_find(f->of.bundle, 1, 0, &low, &err), MOEC_ERR_USAGE, err);
     assert_message(err, "has no precision copy that is smaller than copy 1");
     err = (struct moec_error){0};
-    assert_status(moec_low_copy_find(f->bundle, 1, 8, &low, &err), MOEC_ERR_USAGE, err);
+    assert_status(moec_low_copy_find(f->of.bundle, 1, 8, &low, &err), MOEC_ERR_USAGE, err);
     assert_message(err, "has no precision copy at 8 bits that is smaller");
 }
 

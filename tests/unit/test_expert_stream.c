@@ -12,10 +12,7 @@
 static const uint32_t layers[SAMPLE_MOE] = {0, 2}; /* model layers with experts */
 
 struct fixture {
-    struct sample sample;
-    char *folder;
-    char *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     uint64_t largest_bytes, all_bytes;
 };
 
@@ -23,7 +20,7 @@ static void measure_slots(struct fixture *f)
 {
     f->largest_bytes = f->all_bytes = 0;
     for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
-        const uint64_t slot = moec_record_slot_bytes(f->bundle, 0, key / N_EXPERT, key % N_EXPERT);
+        const uint64_t slot = moec_record_slot_bytes(f->of.bundle, 0, key / N_EXPERT, key % N_EXPERT);
         f->largest_bytes = slot > f->largest_bytes ? slot : f->largest_bytes;
         f->all_bytes += slot;
     }
@@ -32,9 +29,9 @@ static void measure_slots(struct fixture *f)
 static struct fixture *make_fixture(uint32_t alignment)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    sample_make(&f->sample, N_EXPERT, 40, 24, 31);
-    f->sample.parts.alignment = alignment;
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    sample_make(&f->of.sample, N_EXPERT, 40, 24, 31);
+    f->of.sample.parts.alignment = alignment;
+    sample_open(&f->of);
     measure_slots(f);
     return f;
 }
@@ -62,7 +59,7 @@ static int set_up_small(void **state)
 static int set_up_inside(void **state)
 {
     struct fixture *f = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
-    f->bundle->direct_unit = 4096;
+    f->of.bundle->direct_unit = 4096;
     measure_slots(f);
     *state = f;
     return 0;
@@ -71,7 +68,7 @@ static int set_up_inside(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    sample_close(&f->of);
     free(f);
     return 0;
 }
@@ -93,7 +90,7 @@ static struct moec_expert_stream *make_stream(const struct fixture *f, uint64_t 
     struct moec_error err = {0};
     struct moec_expert_stream *stream = NULL;
     const struct moec_expert_stream_options options = {.buffer_bytes = buffer_bytes, .io = *io};
-    assert_status(moec_expert_stream_create(f->bundle, &options, &stream, &err), MOEC_OK, err);
+    assert_status(moec_expert_stream_create(f->of.bundle, &options, &stream, &err), MOEC_OK, err);
     assert_true(moec_expert_stream_buffer_bytes(stream) <= buffer_bytes);
     return stream;
 }
@@ -133,7 +130,7 @@ static enum moec_status run_layer(const struct fixture *f, struct moec_expert_st
             n_held += status == MOEC_OK;
         }
         for (uint32_t i = 0; i < n_held; i++) {
-            assert_true(is_right(&f->sample, ordinal, active[next + i], &mlps[i]));
+            assert_true(is_right(&f->of.sample, ordinal, active[next + i], &mlps[i]));
             source->ops->release(source, moec_expert_request_of(layers[ordinal], active[next + i]));
         }
         MOEC_TRY(status);
@@ -173,8 +170,8 @@ static uint64_t token_bytes(const struct fixture *f)
     uint64_t n_bytes = 0;
     for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
         const struct moec_record_entry *entry =
-            moec_bundle_record(f->bundle, 0, key / N_EXPERT, key % N_EXPERT);
-        n_bytes += moec_record_place_of(f->bundle, entry->offset, entry->n_bytes).n_bytes;
+            moec_bundle_record(f->of.bundle, 0, key / N_EXPERT, key % N_EXPERT);
+        n_bytes += moec_record_place_of(f->of.bundle, entry->offset, entry->n_bytes).n_bytes;
     }
     return n_bytes;
 }
@@ -305,10 +302,10 @@ static void test_expert_stream__refuses(void **state)
     struct moec_expert_stream *stream = NULL;
     struct moec_error err = {0};
     struct moec_expert_stream_options options = {.buffer_bytes = f->largest_bytes - 1};
-    assert_status(moec_expert_stream_create(f->bundle, &options, &stream, &err), MOEC_ERR_BUDGET, err);
+    assert_status(moec_expert_stream_create(f->of.bundle, &options, &stream, &err), MOEC_ERR_BUDGET, err);
     err = (struct moec_error){0};
     options = (struct moec_expert_stream_options){.buffer_bytes = f->all_bytes, .copy = 3};
-    assert_status(moec_expert_stream_create(f->bundle, &options, &stream, &err), MOEC_ERR_USAGE, err);
+    assert_status(moec_expert_stream_create(f->of.bundle, &options, &stream, &err), MOEC_ERR_USAGE, err);
     const struct moec_record_io io = {0};
     stream = make_stream(f, f->all_bytes, &io);
     struct moec_experts *source = moec_expert_stream_experts(stream);

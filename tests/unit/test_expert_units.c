@@ -21,9 +21,7 @@
 static const uint32_t layers[SAMPLE_MOE] = {0, 2}; /* model layers with experts */
 
 struct place {
-    struct sample sample;
-    char *folder, *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     struct moec_record_parts parts;
 };
 
@@ -34,18 +32,20 @@ static struct place *place_make(uint32_t alignment, uint32_t direct_unit, int bi
     struct place *place = calloc(1, sizeof *place);
     struct moec_error err = {0};
     struct moec_sparsity_table table;
-    sample_make(&place->sample, N_EXPERT, N_EMBD, N_FF, 91);
-    place->sample.parts.alignment = alignment;
+    sample_make(&place->of.sample, N_EXPERT, N_EMBD, N_FF, 91);
+    place->of.sample.parts.alignment = alignment;
     if (bits > 0)
-        memset(place->sample.assignment, bits, SAMPLE_MOE * N_EXPERT);
-    sample_open(&place->sample, &place->folder, &place->path, &place->bundle);
-    moec_bundle_close(place->bundle);
-    assert_status(moec_sparsity_table_create(&place->sample.config, shares, 1, &table, &err), MOEC_OK, err);
-    assert_status(moec_bundle_put_sparsity(place->path, &table, NULL, true, place->path, &err), MOEC_OK, err);
+        memset(place->of.sample.assignment, bits, SAMPLE_MOE * N_EXPERT);
+    sample_open(&place->of);
+    moec_bundle_close(place->of.bundle);
+    assert_status(moec_sparsity_table_create(&place->of.sample.config, shares, 1, &table, &err), MOEC_OK,
+                  err);
+    assert_status(moec_bundle_put_sparsity(place->of.path, &table, NULL, true, place->of.path, &err), MOEC_OK,
+                  err);
     moec_sparsity_table_release(&table);
-    assert_status(moec_bundle_open(place->path, &place->bundle, &err), MOEC_OK, err);
-    place->bundle->direct_unit = direct_unit;
-    assert_status(moec_bundle_load_parts(place->bundle, &place->parts, &err), MOEC_OK, err);
+    assert_status(moec_bundle_open(place->of.path, &place->of.bundle, &err), MOEC_OK, err);
+    place->of.bundle->direct_unit = direct_unit;
+    assert_status(moec_bundle_load_parts(place->of.bundle, &place->parts, &err), MOEC_OK, err);
     assert_int_equal(place->parts.n_expert, N_EXPERT);
     return place;
 }
@@ -58,7 +58,7 @@ static struct place *place_open(uint32_t alignment, uint32_t direct_unit)
 static void place_close(struct place *place)
 {
     moec_record_parts_release(&place->parts);
-    sample_close(&place->sample, place->folder, place->path, place->bundle);
+    sample_close(&place->of);
     free(place);
 }
 
@@ -71,7 +71,7 @@ static struct moec_expert_cache *cache_of(const struct place *place,
     ours.parts = &place->parts;
     /* No gaps between units are read along. */
     ours.io.emulation.bytes_per_second = 1000000000000u;
-    assert_status(moec_expert_cache_create(place->bundle, &ours, &cache, &err), MOEC_OK, err);
+    assert_status(moec_expert_cache_create(place->of.bundle, &ours, &cache, &err), MOEC_OK, err);
     return cache;
 }
 
@@ -93,10 +93,10 @@ static void draw(uint64_t *random, uint32_t in_8, uint64_t neurons[static N_WORD
 static bool is_right(const struct place *place, uint32_t ordinal, uint32_t expert, const struct moec_mlp *mlp,
                      const uint64_t *neurons, bool touches_all)
 {
-    const struct moec_record_layout *layout = moec_bundle_layout(place->bundle, 0, ordinal, expert);
+    const struct moec_record_layout *layout = moec_bundle_layout(place->of.bundle, 0, ordinal, expert);
     const size_t pair = layout->pair_stride_bytes;
     uint8_t *record = malloc(layout->n_bytes), *zeros = calloc(1, pair);
-    sample_record(&place->sample, layout, 0, ordinal, expert, record);
+    sample_record(&place->of.sample, layout, 0, ordinal, expert, record);
     bool right = memcmp(mlp->up.data, record, layout->up_bytes) == 0;
     for (uint32_t i = 0; i < N_FF; i++) {
         const bool is_framed = mlp->frames.of_units != NULL;
@@ -134,7 +134,7 @@ static bool use(const struct place *place, struct moec_experts *source, uint32_t
 static void run_budgets(uint32_t alignment, uint32_t direct_unit)
 {
     struct place *place = place_open(alignment, direct_unit);
-    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
     uint64_t random = 5;
     for (uint64_t bytes = sizes.largest_bytes; bytes < sizes.all_bytes; bytes += sizes.all_bytes / 9) {
         const struct moec_expert_cache_options options = {.buffer_bytes = bytes,
@@ -191,7 +191,7 @@ static void check_frames(const struct moec_expert_cache *cache)
 
 static void run_frames(struct place *place, uint32_t least_records)
 {
-    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
     uint64_t random = 9;
     for (uint64_t n = least_records; n <= least_records + 2; n++) {
         const struct moec_expert_cache_options options = {.buffer_bytes = n * sizes.largest_bytes,
@@ -240,7 +240,7 @@ static void test_expert_units__units_leave_before_up_sections(void **state)
 {
     (void)state;
     struct place *place = place_make(64, 64, 16);
-    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
     const struct moec_expert_cache_options options = {.buffer_bytes = 7 * sizes.largest_bytes};
     struct moec_expert_cache *cache = cache_of(place, &options);
     struct moec_experts *source = moec_expert_cache_experts(cache);
@@ -281,9 +281,9 @@ static void test_expert_units__reads_what_is_missing(void **state)
     struct moec_experts *source = moec_expert_cache_experts(cache);
     struct moec_error err = {0};
     uint32_t n_wrong = 0, expert = 0;
-    while (moec_bundle_record(place->bundle, 0, 0, expert)->bits != 16)
+    while (moec_bundle_record(place->of.bundle, 0, 0, expert)->bits != 16)
         expert++;
-    const struct moec_record_layout *layout = moec_bundle_layout(place->bundle, 0, 0, expert);
+    const struct moec_record_layout *layout = moec_bundle_layout(place->of.bundle, 0, 0, expert);
     const uint32_t each = moec_parts_unit_neurons(&place->parts, layout);
     const uint64_t unit = each * (uint64_t)layout->pair_stride_bytes;
     assert_true(each * 5 < N_FF && unit <= MOEC_PARTS_UNIT_BYTES);
@@ -315,7 +315,7 @@ static void test_expert_units__failed_reads_are_tried_again(void **state)
 {
     (void)state;
     struct place *place = place_open(64, 64);
-    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
     uint32_t n_failed = 0, n_wrong = 0;
     for (uint32_t round = 0; round < 4; round++) {
         struct faults faults = {.errors = round % 2 == 0 ? 3000 : 20000,
@@ -353,8 +353,8 @@ static void test_expert_units__damage_is_named(void **state)
 {
     (void)state;
     struct place *place = place_open(64, 64);
-    const struct moec_record_layout *layout = moec_bundle_layout(place->bundle, 0, 1, 3);
-    const uint64_t at = moec_bundle_record(place->bundle, 0, 1, 3)->offset + layout->n_bytes - 2;
+    const struct moec_record_layout *layout = moec_bundle_layout(place->of.bundle, 0, 1, 3);
+    const uint64_t at = moec_bundle_record(place->of.bundle, 0, 1, 3)->offset + layout->n_bytes - 2;
     const struct moec_expert_cache_options options = {.buffer_bytes = 1 << 24};
     struct moec_expert_cache *cache = cache_of(place, &options);
     struct moec_experts *source = moec_expert_cache_experts(cache);
@@ -362,7 +362,7 @@ static void test_expert_units__damage_is_named(void **state)
     struct moec_error err = {0};
     uint32_t n_wrong = 0;
     uint8_t byte;
-    const int fd = open(place->path, O_RDWR);
+    const int fd = open(place->of.path, O_RDWR);
     assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
     byte ^= 8;
     assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
@@ -373,7 +373,7 @@ static void test_expert_units__damage_is_named(void **state)
     assert_message(err, "layer 2 expert 3");
     assert_message(err, "neuron");
     err = (struct moec_error){0};
-    assert_status(moec_bundle_verify(place->path, NULL, NULL, &err), MOEC_ERR_CHECKSUM, err);
+    assert_status(moec_bundle_verify(place->of.path, NULL, NULL, &err), MOEC_ERR_CHECKSUM, err);
     byte ^= 8;
     assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
     assert_int_equal(close(fd), 0);
@@ -432,7 +432,7 @@ static void test_expert_units__several_sessions(void **state)
 {
     (void)state;
     struct place *place = place_open(64, 64);
-    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
     const uint64_t budgets[] = {sizes.largest_bytes, 5 * sizes.largest_bytes, sizes.all_bytes};
     for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
         struct faults faults = {
@@ -468,21 +468,21 @@ static void test_expert_units__section_is_checked(void **state)
     uint8_t *bytes = NULL;
     size_t n = 0;
     assert_status(moec_record_parts_encode(&place->parts, &bytes, &n, &err), MOEC_OK, err);
-    assert_status(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_OK, err);
+    assert_status(moec_record_parts_decode(bytes, n, place->of.bundle, &read, &err), MOEC_OK, err);
     assert_int_equal(read.unit_bytes, place->parts.unit_bytes);
     assert_int_equal(moec_parts_of(&read, 1, 2)[0], moec_parts_of(&place->parts, 1, 2)[0]);
     moec_record_parts_release(&read);
     for (size_t at = 0; at < 24; at += 4) {
         err = (struct moec_error){0};
         bytes[at + 2] ^= 0x40;
-        assert_int_not_equal(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_OK);
+        assert_int_not_equal(moec_record_parts_decode(bytes, n, place->of.bundle, &read, &err), MOEC_OK);
         assert_true(read.crc32c == NULL && err.message[0] != '\0');
         bytes[at + 2] ^= 0x40;
     }
     for (size_t less = 1; less < n; less += n / 7 + 1) {
         err = (struct moec_error){0};
-        assert_status(moec_record_parts_decode(bytes, n - less, place->bundle, &read, &err), MOEC_ERR_FORMAT,
-                      err);
+        assert_status(moec_record_parts_decode(bytes, n - less, place->of.bundle, &read, &err),
+                      MOEC_ERR_FORMAT, err);
     }
     free(bytes);
     place_close(place);
@@ -498,7 +498,7 @@ static void test_expert_units__section_may_have_a_turnover(void **state)
     size_t n = 0;
     place->parts.turnover = (struct moec_neuron_turnover){2, {500, 900}, {0.25f, 1}};
     assert_status(moec_record_parts_encode(&place->parts, &bytes, &n, &err), MOEC_OK, err);
-    assert_status(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_OK, err);
+    assert_status(moec_record_parts_decode(bytes, n, place->of.bundle, &read, &err), MOEC_OK, err);
     assert_int_equal(read.turnover.n_share, 2);
     assert_int_equal(read.turnover.shares[1], 900);
     assert_true(read.turnover.turnover[0] == 0.25f && read.turnover.turnover[1] == 1);
@@ -516,14 +516,15 @@ static void test_expert_units__section_may_have_a_turnover(void **state)
         const uint8_t kept = *at;
         err = (struct moec_error){0};
         *at = wrong[i].value;
-        assert_status(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_ERR_FORMAT, err);
+        assert_status(moec_record_parts_decode(bytes, n, place->of.bundle, &read, &err), MOEC_ERR_FORMAT,
+                      err);
         assert_null(read.crc32c);
         *at = kept;
     }
     for (size_t less = 1; less <= 20; less++) {
         err = (struct moec_error){0};
-        assert_status(moec_record_parts_decode(bytes, n - less, place->bundle, &read, &err), MOEC_ERR_FORMAT,
-                      err);
+        assert_status(moec_record_parts_decode(bytes, n - less, place->of.bundle, &read, &err),
+                      MOEC_ERR_FORMAT, err);
     }
     free(bytes);
     place->parts.turnover.n_share = 0;
@@ -536,22 +537,22 @@ static void test_expert_units__estimate(void **state)
     struct place *place = place_open(64, 64);
     const struct moec_emulation free_requests = {.bytes_per_second = 1000000000};
     const struct moec_parts_estimate none =
-        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0);
+        moec_parts_estimate_make(place->of.bundle, &place->parts, &free_requests, 0);
     assert_true(none.read_bytes > 0.999 * none.whole_bytes && none.read_bytes < 1.001 * none.whole_bytes);
     assert_false(none.pays);
     const struct moec_parts_estimate most =
-        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0.95);
+        moec_parts_estimate_make(place->of.bundle, &place->parts, &free_requests, 0.95);
     assert_true(most.pays && most.read_bytes < none.read_bytes && most.n_reads > none.n_reads);
     /* Active neurons that stand together lie in fewer ranges, of fewer bytes; by lot their turnover is the
      * share. */
     place->parts.turnover = (struct moec_neuron_turnover){1, {900}, {0.9f}};
     const struct moec_parts_estimate by_lot =
-        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0.95);
+        moec_parts_estimate_make(place->of.bundle, &place->parts, &free_requests, 0.95);
     assert_true(fabs(by_lot.read_bytes - most.read_bytes) < 1e-3 &&
                 fabs(by_lot.n_reads - most.n_reads) < 1e-3);
     place->parts.turnover.turnover[0] = 0.3f;
     const struct moec_parts_estimate together =
-        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0.95);
+        moec_parts_estimate_make(place->of.bundle, &place->parts, &free_requests, 0.95);
     assert_true(together.read_bytes < most.read_bytes && together.n_reads < most.n_reads);
     /* So parts pay where they would not by lot. */
     bool differs = false;
@@ -560,8 +561,8 @@ static void test_expert_units__estimate(void **state)
             const struct moec_emulation slow = {.bytes_per_second = bandwidth, .request_ns = 10000};
             struct moec_record_parts plain = place->parts;
             plain.turnover.n_share = 0;
-            const bool pays = moec_parts_estimate_make(place->bundle, &place->parts, &slow, share).pays;
-            const bool pays_by_lot = moec_parts_estimate_make(place->bundle, &plain, &slow, share).pays;
+            const bool pays = moec_parts_estimate_make(place->of.bundle, &place->parts, &slow, share).pays;
+            const bool pays_by_lot = moec_parts_estimate_make(place->of.bundle, &plain, &slow, share).pays;
             assert_true(pays || !pays_by_lot);
             differs = differs || pays != pays_by_lot;
         }
@@ -569,7 +570,7 @@ static void test_expert_units__estimate(void **state)
     place->parts.turnover.n_share = 0;
     /* Pairs are far smaller than what a request costs. */
     const struct moec_emulation real = {0};
-    assert_false(moec_parts_estimate_make(place->bundle, &place->parts, &real, 0.5).pays);
+    assert_false(moec_parts_estimate_make(place->of.bundle, &place->parts, &real, 0.5).pays);
     place_close(place);
 }
 

@@ -16,9 +16,7 @@
 static const uint32_t layers[SAMPLE_MOE] = {0, 2}; /* model layers with experts */
 
 struct fixture {
-    struct sample sample;
-    char *folder, *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     uint8_t *records[N_KEY];
     uint64_t n_bytes[N_KEY];
 };
@@ -27,16 +25,16 @@ static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    sample_make(&f->sample, N_EXPERT, 36, N_FF, 41);
-    f->sample.parts.alignment = 64;
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    sample_make(&f->of.sample, N_EXPERT, 36, N_FF, 41);
+    f->of.sample.parts.alignment = 64;
+    sample_open(&f->of);
     for (uint32_t key = 0; key < N_KEY; key++) {
         const struct moec_record_layout *layout =
-            moec_bundle_layout(f->bundle, 0, key / N_EXPERT, key % N_EXPERT);
+            moec_bundle_layout(f->of.bundle, 0, key / N_EXPERT, key % N_EXPERT);
         f->n_bytes[key] = layout->n_bytes;
         f->records[key] = malloc(layout->n_bytes);
         assert_non_null(f->records[key]);
-        sample_record(&f->sample, layout, 0, key / N_EXPERT, key % N_EXPERT, f->records[key]);
+        sample_record(&f->of.sample, layout, 0, key / N_EXPERT, key % N_EXPERT, f->records[key]);
     }
     *state = f;
     return 0;
@@ -47,7 +45,7 @@ static int tear_down(void **state)
     struct fixture *f = *state;
     for (uint32_t key = 0; key < N_KEY; key++)
         free(f->records[key]);
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    sample_close(&f->of);
     free(f);
     return 0;
 }
@@ -69,21 +67,21 @@ static void open_rig(struct rig *rig, const struct fixture *f, uint64_t seed, ui
                      uint32_t n_cache)
 {
     *rig = (struct rig){.f = f, .random = seed * 7919 + 3};
-    const struct moec_gpu_pool_sizes sizes = moec_gpu_pool_sizes_of(f->bundle, &(uint32_t){0}, 1);
-    const struct moec_record_sizes host_sizes = moec_record_sizes_of(f->bundle, 0);
+    const struct moec_gpu_pool_sizes sizes = moec_gpu_pool_sizes_of(f->of.bundle, &(uint32_t){0}, 1);
+    const struct moec_record_sizes host_sizes = moec_record_sizes_of(f->of.bundle, 0);
     /* Where prompts are read ahead, what has come is taken when somebody asks whether it is ready. */
     const struct moec_expert_cache_options options = {.buffer_bytes = n_cache * host_sizes.largest_bytes,
                                                       .reads_on = seed % 2 == 0};
     MUST(moec_host_gpu_open(seed, &rig->gpu, &err));
     MUST(rig->gpu->ops->stream_create(rig->gpu, &rig->compute, &err));
     MUST(rig->gpu->ops->stream_create(rig->gpu, &rig->other, &err));
-    MUST(moec_expert_cache_create(f->bundle, &options, &rig->cache, &err));
+    MUST(moec_expert_cache_create(f->of.bundle, &options, &rig->cache, &err));
     MUST(rig->gpu->ops->pin(rig->gpu, moec_expert_cache_memory(rig->cache),
                             moec_expert_cache_buffer_bytes(rig->cache), "the cache", &err));
     const struct moec_gpu_experts_setup setup = {.gpu = rig->gpu,
                                                  .compute = rig->compute,
                                                  .behind = moec_expert_cache_experts(rig->cache),
-                                                 .bundle = f->bundle,
+                                                 .bundle = f->of.bundle,
                                                  .pool_bytes = n_pool * sizes.largest_bytes};
     MUST(moec_gpu_experts_create(&setup, &rig->experts, &err));
     rig->source = moec_gpu_experts_source(rig->experts);
@@ -261,7 +259,7 @@ static void a_lost_device_is_reported_and_all_is_given_back(void **state)
 static void no_pool_is_left_behind(void **state)
 {
     const struct fixture *f = *state;
-    const struct moec_record_sizes host_sizes = moec_record_sizes_of(f->bundle, 0);
+    const struct moec_record_sizes host_sizes = moec_record_sizes_of(f->of.bundle, 0);
     const struct moec_expert_cache_options options = {.buffer_bytes = host_sizes.all_bytes};
     struct moec_gpu *gpu = NULL;
     struct moec_gpu_stream *compute = NULL;
@@ -270,11 +268,11 @@ static void no_pool_is_left_behind(void **state)
     struct moec_error wrong = {0};
     MUST(moec_host_gpu_open(1, &gpu, &err));
     MUST(gpu->ops->stream_create(gpu, &compute, &err));
-    MUST(moec_expert_cache_create(f->bundle, &options, &cache, &err));
+    MUST(moec_expert_cache_create(f->of.bundle, &options, &cache, &err));
     struct moec_gpu_experts_setup setup = {.gpu = gpu,
                                            .compute = compute,
                                            .behind = moec_expert_cache_experts(cache),
-                                           .bundle = f->bundle,
+                                           .bundle = f->of.bundle,
                                            .pool_bytes = 100};
     assert_status(moec_gpu_experts_create(&setup, &experts, &wrong), MOEC_ERR_BUDGET, wrong);
     assert_message(wrong, "largest expert");

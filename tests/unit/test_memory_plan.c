@@ -381,31 +381,29 @@ static void test_memory_plan__base_is_peak_and_code(void **state)
 static void test_memory_plan__asks_for_all_of_a_bundle(void **state)
 {
     (void)state;
-    struct sample sample;
-    struct moec_bundle *bundle = NULL;
+    struct sample_fixture f = {0};
     struct moec_memory_request request = {0};
-    char *folder = NULL, *path = NULL;
-    sample_make(&sample, 5, 12, 7, 3);
-    sample_open(&sample, &folder, &path, &bundle);
-    bundle->late_bytes = 4321;
-    for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
+    sample_make(&f.sample, 5, 12, 7, 3);
+    sample_open(&f);
+    f.bundle->late_bytes = 4321;
+    for (uint32_t copy = 0; copy < f.bundle->n_copy; copy++) {
         const struct moec_expert_cache_options options = {.copy = copy};
         uint64_t all = 0, largest = 0;
         for (uint32_t i = 0; i < SAMPLE_MOE * 5; i++) {
-            const uint64_t n = moec_record_slot_bytes(bundle, copy, i / 5, i % 5);
+            const uint64_t n = moec_record_slot_bytes(f.bundle, copy, i / 5, i % 5);
             all += n;
             largest = n > largest ? n : largest;
         }
-        moec_memory_request_bundle(&request, bundle, copy, NULL);
-        assert_int_equal(request.dense_bytes, moec_bundle_dense_bytes(bundle) + 4321);
-        assert_int_equal(request.table_bytes, moec_expert_cache_table_bytes(bundle, &options));
+        moec_memory_request_bundle(&request, f.bundle, copy, NULL);
+        assert_int_equal(request.dense_bytes, moec_bundle_dense_bytes(f.bundle) + 4321);
+        assert_int_equal(request.table_bytes, moec_expert_cache_table_bytes(f.bundle, &options));
         assert_int_equal(request.all_record_bytes, all);
         assert_int_equal(request.largest_record_bytes, largest);
-        assert_true(request.token_record_bytes >= SAMPLE_MOE * bundle->config.top_k &&
-                    request.token_record_bytes <= SAMPLE_MOE * bundle->config.top_k * largest);
-        assert_ptr_equal(request.config, &bundle->config);
+        assert_true(request.token_record_bytes >= SAMPLE_MOE * f.bundle->config.top_k &&
+                    request.token_record_bytes <= SAMPLE_MOE * f.bundle->config.top_k * largest);
+        assert_ptr_equal(request.config, &f.bundle->config);
     }
-    sample_close(&sample, folder, path, bundle);
+    sample_close(&f);
 }
 
 /* Pages of code go, and come when they are run. */

@@ -43,15 +43,13 @@ static void test_memory_watch__small_budgets_of_one_session_are_used_up(void **s
 static void test_memory_watch__gives_after_two_tokens_and_takes_back_before_a_prompt(void **state)
 {
     (void)state;
-    struct sample sample;
+    struct sample_fixture f = {0};
     struct moec_error err = {0};
-    char *folder = NULL, *path = NULL;
-    struct moec_bundle *bundle = NULL;
     struct moec_expert_cache *cache = NULL;
-    sample_make(&sample, 16, 40, 24, 77);
-    sample_open(&sample, &folder, &path, &bundle);
+    sample_make(&f.sample, 16, 40, 24, 77);
+    sample_open(&f);
     const struct moec_expert_cache_options options = {.buffer_bytes = MIB / 16, .n_sessions = 1};
-    assert_ok(moec_expert_cache_create(bundle, &options, &cache, &err), err);
+    assert_ok(moec_expert_cache_create(f.bundle, &options, &cache, &err), err);
     struct moec_kv_lending lending = {.own_bytes = MIB / 16};
     struct moec_memory_watch watch = {
         .is_on = true, .budget_bytes = UINT64_MAX / 2, .files_bytes = FILES_BYTES, .most_bytes = MIB / 32};
@@ -72,7 +70,7 @@ static void test_memory_watch__gives_after_two_tokens_and_takes_back_before_a_pr
     assert_int_equal(lending.spare_bytes, 0);
     moec_kv_lending_end(&lending);
     moec_expert_cache_free(cache);
-    sample_close(&sample, folder, path, bundle);
+    sample_close(&f);
 }
 
 static void test_memory_watch__code_that_was_given_back_runs_on(void **state)

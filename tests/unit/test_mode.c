@@ -5,31 +5,16 @@
 
 #include "runtime/engine/mode.h"
 
-struct fixture {
-    struct sample sample;
-    char *folder;
-    char *path;
-    struct moec_bundle *bundle;
-};
-
 static int set_up(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct sample_fixture *f = calloc(1, sizeof *f);
     sample_make(&f->sample, 8, 40, 24, 5);
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    sample_open(f);
     *state = f;
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
-    free(f);
-    return 0;
-}
-
-static struct moec_mode_choice choose(const struct fixture *f, struct moec_mode_request request)
+static struct moec_mode_choice choose(const struct sample_fixture *f, struct moec_mode_request request)
 {
     struct moec_mode_choice choice = {0};
     struct moec_error err = {0};
@@ -37,7 +22,7 @@ static struct moec_mode_choice choose(const struct fixture *f, struct moec_mode_
     return choice;
 }
 
-static void refuse(const struct fixture *f, struct moec_mode_request request, const char *message)
+static void refuse(const struct sample_fixture *f, struct moec_mode_request request, const char *message)
 {
     struct moec_mode_choice choice = {0};
     struct moec_error err = {0};
@@ -75,7 +60,7 @@ static void test_mode__edgemoe_is_its_policy_and_the_path_table(void **state)
 /* A bundle that was compiled without a profile. */
 static void test_mode__without_a_path_table(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     const struct moec_path_table paths = f->bundle->paths;
     f->bundle->paths = (struct moec_path_table){0};
     const struct moec_mode_choice choice = choose(f, (struct moec_mode_request){.mode = "edgemoe"});
@@ -139,7 +124,7 @@ static void test_mode__baselines_of_other_papers(void **state)
                 {"eap", &moec_evict_fate, &moec_predict_path},
                 {"moe-offloading", &moec_evict_lru, &moec_predict_gate},
                 {"moe-infinity", &moec_evict_lfu, &moec_predict_path}};
-    struct moec_path_table *paths = &((const struct fixture *)*state)->bundle->paths;
+    struct moec_path_table *paths = &((const struct sample_fixture *)*state)->bundle->paths;
     paths->n_shallow = 1;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct moec_mode_choice choice =
@@ -201,7 +186,7 @@ static void test_mode__the_table_is_whole(void **state)
 
 static void test_mode__resident_modes_need_room_for_all(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     const struct moec_mode_choice choice = choose(f, (struct moec_mode_request){.mode = "io-qfree"});
     struct moec_memory_request request = {
         .base_bytes = 1 << 20, .n_context = 8, .n_sessions = 1, .n_threads = 1, .keeps_all = true};
@@ -223,17 +208,19 @@ static void test_mode__resident_modes_need_room_for_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_mode__nothing_asked_is_the_cache, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__nothing_asked_is_the_cache, set_up, sample_tear_down),
         cmocka_unit_test_setup_teardown(test_mode__edgemoe_is_its_policy_and_the_path_table, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_mode__without_a_path_table, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_mode__cache_takes_any, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_mode__gates_alone_are_asked_further_ahead, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_mode__baselines_of_other_papers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_mode__copies_are_found_by_their_bits, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_mode__contradictions_are_refused, set_up, tear_down),
+                                        sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__without_a_path_table, set_up, sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__cache_takes_any, set_up, sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__gates_alone_are_asked_further_ahead, set_up,
+                                        sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__baselines_of_other_papers, set_up, sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__copies_are_found_by_their_bits, set_up, sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__contradictions_are_refused, set_up, sample_tear_down),
         cmocka_unit_test(test_mode__the_table_is_whole),
-        cmocka_unit_test_setup_teardown(test_mode__resident_modes_need_room_for_all, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__resident_modes_need_room_for_all, set_up,
+                                        sample_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,19 +7,12 @@
 
 #include <errno.h>
 
-struct fixture {
-    struct sample sample;
-    char *folder;
-    char *path;
-    struct moec_bundle *bundle;
-};
-
-static struct fixture *make_fixture(uint32_t alignment)
+static struct sample_fixture *make_fixture(uint32_t alignment)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct sample_fixture *f = calloc(1, sizeof *f);
     sample_make(&f->sample, 8, 40, 24, 9);
     f->sample.parts.alignment = alignment;
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    sample_open(f);
     return f;
 }
 
@@ -35,16 +28,9 @@ static int set_up_dense(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
-    free(f);
-    return 0;
-}
-
 /* Every record of a copy through this reader, checked by its CRC32C. */
-static void read_all(const struct fixture *f, uint32_t copy, struct moec_reader *reader, uint8_t *buffer)
+static void read_all(const struct sample_fixture *f, uint32_t copy, struct moec_reader *reader,
+                     uint8_t *buffer)
 {
     for (uint32_t ordinal = 0; ordinal < SAMPLE_MOE; ordinal++)
         for (uint32_t expert = 0; expert < 8; expert++) {
@@ -69,7 +55,7 @@ static void read_all(const struct fixture *f, uint32_t copy, struct moec_reader 
 
 static void test_record_reader__reads_every_record(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     static const enum moec_io ways[] = {MOEC_IO_AUTO, MOEC_IO_DIRECT, MOEC_IO_CACHED};
     uint8_t *buffer = aligned_alloc(4096, 65536);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -90,7 +76,7 @@ static void test_record_reader__reads_every_record(void **state)
 
 static void test_record_reader__maps_where_records_stand_on_pages(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     uint8_t *buffer = aligned_alloc(4096, 65536);
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
@@ -129,7 +115,7 @@ static void test_record_reader__maps_where_records_stand_on_pages(void **state)
 
 static void test_record_reader__emulation_stands_on_the_page_cache(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     uint8_t *buffer = aligned_alloc(4096, 65536);
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
@@ -144,7 +130,7 @@ static void test_record_reader__emulation_stands_on_the_page_cache(void **state)
 
 static void test_record_reader__dense_records_come_through_the_page_cache(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     uint8_t *buffer = aligned_alloc(4096, 65536);
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
@@ -167,7 +153,7 @@ static void test_record_reader__dense_records_come_through_the_page_cache(void *
  * that it begins in; here every way in which such a record may lie in blocks of 4096 occurs. */
 static void test_record_reader__small_records_are_read_by_the_unit_of_the_device(void **state)
 {
-    struct fixture *f = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
+    struct sample_fixture *f = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
     static const enum moec_io ways[] = {MOEC_IO_AUTO, MOEC_IO_DIRECT, MOEC_IO_CACHED};
     static const enum moec_io_engine engines[] = {MOEC_IO_ENGINE_AUTO, MOEC_IO_ENGINE_THREADS};
     uint8_t *buffer = aligned_alloc(4096, 65536);
@@ -203,7 +189,7 @@ static void test_record_reader__small_records_are_read_by_the_unit_of_the_device
             }
     free(buffer);
     void *whole = f;
-    (void)tear_down(&whole);
+    (void)sample_tear_down(&whole);
 }
 
 static struct moec_reader *note_and_return(void *context, struct moec_reader *base)
@@ -214,7 +200,7 @@ static struct moec_reader *note_and_return(void *context, struct moec_reader *ba
 
 static void test_record_reader__another_reader_may_stand_on_top(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     struct moec_error err = {0};
     struct moec_reader *reader = NULL, *noted = NULL;
     const struct moec_record_io io = {.test_hook = {note_and_return, &noted}};
@@ -227,7 +213,7 @@ static void test_record_reader__another_reader_may_stand_on_top(void **state)
 
 static void test_record_reader__failures_name_the_record(void **state)
 {
-    const struct fixture *f = *state;
+    const struct sample_fixture *f = *state;
     struct moec_error err = {0};
     assert_int_equal(moec_record_failed(f->bundle, (struct moec_record_id){1, 1, 5}, EIO, NULL, &err),
                      MOEC_ERR_IO);
@@ -251,18 +237,19 @@ static void test_record_reader__failures_name_the_record(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_record_reader__reads_every_record, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_record_reader__reads_every_record, set_up, sample_tear_down),
         cmocka_unit_test_setup_teardown(test_record_reader__maps_where_records_stand_on_pages, set_up,
-                                        tear_down),
+                                        sample_tear_down),
         {"test_record_reader__maps_where_records_stand_on_pages, between pages",
-         test_record_reader__maps_where_records_stand_on_pages, set_up_dense, tear_down, NULL},
+         test_record_reader__maps_where_records_stand_on_pages, set_up_dense, sample_tear_down, NULL},
         cmocka_unit_test_setup_teardown(test_record_reader__emulation_stands_on_the_page_cache, set_up,
-                                        tear_down),
+                                        sample_tear_down),
         cmocka_unit_test_setup_teardown(test_record_reader__dense_records_come_through_the_page_cache,
-                                        set_up_dense, tear_down),
+                                        set_up_dense, sample_tear_down),
         cmocka_unit_test_setup_teardown(test_record_reader__another_reader_may_stand_on_top, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_record_reader__failures_name_the_record, set_up, tear_down),
+                                        sample_tear_down),
+        cmocka_unit_test_setup_teardown(test_record_reader__failures_name_the_record, set_up,
+                                        sample_tear_down),
         cmocka_unit_test(test_record_reader__small_records_are_read_by_the_unit_of_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

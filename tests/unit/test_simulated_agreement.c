@@ -14,9 +14,7 @@
 #define PROMPT   7
 
 struct fixture {
-    struct sample sample;
-    char *folder, *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     struct moec_replay replay;
     struct moec_recording recording;
     struct moec_simulated_model model;
@@ -27,17 +25,17 @@ static int set_up_prompt(void **state, uint32_t prompt, bool takes_all)
 {
     struct fixture *f = calloc(1, sizeof *f);
     struct moec_error err = {0};
-    sample_make(&f->sample, N_EXPERT, 40, 24, 5);
+    sample_make(&f->of.sample, N_EXPERT, 40, 24, 5);
     if (takes_all)
-        memset(f->sample.assignment, 4, SAMPLE_MOE * N_EXPERT);
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
-    synthetic_steps(SAMPLE_MOE, N_EXPERT, f->sample.config.top_k, prompt, N_TOKEN, &f->replay);
+        memset(f->of.sample.assignment, 4, SAMPLE_MOE * N_EXPERT);
+    sample_open(&f->of);
+    synthetic_steps(SAMPLE_MOE, N_EXPERT, f->of.sample.config.top_k, prompt, N_TOKEN, &f->replay);
     f->replay.moe_layers[1] = 2;
     synthetic_choices(11, &f->replay);
     for (uint32_t i = 0; takes_all && i < SAMPLE_MOE * prompt * TOP_K; i++)
         f->replay.experts[i] = i % N_EXPERT;
     synthetic_recording(&f->replay, &f->recording);
-    assert_status(moec_simulated_model_of_bundle(f->bundle, 0, 0, &f->recording, &f->model, &err), MOEC_OK,
+    assert_status(moec_simulated_model_of_bundle(f->of.bundle, 0, 0, &f->recording, &f->model, &err), MOEC_OK,
                   err);
     assert_status(moec_simulated_device_make(&(struct moec_simulated_hardware){0}, &f->recording, &f->model,
                                              &f->device, &err),
@@ -65,7 +63,7 @@ static int tear_down(void **state)
     moec_simulated_model_release(&f->model);
     moec_recording_release(&f->recording);
     moec_replay_release(&f->replay);
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    sample_close(&f->of);
     free(f);
     return 0;
 }
@@ -109,7 +107,7 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
                                                       .preload_ahead = setup->preload.ahead,
                                                       .reads_on = setup->preload.reads_on};
     assert_status(moec_simulated_run(setup, &result, layers, &err), MOEC_OK, err);
-    assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
+    assert_status(moec_expert_cache_create(f->of.bundle, &options, &cache, &err), MOEC_OK, err);
     moec_expert_cache_wait_warm(cache);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     for (uint64_t step = 0; step < f->recording.n_step; step++) {

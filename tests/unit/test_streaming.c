@@ -21,10 +21,7 @@
 static uint32_t n_fault = 10000;
 
 struct fixture {
-    struct sample sample;
-    char *folder;
-    char *path;
-    struct moec_bundle *bundle;
+    struct sample_fixture of;
     struct moec_model *model;
     struct moec_record_sizes sizes;
     uint32_t tokens[N_TOK];
@@ -36,7 +33,7 @@ static struct moec_expert_cache *make_cache(const struct fixture *f,
 {
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
-    assert_status(moec_expert_cache_create(f->bundle, options, &cache, &err), MOEC_OK, err);
+    assert_status(moec_expert_cache_create(f->of.bundle, options, &cache, &err), MOEC_OK, err);
     return cache;
 }
 
@@ -124,12 +121,12 @@ static struct fixture *make_fixture(uint32_t alignment)
     struct moec_dense dense = {0};
     uint64_t random = 4;
     assert_non_null(f);
-    sample_make(&f->sample, N_EXPERT, 40, 24, 99);
-    f->sample.parts.alignment = alignment;
-    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
-    assert_status(moec_bundle_load_dense(f->bundle, &dense, &err), MOEC_OK, err);
-    assert_status(moec_model_create(&f->bundle->config, &dense, &f->model, &err), MOEC_OK, err);
-    f->sizes = moec_record_sizes_of(f->bundle, 0);
+    sample_make(&f->of.sample, N_EXPERT, 40, 24, 99);
+    f->of.sample.parts.alignment = alignment;
+    sample_open(&f->of);
+    assert_status(moec_bundle_load_dense(f->of.bundle, &dense, &err), MOEC_OK, err);
+    assert_status(moec_model_create(&f->of.bundle->config, &dense, &f->model, &err), MOEC_OK, err);
+    f->sizes = moec_record_sizes_of(f->of.bundle, 0);
     for (uint32_t i = 0; i < N_TOK; i++)
         f->tokens[i] = random_u32(&random) % N_VOCAB;
     compute_expected(f);
@@ -153,7 +150,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     moec_model_free(f->model);
-    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    sample_close(&f->of);
     free(f);
     return 0;
 }
@@ -182,7 +179,7 @@ static struct moec_expert_cache_options random_options(const struct fixture *f, 
         .preload_count = random_u32(random) % 4 * (random_u32(random) % 2),
         .is_warm = random_u32(random) % 2 == 0,
         .keeps_nothing = random_u32(random) % 8 == 0,
-        .io = {.io = f->bundle->alignment == 4096 ? MOEC_IO_AUTO_MAPPED : MOEC_IO_AUTO,
+        .io = {.io = f->of.bundle->alignment == 4096 ? MOEC_IO_AUTO_MAPPED : MOEC_IO_AUTO,
                .depth = random_u32(random) % 4,
                .engine = random_u32(random) % 2 == 0 ? MOEC_IO_ENGINE_AUTO : MOEC_IO_ENGINE_THREADS,
                .test_hook = {faulty_wrap, faults}},
