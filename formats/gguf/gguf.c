@@ -439,7 +439,8 @@ enum moec_status moec_gguf_as_u64(const struct moec_gguf *gguf, const struct moe
     if (number < 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' is %.0f, expected 0 or more", value->key,
                          gguf->file.path, number);
-    *out = value->type == MOEC_GGUF_U64 ? moec_get_u64(value->bytes) : (uint64_t)number;
+    const bool is_wide = value->type == MOEC_GGUF_U64 || value->type == MOEC_GGUF_I64;
+    *out = is_wide ? moec_get_u64(value->bytes) : (uint64_t)number; /* a double is exact up to 2^53 alone */
     return MOEC_OK;
 }
 

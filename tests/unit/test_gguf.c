@@ -642,6 +642,31 @@ static void test_gguf__numbers_that_are_too_large(void **state)
     free(bytes);
 }
 
+/* Integers of 64 bits are read as such, not through a double. */
+static void test_gguf__large_integers_are_exact(void **state)
+{
+    (void)state;
+    static const uint64_t numbers[] = {0, 1, ((uint64_t)1 << 53) + 1, INT64_MAX, UINT64_MAX};
+    const struct moec_gguf gguf = {.file.path = (char[]){"a.gguf"}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        for (int is_signed = 0; is_signed < 2; is_signed++) {
+            const uint32_t type = is_signed ? MOEC_GGUF_I64 : MOEC_GGUF_U64;
+            const bool is_negative = is_signed && numbers[i] > INT64_MAX;
+            struct moec_error err = {0};
+            uint8_t bytes[8];
+            uint64_t read = 0;
+            moec_put_u64(bytes, numbers[i]);
+            const struct moec_gguf_value value = {
+                .key = "n", .type = type, .item_type = type, .n_items = 1, .bytes = bytes, .n_bytes = 8};
+            assert_int_equal(moec_gguf_as_u64(&gguf, &value, &read, &err),
+                             is_negative ? MOEC_ERR_FORMAT : MOEC_OK);
+            if (is_negative)
+                assert_non_null(strstr(err.message, "'n' in 'a.gguf' is -1, expected 0 or more"));
+            else
+                assert_true(read == numbers[i]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -663,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_gguf__headers_that_end_early),
         cmocka_unit_test(test_gguf__a_last_block_that_is_not_there),
         cmocka_unit_test(test_gguf__numbers_that_are_too_large),
+        cmocka_unit_test(test_gguf__large_integers_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
