@@ -261,6 +261,8 @@ static enum moec_status power(struct moec_chat_run *run, const struct moec_chat_
                               int64_t exponent, struct moec_chat_value *out)
 {
     int64_t product = 1;
+    if (exponent < 0 && base == 0)
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "division by zero");
     if (exponent < 0) {
         *out = moec_chat_float(pow((double)base, (double)exponent));
         return MOEC_OK;
@@ -312,12 +314,32 @@ static enum moec_status int_binary(struct moec_chat_run *run, const struct moec_
     return MOEC_OK;
 }
 
+/* Python's remainder: exact, and of the divisor's sign. x - y floor(x / y) is neither: x / y is rounded. */
+static double float_rest(double x, double y)
+{
+    const double rest = fmod(x, y);
+    if (fabs(rest) > 0)
+        return (rest < 0) != (y < 0) ? rest + y : rest;
+    return isnan(rest) ? rest : copysign(0, y);
+}
+
+/* Python's quotient, which goes with that remainder: x = y quotient + rest. */
+static double float_quotient(double x, double y)
+{
+    const double rest = fmod(x, y);
+    const bool is_below = fabs(rest) > 0 && (rest < 0) != (y < 0);
+    const double quotient = (x - rest) / y - (is_below ? 1 : 0), whole = floor(quotient);
+    if (fabs(quotient) <= 0)
+        return copysign(0, x / y);
+    return quotient - whole > 0.5 ? whole + 1 : whole; /* a whole number but for rounding */
+}
+
 static enum moec_status float_binary(struct moec_chat_run *run, const struct moec_chat_node *node, double x,
                                      double y, struct moec_chat_value *out)
 {
     double result = 0;
     const bool divides = node->op == '/' || node->op == 'i' || node->op == '%';
-    if (divides && !(y < 0) && !(y > 0))
+    if ((divides && fabs(y) <= 0) || (node->op == 'p' && fabs(x) <= 0 && y < 0))
         return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "division by zero");
     switch (node->op) {
     case '+':
@@ -333,10 +355,10 @@ static enum moec_status float_binary(struct moec_chat_run *run, const struct moe
         result = x / y;
         break;
     case 'i':
-        result = floor(x / y);
+        result = float_quotient(x, y);
         break;
     case '%':
-        result = x - y * floor(x / y);
+        result = float_rest(x, y);
         break;
     default:
         result = pow(x, y);

@@ -176,6 +176,9 @@ static void test_refused_when_rendered(void **state)
         {"{{ 'a' + none }}", MOEC_ERR_FORMAT, "str and None"},
         {"{{ [].append(1) }}", MOEC_ERR_FORMAT, "sandbox"},
         {"{{ 1 // 0 }}", MOEC_ERR_FORMAT, "zero"},
+        {"{{ 1.5 % 0 }}", MOEC_ERR_FORMAT, "zero"},
+        {"{{ 0 ** -1 }}", MOEC_ERR_FORMAT, "zero"},
+        {"{{ 0.0 ** -1 }}", MOEC_ERR_FORMAT, "zero"},
         {"{% set x = 1 %}{% set x.y = 1 %}", MOEC_ERR_FORMAT, "namespace"},
         {"{{ 9223372036854775807 + 1 }}", MOEC_ERR_LIMIT, "64 bits"},
         {"{{ 7 ** 99 }}", MOEC_ERR_LIMIT, "64 bits"},
@@ -219,6 +222,46 @@ static void test_refused_when_rendered(void **state)
         assert_status(render_alone(cases[i].source, &err), cases[i].status, err);
         if (strstr(err.message, cases[i].message) == NULL)
             fail_msg("'%s': '%s' does not say '%s'", cases[i].source, err.message, cases[i].message);
+    }
+}
+
+/* Remainders and whole quotients of floats are Python's, to the last digit. */
+static void test_floats_as_in_python(void **state)
+{
+    static const struct {
+        const char *expression, *text;
+    } cases[] = {
+        {"1 % 0.1", "0.09999999999999995"},
+        {"-7.5 % 2", "0.5"},
+        {"7.5 % -2", "-0.5"},
+        {"-1e-20 % 3.0", "3.0"},
+        {"5.0 % ('inf'|float)", "5.0"},
+        {"-5.0 % ('inf'|float)", "inf"},
+        {"6.0 % -3", "-0.0"},
+        {"1 // 0.1", "9.0"},
+        {"-7.5 // 2", "-4.0"},
+        {"-5.0 // ('inf'|float)", "-1.0"},
+        {"0.0 // -2", "-0.0"},
+        {"('inf'|float) // 2", "nan"},
+        {"4.0 % ('nan'|float)", "nan"},
+        {"2 ** -1", "0.5"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct moec_chat_arena arena = {0};
+        struct moec_chat_value text;
+        struct moec_json *root = NULL;
+        struct moec_error err = {0};
+        char source[64];
+        (void)snprintf(source, sizeof source, "{{ %s }}", cases[i].expression);
+        assert_status(moec_json_parse("{}", 2, 2, "nothing", &root, &err), MOEC_OK, err);
+        assert_status(render(source, root, &arena, &text, &err), MOEC_OK, err);
+        if (text.as.string->n_bytes != strlen(cases[i].text) ||
+            memcmp(text.as.string->bytes, cases[i].text, text.as.string->n_bytes) != 0)
+            fail_msg("%s is '%.*s', expected '%s'", cases[i].expression, (int)text.as.string->n_bytes,
+                     text.as.string->bytes, cases[i].text);
+        moec_json_free(root);
+        moec_chat_arena_release(&arena);
     }
 }
 
@@ -326,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_fixtures),
         cmocka_unit_test(test_refused_when_parsed),
         cmocka_unit_test(test_refused_when_rendered),
+        cmocka_unit_test(test_floats_as_in_python),
         cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_marks_of_places),
