@@ -29,7 +29,11 @@ static enum moec_status choose_levels(const struct moec_bundle *bundle, const ui
     for (uint32_t i = 0; i < n; i++) {
         uint32_t copy = 0;
         MOEC_TRY(moec_bundle_find_copy(bundle, bits[i], &copy, err));
-        changes->drops[level_of(bundle->sections, copy)] = true;
+        bool *drops = &changes->drops[level_of(bundle->sections, copy)];
+        if (*drops)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "the copies to drop name %" PRIu32 " bits twice, expected each once", bits[i]);
+        *drops = true;
     }
     return MOEC_OK;
 }

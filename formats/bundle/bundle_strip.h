@@ -16,8 +16,8 @@ struct moec_bundle_stripped {
 /* Writes to `out` the bundle at `path` without the copy levels of these bitwidths (n of them, each once);
  * `out` may be `path`. Everything that is kept is checked on the way (SHA-256). The records of the compiled
  * assignment always stay. Errors: MOEC_ERR_USAGE for a bitwidth without a copy level, naming those that are
- * there, or nothing to drop; MOEC_ERR_LIMIT when provenance has no room for the note; MOEC_ERR_CHECKSUM;
- * those of opening and of the output. */
+ * there, for one that is named twice, or nothing to drop; MOEC_ERR_LIMIT when provenance has no room for the
+ * note; MOEC_ERR_CHECKSUM; those of opening and of the output. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint32_t n,
                                                     const char *out, struct moec_bundle_stripped *stripped,
                                                     struct moec_error *err);

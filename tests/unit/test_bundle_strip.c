@@ -131,6 +131,10 @@ static void test_bundle_strip__refuses(void **state)
     assert_message(err, "no copy at 4 bits, only at 2, 8");
     err = (struct moec_error){0};
     assert_status(moec_bundle_strip(f->path, bits, 0, f->out, &stripped, &err), MOEC_ERR_USAGE, err);
+    const uint32_t twice[] = {2, 2};
+    err = (struct moec_error){0};
+    assert_status(moec_bundle_strip(f->path, twice, 2, f->out, &stripped, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "name 2 bits twice");
     memset(f->sample.provenance.options, 'x', sizeof f->sample.provenance.options - 1);
     (void)sample_write(&f->sample, f->path);
     err = (struct moec_error){0};
