@@ -195,6 +195,9 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              "'%s' has a tensor '%s', which models of family '%s' do not have",
                              w->bundle->file.path, moec_role_name(role), w->family->model_type);
+        if (layout.is_integer)
+            MOEC_TRY(moec_dense_check_routes(entry, 0, entry->rows, w->dense.blob + entry->offset,
+                                             w->bundle->config.n_expert, err));
         (void)moec_family_tensor_name(pattern, &w->bundle->config, layer, 0, item.name);
         item.tensor.dtype = is_float(entry->codec) ? (enum moec_dtype)entry->codec.dtype : MOEC_DTYPE_F32;
         item.tensor.is_integer = layout.is_integer;
@@ -350,8 +353,8 @@ static size_t paired_row(size_t row, struct moec_family_pairs pairs)
 
 /* Decodes rows [first, first + count) of the file: those of the matrix, or its columns when it is transposed.
  */
-static const float *decode_block(struct writing *w, const struct moec_matrix *matrix, bool transposed,
-                                 struct moec_family_pairs pairs, size_t first, size_t count)
+static float *decode_block(struct writing *w, const struct moec_matrix *matrix, bool transposed,
+                           struct moec_family_pairs pairs, size_t first, size_t count)
 {
     if (!transposed) {
         for (size_t i = 0; i < count; i++)
@@ -375,8 +378,8 @@ struct parts {
 };
 
 /* The same rows of several matrices: (count, n x columns). */
-static const float *decode_shared(struct writing *w, const struct parts *parts, const struct item *item,
-                                  size_t first, size_t count)
+static float *decode_shared(struct writing *w, const struct parts *parts, const struct item *item,
+                            size_t first, size_t count)
 {
     const uint32_t n = parts->n;
     const size_t columns = parts->transposed ? parts->matrices->rows : parts->matrices->columns;
@@ -391,7 +394,7 @@ static const float *decode_shared(struct writing *w, const struct parts *parts, 
     return w->shared;
 }
 
-/* Puts n numbers into w->encoded as the file holds them; returns their bytes. */
+/* Puts n numbers into w->encoded as the file holds them; returns their bytes. Whole numbers are experts. */
 static enum moec_status encode_numbers(struct writing *w, const struct item *item, const float *numbers,
                                        size_t n, size_t *n_bytes, struct moec_error *err)
 {
@@ -412,12 +415,11 @@ static enum moec_status write_rows(struct writing *w, const struct parts *parts,
     size_t columns = (parts->transposed ? matrix->rows : matrix->columns) * parts->n;
     for (; first < end; first += ROWS) {
         size_t count = end - first < ROWS ? end - first : ROWS;
-        const float *weights = parts->n > 1
-                                   ? decode_shared(w, parts, item, first, count)
-                                   : decode_block(w, matrix, parts->transposed, item->pairs, first, count);
+        float *weights = parts->n > 1 ? decode_shared(w, parts, item, first, count)
+                                      : decode_block(w, matrix, parts->transposed, item->pairs, first, count);
         size_t n_bytes = 0;
         for (size_t i = 0; parts->adds_one && i < count * columns; i++)
-            w->decoded[i] -= 1.0f;
+            weights[i] -= 1.0f;
         MOEC_TRY(encode_numbers(w, item, weights, count * columns, &n_bytes, err));
         MOEC_TRY(moec_safetensors_writer_append(w->writer, w->encoded, n_bytes, err));
         w->done_bytes += n_bytes;
@@ -458,7 +460,7 @@ static enum moec_status write_blocks(struct writing *w, const struct item *item,
             const struct moec_matrix matrix =
                 moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
             const uint32_t rows = item->layouts[part].block_rows;
-            const struct parts parts = {.matrices = &matrix, .n = 1};
+            const struct parts parts = {&matrix, 1, false, item->layouts[part].adds_one};
             MOEC_TRY(write_rows(w, &parts, item, (size_t)period * rows, (size_t)(period + 1) * rows, err));
             output += rows;
         }
@@ -468,7 +470,7 @@ static enum moec_status write_blocks(struct writing *w, const struct item *item,
 static enum moec_status write_parts(struct writing *w, const struct moec_matrix *matrices, bool transposed,
                                     const struct item *item, struct moec_error *err)
 {
-    struct parts parts = {matrices, 1, transposed, item->layouts[0].adds_one};
+    struct parts parts = {matrices, 1, transposed, item->layouts[0].adds_one}; /* as all its parts do */
     if (item->shares_rows) {
         parts.n = item->n_part;
         return write_matrices(w, &parts, item, err);

@@ -1,5 +1,9 @@
 #include "tests/unit/fixture_bundle.h"
 
+#include "formats/base/bytes.h"
+#include "formats/bundle/bundle_format.h"
+#include "formats/bundle/bundle_rewrite.h"
+#include "formats/bundle/section_pieces.h"
 #include "formats/checkpoint/checkpoint_write.h"
 #include "formats/checkpoint/safetensors.h"
 #include "formats/checkpoint/safetensors_write.h"
@@ -242,6 +246,54 @@ static void test_checkpoint_write__refuses_unknown_families(void **state)
     temporary_remove(folder);
 }
 
+/* Whole numbers of a bundle are experts; others have no 64-bit integer that a file could hold. */
+static void test_checkpoint_write__refuses_routes_to_no_expert(void **state)
+{
+    (void)state;
+    static const uint16_t halves[] = {0xBC00, 0x7BFF, 0x3800}; /* -1, 65504, a half */
+    struct moec_error err = {0};
+    char *folder = temporary_folder();
+    char *path = temporary_path(folder, "m.moec"), *bad = temporary_path(folder, "bad.moec"),
+         *out = temporary_path(folder, "out");
+    struct moec_bundle *bundle = NULL;
+    struct moec_dense dense = {0};
+    struct moec_checkpoint_written written = {0};
+    const struct moec_checkpoint_write_options options = {0};
+    fixture_bundle_write(FAMILIES "hash_moe", path, 16, false);
+    assert_status(moec_bundle_open(path, &bundle, &err), MOEC_OK, err);
+    assert_status(moec_bundle_load_dense(bundle, &dense, &err), MOEC_OK, err);
+    const struct moec_dense_entry *table = moec_dense_entry_find(&dense, MOEC_ROLE_ROUTER_TABLE, 0);
+    assert_true(table != NULL && table->codec.dtype == MOEC_DTYPE_F16);
+    const size_t n_sum = moec_section_sums_bytes(dense.blob_bytes);
+    uint8_t *sums = malloc(n_sum), *blob = malloc(dense.blob_bytes);
+    assert_true(sums != NULL && blob != NULL);
+    memcpy(blob, dense.blob, dense.blob_bytes);
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
+        struct moec_bundle *changed = NULL;
+        uint64_t n_bytes = 0;
+        moec_put_u16(blob + table->offset, halves[i]);
+        moec_section_sums_encode(blob, dense.blob_bytes, sums);
+        const struct moec_bundle_changes changes = {
+            .note = "",
+            .puts = {{MOEC_SECTION_DENSE, blob, dense.blob_bytes}, {MOEC_SECTION_DENSE_SUMS, sums, n_sum}}};
+        err = (struct moec_error){0};
+        assert_status(moec_bundle_rewrite(bundle, &changes, bad, &n_bytes, &err), MOEC_OK, err);
+        assert_status(moec_bundle_open(bad, &changed, &err), MOEC_OK, err);
+        assert_status(moec_checkpoint_write(changed, &options, out, &written, &err), MOEC_ERR_FORMAT, err);
+        assert_message(err, "the routing table of layer 0 sends token id 0 to expert");
+        assert_int_equal(temporary_count(folder), 2);
+        moec_bundle_close(changed);
+    }
+    moec_dense_release(&dense);
+    moec_bundle_close(bundle);
+    free(sums);
+    free(blob);
+    free(path);
+    free(bad);
+    free(out);
+    temporary_remove(folder);
+}
+
 /* ---- safetensors ---- */
 
 static void test_checkpoint_write__safetensors(void **state)
@@ -401,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint_write__all_or_nothing),
         cmocka_unit_test(test_checkpoint_write__removes_abandoned_folders),
         cmocka_unit_test(test_checkpoint_write__refuses_unknown_families),
+        cmocka_unit_test(test_checkpoint_write__refuses_routes_to_no_expert),
         cmocka_unit_test(test_checkpoint_write__safetensors),
         cmocka_unit_test(test_checkpoint_write__tokenizer_fixtures),
         cmocka_unit_test(test_checkpoint_write__tokenizer_corners),
