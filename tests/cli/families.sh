@@ -13,6 +13,14 @@ value() {
     "$moec" eval "$1" $measure --json --quiet 2>/dev/null | sed -n 's/^ *"value": //p'
 }
 
+# The fuzzer of configs begins from one of each family.
+missing=
+for config in tests/fixtures/families/*/config.json; do
+    type=$(sed -n 's/^.*"model_type": *"\([a-z0-9_-]*\)".*$/\1/p' "$config" | head -n 1)
+    grep -q "\"model_type\": *\"${type:-none}\"" tests/fuzz/corpus/config/* || missing="$missing ${type:-$config}"
+done
+if [ -z "$missing" ]; then pass "each family has a seed of its config"; else fail "no seed of a config for$missing"; fi
+
 for folder in tests/fixtures/families/*/; do
     family=$(basename "$folder")
     case $family in
