@@ -351,7 +351,8 @@ bool serve_compute_submit(struct serve_compute *compute, struct serve_job *job)
     pthread_mutex_lock(&compute->lock);
     const unsigned n_waiting = atomic_load(&compute->metrics->n_waiting);
     const bool has_room = n_waiting == 0 || n_waiting + n <= compute->options->n_queue;
-    if (has_room && !compute->ends) {
+    const bool is_taken = has_room && !compute->ends;
+    if (is_taken) {
         atomic_fetch_add(&compute->metrics->n_waiting, n);
         job->n_users++;
         job->next = NULL;
@@ -361,7 +362,7 @@ bool serve_compute_submit(struct serve_compute *compute, struct serve_job *job)
         pthread_cond_signal(&compute->change);
     }
     pthread_mutex_unlock(&compute->lock);
-    return has_room;
+    return is_taken;
 }
 
 void serve_compute_wake(struct serve_compute *compute)
@@ -379,11 +380,12 @@ size_t serve_compute_count(struct serve_compute *compute)
     return n;
 }
 
-/* Calls `act` for every job, with the compute's lock. */
-static size_t for_each_job(struct serve_compute *compute, void (*act)(struct serve_job *job))
+/* Calls `act` for every job, with the compute's lock; `ends`: for the last ones, no more are taken. */
+static size_t for_each_job(struct serve_compute *compute, bool ends, void (*act)(struct serve_job *job))
 {
     size_t n = 0;
     pthread_mutex_lock(&compute->lock);
+    compute->ends = compute->ends || ends;
     for (struct serve_job *job = compute->jobs; job != NULL; job = job->next, n++)
         act(job);
     for (struct serve_job *job = compute->incoming; job != NULL; job = job->next, n++)
@@ -402,10 +404,10 @@ static void cancel(struct serve_job *job)
 
 size_t serve_compute_cancel(struct serve_compute *compute)
 {
-    return for_each_job(compute, cancel);
+    return for_each_job(compute, true, cancel);
 }
 
 void serve_compute_keep_alive(struct serve_compute *compute)
 {
-    (void)for_each_job(compute, serve_stream_keep_alive);
+    (void)for_each_job(compute, false, serve_stream_keep_alive);
 }

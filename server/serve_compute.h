@@ -45,12 +45,13 @@ MOEC_WARN_UNUSED enum moec_status serve_compute_start(struct serve_compute *comp
 /* When no job is left. A compute that never started is allowed. */
 void serve_compute_stop(struct serve_compute *compute);
 
-/* Takes a job, of which it is one more user. False where the queue is full. */
+/* Takes a job, of which it is one more user. False where the queue is full, or all jobs were cancelled: nobody
+ * would end the job then. */
 bool serve_compute_submit(struct serve_compute *compute, struct serve_job *job);
 /* After something about a job changed. */
 void serve_compute_wake(struct serve_compute *compute);
 size_t serve_compute_count(struct serve_compute *compute);
-/* Cancels all jobs; returns how many. */
+/* Cancels all jobs, and takes no more from then on; returns how many. */
 size_t serve_compute_cancel(struct serve_compute *compute);
 /* Lets streams that have been silent for a while send a comment. */
 void serve_compute_keep_alive(struct serve_compute *compute);

@@ -32,6 +32,7 @@
 #define JSON           "application/json"
 #define STREAM         "text/event-stream; charset=utf-8"
 #define METRICS        "text/plain; version=0.0.4; charset=utf-8"
+#define THE_END        "the server ends, and takes no more requests"
 
 /* A connection, for as long as it exists. */
 struct client {
@@ -244,9 +245,13 @@ static enum MHD_Result answer_request(struct exchange *exchange, struct MHD_Conn
     job->socket = exchange->client->descriptor;
     job->wake = resume;
     if (!serve_compute_submit(&server->compute, job)) {
-        (void)serve_refuse(&exchange->problem, 429, NULL,
-                           "%zu sequences are asked for, and the queue has no room for them: ask again later",
-                           job->n_sequence);
+        if (atomic_load(&server->ends))
+            (void)serve_refuse(&exchange->problem, 503, NULL, THE_END);
+        else
+            (void)serve_refuse(
+                &exchange->problem, 429, NULL,
+                "%zu sequences are asked for, and the queue has no room for them: ask again later",
+                job->n_sequence);
         serve_job_let_go(job);
         return answer_problem(exchange, connection);
     }
@@ -366,7 +371,7 @@ static bool check_request(struct exchange *exchange, struct MHD_Connection *conn
                             exchange->allowed);
     }
     if (is_post && atomic_load(&exchange->server->ends))
-        return serve_refuse(&exchange->problem, 503, NULL, "the server ends, and takes no more requests");
+        return serve_refuse(&exchange->problem, 503, NULL, THE_END);
     return !is_post || check_body(exchange, connection);
 }
 
