@@ -1,6 +1,8 @@
 /* Running the statements of a template. */
 #include "runtime/chat/chat_render.h"
 
+#include "formats/base/locale.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -348,8 +350,11 @@ enum moec_status moec_chat_template_render(const struct moec_chat_template *chat
         .arena = arena, .variables = variables, .date = date, .out = &out, .err = err};
     if (arena->limit_bytes == 0 || arena->limit_bytes > arena->n_bytes + MOEC_CHAT_MAX_MEMORY_BYTES)
         arena->limit_bytes = arena->n_bytes + MOEC_CHAT_MAX_MEMORY_BYTES;
-    MOEC_TRY(moec_chat_scope_make(&run, NULL, &scope));
+    const locale_t before = moec_locale_enter();
+    enum moec_status status = moec_chat_scope_make(&run, NULL, &scope);
     run.scope = scope;
-    MOEC_TRY(run_body(&run, chat_template->root, &flow));
-    return moec_chat_buffer_end(&out, text, err);
+    if (status == MOEC_OK)
+        status = run_body(&run, chat_template->root, &flow);
+    moec_locale_leave(before);
+    return status == MOEC_OK ? moec_chat_buffer_end(&out, text, err) : status;
 }

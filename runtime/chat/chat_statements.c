@@ -1,4 +1,5 @@
 /* Statements of a template, and the whole of parsing. */
+#include "formats/base/locale.h"
 #include "runtime/chat/chat_parser.h"
 #include "runtime/chat/chat_template.h"
 
@@ -308,6 +309,7 @@ enum moec_status moec_chat_template_parse(const char *text, size_t n_bytes, stru
     if (made == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: a chat template");
     enum moec_status status = MOEC_OK;
+    const locale_t before = moec_locale_enter();
     if (n_bytes > MOEC_CHAT_MAX_TEMPLATE_BYTES) {
         status = moec_fail(err, MOEC_ERR_LIMIT, "a chat template has %zu bytes, expected at most %zu",
                            n_bytes, MOEC_CHAT_MAX_TEMPLATE_BYTES);
@@ -320,6 +322,7 @@ enum moec_status moec_chat_template_parse(const char *text, size_t n_bytes, stru
     *out = made;
     made = NULL;
 out:
+    moec_locale_leave(before);
     moec_chat_tokens_release(&tokens);
     moec_chat_template_free(made);
     return status;

@@ -1,5 +1,6 @@
 /* The public interface over engine parts: bundle, plan, model, cache, tokenizer. Sessions and generators are
- * in moert_session.c. */
+ * in moert_session.c. Words of options are read and written in the C locale. */
+#include "formats/base/locale.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_evict.h"
 #include "formats/bundle/bundle_predictor.h"
@@ -499,7 +500,9 @@ enum moert_status moert_engine_floor(const char *path, const struct moert_option
 {
     struct moec_error ours = {0};
     struct moert_engine engine = {0};
+    const locale_t before = moec_locale_enter();
     const enum moec_status status = measure_floor(&engine, path, options, out, &ours);
+    moec_locale_leave(before);
     moec_tokenizer_free(engine.tokenizer);
     moec_engine_chat_free(engine.chat);
     moec_sparsity_free(engine.decisions.sparsity);
@@ -536,7 +539,9 @@ enum moert_status moert_engine_open_on(const char *path, const struct moert_opti
     struct moert_engine *engine = memory;
     engine->experts.io = *io;
     struct moert_options defaults = moert_options_default();
+    const locale_t before = moec_locale_enter();
     status = load_engine(engine, path, options != NULL ? options : &defaults, entry, &ours);
+    moec_locale_leave(before);
     if (status != MOEC_OK) { /* sources of experts are made last, the device's pool after the cache */
         moec_engine_gpu_free(engine->experts.gpu);
         moec_expert_cache_free(engine->experts.cache);
