@@ -1,7 +1,7 @@
 /* The order of a compile: memory, codecs, the original, neuron order, dense fit, search, sequence,
- * certificate, packing. Memory is planned before anything is measured, for the larger of search and
- * certificate part, which are not open together. The certificate part is read last and only to test. Packing
- * frees the variants and encodes anew, on the first rank alone. */
+ * certificate, packing. Memory is planned before anything is measured, for what is open together at most. The
+ * certificate part is read last and only to test. Packing frees the variants and encodes anew, on the first rank
+ * alone. */
 #include "compiler/compile/compile_internal.h"
 
 #include "compiler/compile/compile_certificate.h"
@@ -83,15 +83,71 @@ static uint64_t plan_variants(struct moec_compile_run *run, uint64_t work_bytes)
     return run->fit_bytes + (run->options->dense.is_planned ? moec_dense_fit_bytes(config, n_threads) : 0);
 }
 
-/* The parts are measured one after the other: the larger one counts. */
+/* Rows of hidden states of the first n_most windows. */
+static uint64_t count_rows(const struct moec_windows *windows, uint32_t n_most)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < windows->n_window && w < n_most; w++)
+        n += moec_windows_traced(windows, w);
+    return n;
+}
+
+/* Dense weights that are in memory at once: the original's, the bundle's where they are others, and those of a plan
+ * that gives matrices codecs of their own, as the safest plan of a sequence may. */
+static uint32_t count_models(const struct moec_compile_run *run, bool is_original)
+{
+    const struct moec_compile_options *options = run->options;
+    const bool has_sequence = run->path != NULL && !isnan(options->target.max_loss) &&
+                              options->target.confidence != MOEC_CONFIDENCE_POINT;
+    const bool has_plans = options->search.offers_variants && options->dense.is_planned;
+    uint32_t n = is_original ? 1 : 2;
+    if (has_plans || (has_sequence && !is_original))
+        n++;
+    return n;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What is open together. A part takes a pass of a plan, with one of the original where that is another model, and the
+ * final states of both; a fit has the states of its windows three times. The certificate part is open alone. The
+ * search part stays open where a policy may ask for more: for the selection part, or for variants, which are fitted. */
+static void count_open(const struct moec_compile_run *run, const struct moec_windows *windows,
+                       struct moec_work_request *request)
+{
+    const struct moec_compile_options *options = run->options;
+    const bool is_original =
+        run->n_dense_bits == 1 && moec_compile_dense_is_original(run, run->dense_bits[0]);
+    const uint32_t n_part = options->search.offers_variants ? 2 : 1;
+    const uint64_t search = count_rows(&windows[MOEC_PART_SEARCH], run->scope.n_search),
+                   select = count_rows(&windows[MOEC_PART_SELECT], run->scope.n_search),
+                   fitted = count_rows(&windows[MOEC_PART_SEARCH], run->scope.n_fit);
+    const uint64_t n_search = moec_windows_token_count(&windows[MOEC_PART_SEARCH]),
+                   n_certify = moec_windows_token_count(&windows[MOEC_PART_CERTIFICATE]);
+    uint64_t n_row = 2 * larger(n_certify, search);
+    if (options->dense.by_gptq || options->experts.orders_neurons)
+        n_row = larger(n_row, 3 * fitted);
+    if (options->search.offers_variants)
+        n_row = larger(n_row, 2 * search + larger(3 * fitted, 2 * select));
+    request->windows = &windows[n_search >= n_certify ? MOEC_PART_SEARCH : MOEC_PART_CERTIFICATE];
+    const uint64_t n_each = larger(larger(n_search, n_certify), 1);
+    request->evaluations.n_states = (uint32_t)((n_row + n_each - 1) / n_each);
+    request->evaluations.n_models = count_models(run, is_original);
+    request->evaluations.n_passes = n_part * (is_original ? 1 : 2);
+    request->evaluations.n_arithmetic = n_part;
+    request->evaluations.n_reference = 1; /* nothing is kept for the selection part (compile_part.c) */
+}
+
 static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_error *err)
 {
-    static const enum moec_part parts[] = {MOEC_PART_SEARCH, MOEC_PART_CERTIFICATE};
     const struct moec_compile_options *options = run->options;
+    const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
     const struct moec_row_metric_means means = {.kernels = options->by.kernels,
                                                 .n_threads = options->by.n_threads,
                                                 .arithmetic = options->by.arithmetic};
-    struct moec_windows windows[2] = {0};
+    struct moec_windows windows[MOEC_PART_COUNT] = {0};
     struct moec_work_request request = {
         .checkpoint = run->checkpoint,
         .bytes = {.work = options->memory.work_bytes > 0 ? options->memory.work_bytes : DEFAULT_WORK_BYTES,
@@ -101,36 +157,24 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
         .folder = options->memory.spill_folder};
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_memory_resident_bytes(&request.bytes.base, err));
-    for (size_t i = 0; run->profile != NULL && i < 2; i++)
-        MOEC_TRY_OUT(moec_windows_from_profile(run->profile, parts[i], &windows[i], err));
+    for (int part = 0; run->profile != NULL && part < MOEC_PART_COUNT; part++)
+        MOEC_TRY_OUT(moec_windows_from_profile(run->profile, (enum moec_part)part, &windows[part], err));
     if (run->profile == NULL && run->dense_bits[0] < 16)
         request.evaluations.dense_bits = run->dense_bits[0];
     if (run->rows != NULL)
         request.bytes.result = moec_row_metric_bytes(run->rows, &means);
     if (options->dense.by_gptq)
-        request.bytes.result +=
-            moec_dense_fit_bytes(moec_checkpoint_config(run->checkpoint), options->by.n_threads);
+        request.bytes.result += moec_dense_fit_bytes(config, options->by.n_threads);
     if (options->experts.orders_neurons)
-        request.bytes.result +=
-            moec_coactivation_bytes(moec_checkpoint_config(run->checkpoint), options->by.n_threads);
-    if (run->profile != NULL) {
-        const bool first = moec_windows_token_count(&windows[0]) >= moec_windows_token_count(&windows[1]);
-        request.windows = first ? &windows[0] : &windows[1];
-        request.evaluations.n_models =
-            run->n_dense_bits == 1 && moec_compile_dense_is_original(run, run->dense_bits[0]) ? 1 : 2;
-        if (options->search.offers_variants) {
-            request.evaluations.n_models = 2;
-            request.bytes.result += plan_variants(run, request.bytes.work);
-        }
-        request.evaluations.n_passes = request.evaluations.n_models;
-        request.evaluations.n_states =
-            options->by.ranks != NULL ? 3 : 2; /* in a fit that ranks share, beside the scorer's */
-        request.evaluations.n_reference = 1;
-    }
+        request.bytes.result += moec_coactivation_bytes(config, options->by.n_threads);
+    if (run->profile != NULL)
+        count_open(run, windows, &request);
+    if (run->profile != NULL && options->search.offers_variants)
+        request.bytes.result += plan_variants(run, request.bytes.work);
     status = moec_work_plan_make(&request, &run->memory, err);
 out:
-    moec_windows_release(&windows[0]);
-    moec_windows_release(&windows[1]);
+    for (int part = 0; part < MOEC_PART_COUNT; part++)
+        moec_windows_release(&windows[part]);
     return status;
 }
 

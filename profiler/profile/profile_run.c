@@ -346,6 +346,7 @@ static struct moec_work_request work_request(const struct moec_profile_job *job,
         .evaluations =
             {
                 .arithmetic = options->by.arithmetic,
+                .n_arithmetic = 1,
                 .dense_bits = 16,
                 .n_models = has_dense_study ? 2 : 1,
                 .n_passes = 2, /* the scorer's, and that of the phase at work */

@@ -137,7 +137,8 @@ static uint64_t batch_bytes(const struct moec_work_request *request, const struc
     uint64_t n_bytes =
         request->evaluations.n_passes *
         (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + n_kv * n * sizes->kv_bytes);
-    n_bytes += moec_forward_arithmetic_bytes(config, (uint32_t)n, request->evaluations.arithmetic);
+    n_bytes += request->evaluations.n_arithmetic *
+               moec_forward_arithmetic_bytes(config, (uint32_t)n, request->evaluations.arithmetic);
     if (request->evaluations.traces)
         n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + sizes->kv_bytes);
     return n_bytes;

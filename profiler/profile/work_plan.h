@@ -33,7 +33,8 @@ struct moec_work_evaluations {
     uint32_t n_reference; /* scorers that would rather keep the reference's probabilities */
     bool traces;          /* what layers do is traced, with the outputs of each rank */
     bool sweeps;          /* exact sensitivities are measured */
-    enum moec_arithmetic arithmetic; /* of one of the passes; the others are canonical */
+    enum moec_arithmetic arithmetic; /* of n_arithmetic of the passes; the others are canonical */
+    uint32_t n_arithmetic;
 };
 
 struct moec_work_request {

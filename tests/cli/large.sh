@@ -64,6 +64,28 @@ for quantizer in linear gptq; do
     same "$work/roomy.moec" "$work/tight.moec" "the same bundle, byte for byte"
     try 0 "it is whole" "$moec" verify "$work/tight.moec"
 done
+# A policy may ask about two parts, one while the other is open. With this vocabulary the original's probabilities are
+# most of what a part can keep.
+try 0 "a checkpoint of a large vocabulary" "$build/tools/make_random_checkpoint" --preset small --layers 2 --hidden 128 \
+    --experts 4 --ff 32 --vocab 16384 --tokenizer datasets/sample/model/tokenizer.json "$work/wide"
+cat >"$work/both.lua" <<'END'
+local assignment = require "assignment"
+return function(moec)
+  local plan = assignment.uniform(moec, 4)
+  moec.evaluate(plan)
+  moec.evaluate(plan, "select")
+  return plan
+end
+END
+try 0 "its profile" "$moec" profile "$work/wide" --data datasets/sample/calibration.txt --samples 128 --seq-len 64 --bits 2 \
+    --anyway -q -o "$work/wide.h5"
+for memory in 300 400; do
+    try 0 "a policy that asks about both parts, with $memory MiB" "$moec" compile "$work/wide" --profile "$work/wide.h5" \
+        --policy "$work/both.lua" --max-loss 50% --accept-miss --anyway --dense-bits 8 --threads 2 -q --force \
+        -o "$work/both.moec" --work-memory ${memory}MiB
+    within "its peak stays within" "$((memory + 1))"
+done
+
 set -- "$moec" compile "$work/model" --policy uniform --bits 4 -o "$work/plain.moec" --quiet
 no_room "compile that measures nothing, without room" "$@"
 try 0 "it needs little" "$@" --work-memory "${bound}MiB"
