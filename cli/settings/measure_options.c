@@ -3,7 +3,7 @@
  * asymmetric one, outlier and log codes their own. */
 #include "cli/settings/measure_options.h"
 
-#include "cli/options/engine_options.h"
+#include "cli/settings/engine_options.h"
 #include "compiler/lua/task_file.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * raised to the largest record and cut to all experts; each stands once, and they rise. */
 #include "cli/settings/simulate_options.h"
 
-#include "cli/options/engine_options.h"
+#include "cli/settings/engine_options.h"
 #include "cli/settings/policy_options.h"
 #include "cli/settings/route_options.h"
 

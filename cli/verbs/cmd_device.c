@@ -1,12 +1,12 @@
 /* The device and the output are opened before anything is measured. Progress counts by a table of about what
  * each phase takes; one that is missing there moves nothing. A probe that nobody wants to keep stands beside
  * the output and is removed. */
-#include "cli/options/engine_options.h"
+#include "cli/print/print.h"
 #include "cli/settings/device_options.h"
+#include "cli/settings/engine_options.h"
 #include "cli/terminal/interrupt.h"
 #include "cli/terminal/progress_line.h"
 #include "cli/terminal/terminal.h"
-#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"

@@ -1,10 +1,10 @@
 /* Figures have to be those of the verbs that they are about. So the constants here are the defaults of moec
  * profile and of a prompt, and follow them. What moec itself takes is measured of this process; what moec-run
  * takes is a constant and the tokenizer. */
-#include "cli/options/engine_options.h"
 #include "cli/options/inputs.h"
 #include "cli/output/compile_forecast.h"
 #include "cli/print/print.h"
+#include "cli/settings/engine_options.h"
 #include "cli/terminal/checkpoint_note.h"
 #include "cli/terminal/json_output.h"
 #include "cli/terminal/terminal.h"

@@ -3,7 +3,7 @@
  * context until a bundle fits, or little is left of it. */
 #include "cli/verbs/fit_device.h"
 
-#include "cli/options/engine_options.h"
+#include "cli/settings/engine_options.h"
 #include "cli/terminal/terminal.h"
 #include "formats/base/file.h"
 #include "profiler/device/device_measure.h"
