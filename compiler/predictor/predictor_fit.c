@@ -1,7 +1,7 @@
 /* All weights stand in one array, so Adam is one loop, with a decay of weights beside the gradient. A step
  * has exactly BATCH tokens; a rest that does not fill it is left out of that turn. Products are the kernels'
- * own, on padded rows whose padding is zero and must stay so. The direct part begins as the router on centred
- * inputs, and the hidden units' outputs at zero. */
+ * own, on padded rows whose padding is zero and must stay so. The direct part begins as the router, and the hidden
+ * units' outputs at zero. */
 #include "compiler/predictor/predictor_fit.h"
 
 #include "formats/base/memory.h"
@@ -142,26 +142,34 @@ static void measure_inputs(struct fit *fit)
 }
 
 /* The logit of how often each expert is chosen, and the router, whose logits differ as much as such logits do
- * where it is scaled to a standard deviation of 2. */
+ * where it is scaled to a standard deviation of 2. Inputs are centred here: what the router makes of their mean
+ * goes to the biases, but for what it gives all experts, so that the first guesses are the router's. */
 static void begin_direct(struct fit *fit)
 {
     const struct moec_predictor_examples *examples = fit->examples;
     const struct shape *shape = &fit->shape;
     const float base =
         logf((float)examples->shape.top_k / (float)(examples->shape.n_expert + 1 - examples->shape.top_k));
-    double squares = 0;
+    float *bias = fit->weights.now + shape->at.bias;
+    double squares = 0, level = 0;
     for (uint32_t e = 0; e < shape->n_expert; e++) {
+        const float *router = examples->router + e * shape->stride;
         float *row = fit->weights.now + e * shape->stride;
+        double at_mean = 0;
         for (uint32_t i = 0; i < examples->shape.n_input; i++) {
-            row[i] = examples->router[e * shape->stride + i] / fit->scaling.inverse[i];
+            row[i] = router[i] / fit->scaling.inverse[i];
             squares += (double)row[i] * (double)row[i];
+            at_mean += (double)router[i] * (double)fit->scaling.mean[i];
         }
-        fit->weights.now[shape->at.bias + e] = base;
+        bias[e] = (float)at_mean;
+        level += at_mean / shape->n_expert;
     }
     const double size = sqrt(squares / shape->n_expert);
     const float scale = size > 0 ? (float)(2 / size) : 0;
     for (size_t i = 0; i < shape->at.hidden; i++)
         fit->weights.now[i] *= scale;
+    for (uint32_t e = 0; e < shape->n_expert; e++)
+        bias[e] = base + scale * (float)((double)bias[e] - level);
 }
 
 static float drawn(struct moec_random *random)

@@ -314,6 +314,43 @@ static void test_expert_predictor__hidden_units_learn_what_sums_do_not(void **st
     free(wanted);
 }
 
+/* The first guesses are those of the next layer's router, whatever the mean of its inputs: where the router is right
+ * there is nothing to learn. */
+static void test_expert_predictor__begins_as_the_router(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_random random = {5};
+    float *inputs = calloc((size_t)T * STRIDE, sizeof *inputs), *router = calloc(E * STRIDE, sizeof *router);
+    uint32_t *wanted = calloc(2 * T, sizeof *wanted);
+    assert_true(inputs != NULL && router != NULL && wanted != NULL);
+    const struct moec_predictor_examples examples = examples_make(inputs, wanted, router);
+    for (size_t e = 0; e < E; e++)
+        for (size_t i = 0; i < F; i++)
+            router[e * STRIDE + i] = drawn(&random);
+    for (size_t t = 0; t < T; t++) {
+        double scores[E] = {0};
+        for (size_t e = 0; e < E; e++)
+            for (size_t i = 0; i < F; i++)
+                scores[e] += (double)router[e * STRIDE + i] * (double)inputs[t * STRIDE + i];
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            uint32_t best = 0;
+            for (uint32_t e = 1; e < E; e++)
+                best = scores[e] > scores[best] ? e : best;
+            wanted[2 * t + rank] = best;
+            scores[best] = -INFINITY;
+        }
+    }
+    struct moec_predictor_fit fit;
+    assert_ok(moec_predictor_fit_make(&examples, moec_kernels_best(), 0, 0, &fit, &err), err);
+    assert_int_equal(fit.n_turn, 0);
+    assert_true(fit.recall > 0.9999);
+    moec_predictor_fit_release(&fit);
+    free(inputs);
+    free(router);
+    free(wanted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_expert_predictor__a_bundle_takes_one),
         cmocka_unit_test(test_expert_predictor__guesses_are_its_probabilities),
         cmocka_unit_test(test_expert_predictor__hidden_units_learn_what_sums_do_not),
+        cmocka_unit_test(test_expert_predictor__begins_as_the_router),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
