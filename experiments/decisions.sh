@@ -1,8 +1,8 @@
 #!/bin/sh
 # Decisions per token measured through moec: routing that prefers a cache (cache-conditional experts), precision at a
-# miss, preloading and eviction (HOBBIT), prompts and mispredictions (Fate), tasks, settings with a certificate, and what
-# all of them gain in time. Writes FOLDER/report.html and FOLDER/*.tsv. What FOLDER holds already is not measured again,
-# so that a run can be interrupted; remove a file to measure it anew. On a machine with nothing else to do.
+# miss, preloading and eviction (HOBBIT), prompts and mispredictions (Fate), tasks, settings with a certificate, and
+# what all of them gain in time. Writes FOLDER/report.html and FOLDER/*.tsv. What FOLDER holds already is not measured
+# again, so that a run can be interrupted; remove a file to measure it anew. On a machine with nothing else to do.
 #
 #     experiments/decisions.sh [FOLDER [MODEL CALIBRATION TEST]]        (default build/experiment-decisions)
 #
@@ -10,13 +10,12 @@
 #
 # TASKS ("mmlu:FILE gsm8k:FILE") measures tasks of published data, too, besides those that are made of the test text.
 #
-# Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("studies routes starts
-# ranges pairs prefills throughput dynamic systems blocks evictions fate tasks tunings decoding"), STUDY_SAMPLES (windows of the
-# studies), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of a token),
-# SHARES, KEEPS, PAIRS (bits:low bits), QUANTIZER (of bundles that are timed; Fate's), SCORES, ALWAYS, BOTH, WIDTHS
-# (foreseen by Fate), PRIORS_MIXED, SCORES_MIXED, UNPOPULAR (shares of a prefill), PROMPT (its tokens), PRIORS_TIMED,
-# SYSTEM_PAIRS, SYSTEM_PROMPTS, FATE_PROMPTS, TASK_ROWS (0 = all), TARGET (of the tunings) and HALF_TARGET (of bits that
-# leave room for decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
+# Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS (as in the last lines),
+# STUDY_SAMPLES (windows of the studies), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS
+# (beyond the experts of a token), SHARES, KEEPS, PAIRS (bits:low bits), QUANTIZER (of bundles that are timed; Fate's),
+# SCORES, ALWAYS, BOTH, WIDTHS (foreseen by Fate), PRIORS_MIXED, SCORES_MIXED, UNPOPULAR (shares of a prefill), PROMPT
+# (its tokens), PRIORS_TIMED, SYSTEM_PAIRS, SYSTEM_PROMPTS, FATE_PROMPTS, TASK_ROWS (0 = all), TARGET (of the tunings)
+# and HALF_TARGET (of bits that leave room for decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -164,8 +163,8 @@ pairs() {
             measure "$group/equal-$slots" "$bundle" "$bundle" --route top-k --slots "$equal"
             for score in ${SCORES:-0.9 0.8 0.6 0.4}; do
                 for second in 1 "$score"; do
-                    measure "$group/hobbit-$score-$second-$slots" "$bundle" "$bundle" --precision "hobbit:$score:$second" \
-                        --slots "$slots" --low-slots "$low_slots"
+                    measure "$group/hobbit-$score-$second-$slots" "$bundle" "$bundle" \
+                        --precision "hobbit:$score:$second" --slots "$slots" --low-slots "$low_slots"
                 done
             done
             measure "$group/hobbit-0.6-0.9-$slots" "$bundle" "$bundle" --precision hobbit:0.6:0.9 --slots "$slots" \
@@ -177,8 +176,9 @@ pairs() {
             for prior in ${PRIORS_MIXED:-0.1 0.2}; do
                 measure "$group/prior-$prior-$slots" "$bundle" "$bundle" --route "cache-prior:$prior" --slots "$slots"
                 for score in ${SCORES_MIXED:-0.8 0.6}; do
-                    measure "$group/prior-$prior-hobbit-$score-$slots" "$bundle" "$bundle" --route "cache-prior:$prior" \
-                        --precision "hobbit:$score:1" --slots "$slots" --low-slots "$low_slots"
+                    measure "$group/prior-$prior-hobbit-$score-$slots" "$bundle" "$bundle" \
+                        --route "cache-prior:$prior" --precision "hobbit:$score:1" --slots "$slots" \
+                        --low-slots "$low_slots"
                 done
             done
         done
@@ -207,7 +207,8 @@ tuned() {
     mkdir -p "$here/tunings"
     # shellcheck disable=SC2086
     json "$here/tunings/$tuning.json" "$moec" tune "$here/$bundle.moec" --data "$calibration" --reference "$model" \
-        --max-loss "${TARGET:-2%}" --decide all --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec" || {
+        --max-loss "${TARGET:-2%}" --decide all --samples "$tune_samples" $seq_len "$@" --force \
+        -o "$here/tunings/$tuning.moec" || {
         [ $? -eq 1 ] || exit 1 # another error than that nothing is proven
         say "no settings of $tuning are proven"
         : >"$here/tunings/$tuning.unproven"
@@ -224,8 +225,8 @@ judged() {
 # The eight combinations, and many tunings on windows that are drawn anew. Fate's prefill needs to know what calibration
 # used, so the bundle has the profile; max-rank keeps the best experts as in the paper.
 tunings() {
-    json "$here/copies.json" "$moec" compile "$model" --policy uniform --bits 8 --copies 4 --profile "$here/profile.h5" --force \
-        -o "$here/copies.moec"
+    json "$here/copies.json" "$moec" compile "$model" --policy uniform --bits 8 --copies 4 \
+        --profile "$here/profile.h5" --force -o "$here/copies.moec"
     for with in route precision prefill rank route,precision route,prefill precision,prefill route,precision,prefill; do
         case $top_k,$with in 1,*precision*) continue ;; esac
         if [ "$with" = rank ] && [ "$top_k" -gt 1 ]; then
@@ -255,12 +256,13 @@ timings() {
 known() {
     file=$1 bits=$2 copies=$3
     json "$here/$file.json" "$moec" compile "$model" --policy uniform --bits "$bits" --copies "$copies" \
-        --group "${GROUP:-32}" --quantizer "$quantizer" --data "$calibration" --samples "$tune_samples" --force -o "$here/$file.moec"
+        --group "${GROUP:-32}" --quantizer "$quantizer" --data "$calibration" --samples "$tune_samples" --force \
+        -o "$here/$file.moec"
 }
 
 # Fate's Fig. 10 and Table 3, and a prompt's time in a quarter of the memory: the share of each layer's experts that few
-# tokens of a prompt take, in a low copy, and the loss where it is those that most take, the figure's other line. Loss on
-# windows as long as the prompt that is timed; for the table's two machines half of a window is a prompt.
+# tokens of a prompt take, in a low copy, and the loss where it is those that most take, the figure's other line. Loss
+# on windows as long as the prompt that is timed; for the table's two machines half of a window is a prompt.
 prefills() {
     prompt=${PROMPT:-512}
     for pair in ${PAIRS:-8:4 4:2}; do
@@ -335,8 +337,8 @@ divide_half() {
     [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
 }
 
-# HOBBIT's Fig. 16 and 17: its precisions on and off, preloads by the gates of none to four layers ahead, in equal memory,
-# of which a fifth goes to low copies; and what asking the gates costs where everything is in memory.
+# HOBBIT's Fig. 16 and 17: its precisions on and off, preloads by the gates of none to four layers ahead, in equal
+# memory, of which a fifth goes to low copies; and what asking the gates costs where everything is in memory.
 dynamic() {
     [ "$top_k" -gt 1 ] || return 0
     for pair in ${PAIRS:-8:4 4:2}; do
@@ -369,8 +371,8 @@ leaves_dynamic() {
 }
 
 # HOBBIT's Fig. 14 in half of the memory: every expert for every token (as Transformers and DeepSpeed-Inference do),
-# MoE-Offloading and MoE-Infinity by name, and HOBBIT with its thresholds, prompts by blocks, a fifth of the memory for low
-# copies. Precisions as on its two machines.
+# MoE-Offloading and MoE-Infinity by name, and HOBBIT with its thresholds, prompts by blocks, a fifth of the memory for
+# low copies. Precisions as on its two machines.
 systems() {
     [ "$top_k" -gt 1 ] || return 0
     mkdir -p "$here/systems"
@@ -415,8 +417,9 @@ blocks() {
             decided=
             [ $way = none:none ] || decided="--precision hobbit:0.6:0.9:${way#*:} --slots $slots --low-slots $low_slots"
             # shellcheck disable=SC2086 # options and their values
-            timings "$group-times/${way%:*}" "$here/$bundle.moec" --modes cache --evict lru --predict none --memory 50% \
-                --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens 128 --tokens 4 $decided
+            timings "$group-times/${way%:*}" "$here/$bundle.moec" --modes cache --evict lru --predict none \
+                --memory 50% --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens 128 \
+                --tokens 4 $decided
             # shellcheck disable=SC2086
             [ -z "$decided" ] || json "$here/$group/${way%:*}.json" "$moec" eval "$here/$bundle.moec" --data "$test" \
                 --reference "$here/$bundle.moec" $windows --seq-len 128 $decided
@@ -521,8 +524,8 @@ tasks() {
     [ "$top_k" -gt 1 ] || return 0
     mkdir -p "$here/tasks"
     for bits in 8 4 2; do
-        json "$here/task-int$bits.json" "$moec" compile "$model" --policy uniform --bits "$bits" --group "${GROUP:-32}" \
-            --quantizer "$quantizer" --force -o "$here/task-int$bits.moec"
+        json "$here/task-int$bits.json" "$moec" compile "$model" --policy uniform --bits "$bits" \
+            --group "${GROUP:-32}" --quantizer "$quantizer" --force -o "$here/task-int$bits.moec"
     done
     known prefill-4-2 4 2
     known system-16-4 16 4
@@ -554,9 +557,9 @@ timed() {
     memory=$(equal_memory "$2")
     for rate in 550 50; do
         for predict in ${PREDICTORS:-none gate}; do
-            json "$here/decoding/$1-$share-$rate-$predict.json" "$moec" bench "$here/$2.moec" --modes cache --evict lru \
-                --predict "$predict" --memory "$memory" --emulate-storage "${rate}MB/s,80us" --data "$test" \
-                --samples "${BENCH_SAMPLES:-8}" --prompt-tokens 32 --tokens "${TOKENS:-64}"
+            json "$here/decoding/$1-$share-$rate-$predict.json" "$moec" bench "$here/$2.moec" --modes cache \
+                --evict lru --predict "$predict" --memory "$memory" --emulate-storage "${rate}MB/s,80us" \
+                --data "$test" --samples "${BENCH_SAMPLES:-8}" --prompt-tokens 32 --tokens "${TOKENS:-64}"
         done
     done
 }
@@ -578,8 +581,9 @@ fit_slots() {
         [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
         case $* in *hobbit*) low="--low-slots $low_slots" ;; esac
         # shellcheck disable=SC2086
-        if "$moec" bench "$here/$bundle.moec" --modes cache --evict lru --predict none --memory "$(equal_memory "$bundle")" "$@" \
-            --slots "$slots" $low --data "$test" --samples 1 --prompt-tokens 1 --tokens 1 --quiet --json |
+        if "$moec" bench "$here/$bundle.moec" --modes cache --evict lru --predict none \
+            --memory "$(equal_memory "$bundle")" "$@" --slots "$slots" $low --data "$test" --samples 1 \
+            --prompt-tokens 1 --tokens 1 --quiet --json |
             grep -m 1 '"keeps_logical_cache"' | grep -q true; then
             echo "$slots $low_slots" >"$found"
             return
@@ -589,16 +593,16 @@ fit_slots() {
 }
 
 # Decoding on slow storage: a bundle that spends the whole target on bits, and one that leaves half of it to decisions,
-# in the same memory. Settings are certified on other windows than bits, so that one promise is kept. Precisions need high
-# copies of more bits than the low ones: where two bits lose next to nothing, half of the target buys no more, so they start
-# from four bits. A third of their slots are low copies.
+# in the same memory. Settings are certified on other windows than bits, so that one promise is kept. Precisions need
+# high copies of more bits than the low ones: where two bits lose next to nothing, half of the target buys no more, so
+# they start from four bits. A third of their slots are low copies.
 decoding() {
     [ "$top_k" -gt 1 ] || return 0
     mkdir -p "$here/decoding"
     json "$here/static.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${TARGET:-2%}" --force \
         -o "$here/static.moec"
-    json "$here/base.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${HALF_TARGET:-1%}" --force \
-        -o "$here/base.moec"
+    json "$here/base.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${HALF_TARGET:-1%}" \
+        --force -o "$here/base.moec"
     known base-4-2 4 2
     static=$(expert_bytes "$here/static.moec")
     for share in 25 50; do
@@ -632,13 +636,15 @@ seq_len=
 tune_samples=${TUNE_SAMPLES:-96}
 quantizer=${QUANTIZER:-hqq}
 prepare
-run_parts "${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems blocks evictions fate tasks tunings decoding}"
+run_parts "${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems blocks evictions fate \
+    tasks tunings decoding}"
 "$build/tools/paper_report" decisions "$folder"
 [ -z "${PARTS:-}" ] && [ "$top_k" -gt 1 ] || exit 0
 tells "$folder/${name}_goals.tsv" cache-prior certificates combinations decoding HOBBIT prompts Fate
-tells "$folder/${name}_findings.tsv" 'Fig. 2' 'appendix A' 'Fig. 4' 'Fig. 8' 'Fig. 8 and 17' 'Fig. 9' 'Fig. 10' 'Fig. 14' \
-    'Fig. 15' 'Fig. 18' 'Table 2' 'section 4.5' 'section 4.8' abstract
-for figure in 'Fig. 3b' 'Fig. 5b' 'Fig. 14' 'Fig. 16' 'Fig. 17a' 'Fig. 17b' 'Fig. 18a' 'Fig. 18b' 'Table 3' 'section 2.2'; do
+tells "$folder/${name}_findings.tsv" 'Fig. 2' 'appendix A' 'Fig. 4' 'Fig. 8' 'Fig. 8 and 17' 'Fig. 9' 'Fig. 10' \
+    'Fig. 14' 'Fig. 15' 'Fig. 18' 'Table 2' 'section 4.5' 'section 4.8' abstract
+for figure in 'Fig. 3b' 'Fig. 5b' 'Fig. 14' 'Fig. 16' 'Fig. 17a' 'Fig. 17b' 'Fig. 18a' 'Fig. 18b' 'Table 3' \
+    'section 2.2'; do
     tells "$folder/${name}_findings.tsv" "HOBBIT, $figure"
 done
 for figure in 'Fig. 9' 'Fig. 10' 'Fig. 11' 'Fig. 12' 'Fig. 13' 'Fig. 14' 'Table 2' 'Table 3'; do

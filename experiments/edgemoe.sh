@@ -5,10 +5,10 @@
 #
 #     experiments/edgemoe.sh [FOLDER]        (default build/experiment-edgemoe)
 #
-# Shorter, for trying: SAMPLES="switch decoder" (which), PARTS ("profiles uniforms targets papers quantizers calibrations
-# modes limits latencies evictions"), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all), BENCH_SAMPLES, TARGETS ("2 5
-# 10 20"; 2 must be there), SENSITIVITY (fast), STUDIES (none: Fig. 6 on the test alone), SEQ_LEN (tokens of a window),
-# QUANTIZERS (of Fig. 7b), DENSE (bitwidth of dense weights; auto tries all).
+# Shorter, for trying: SAMPLES="switch decoder" (which), PARTS ("profiles uniforms targets papers quantizers
+# calibrations modes limits latencies evictions"), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all),
+# BENCH_SAMPLES, TARGETS ("2 5 10 20"; 2 must be there), SENSITIVITY (fast), STUDIES (none: Fig. 6 on the test alone),
+# SEQ_LEN (tokens of a window), QUANTIZERS (of Fig. 7b), DENSE (bitwidth of dense weights; auto tries all).
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -35,11 +35,13 @@ profile() { # NAME DATA
 
 evaluate() { # NAME DATA: a bundle against the original model
     # shellcheck disable=SC2086 # options and their numbers
-    json "$here/$1-test.json" "$moec" eval "$here/$1.moec" --data "$2" --task "$task" --reference "$model" $test_rows $windows
+    json "$here/$1-test.json" "$moec" eval "$here/$1.moec" --data "$2" --task "$task" --reference "$model" \
+        $test_rows $windows
 }
 
 uniform() { # BITS DENSE_BITS NAME
-    json "$here/$3.json" "$moec" compile "$model" --policy uniform --bits "$1" --dense-bits "$2" --force -o "$here/$3.moec"
+    json "$here/$3.json" "$moec" compile "$model" --policy uniform --bits "$1" --dense-bits "$2" --force \
+        -o "$here/$3.moec"
     evaluate "$3" "$test"
 }
 
@@ -192,8 +194,8 @@ leaves_evictions() {
     echo evictions-ours evictions-paper
 }
 
-# Names of the sample: model, task, calibration, test, n_expert, tokens; rows to profile on; metric of the search (empty:
-# the profile's).
+# Names of the sample: model, task, calibration, test, n_expert, tokens; rows to profile on; metric of the search
+# (empty: the profile's).
 measure() {
     run_parts "${PARTS:-profiles uniforms targets papers quantizers calibrations modes limits latencies evictions}"
 }
@@ -236,7 +238,8 @@ done
 # A whole run leaves no sentence of the page unmeasured.
 [ -z "${PARTS:-}${TARGETS:-}" ] || exit 0
 for sample in ${SAMPLES:-switch decoder}; do
-    awk -F'\t' '$4 == "not measured" { print $1 ": " $2 }' "$folder/${sample}_goals.tsv" "$folder/${sample}_findings.tsv"
+    awk -F'\t' '$4 == "not measured" { print $1 ": " $2 }' "$folder/${sample}_goals.tsv" \
+        "$folder/${sample}_findings.tsv"
 done >"$folder/unmeasured"
 [ ! -s "$folder/unmeasured" ] || {
     sed 's/^/edgemoe.sh: not measured: /' "$folder/unmeasured" >&2

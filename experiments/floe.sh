@@ -101,8 +101,8 @@ leaves_levels() {
     done
 }
 
-# How plans choose: moec's own three, and the methods of Table 3 as they run. FloE gives all experts one share by |up . x|,
-# CATS by the activated gate, CHESS each neuron a threshold of that.
+# How plans choose: moec's own three, and the methods of Table 3 as they run. FloE gives all experts one share by
+# |up . x|, CATS by the activated gate, CHESS each neuron a threshold of that.
 plan_options() {
     case $1 in
     floe) echo --by model --by-projection up ;;
@@ -150,8 +150,8 @@ decoding() {
         timed "decoding-none-$share" plan-neuron "$share" 64 "${TOKENS:-32}" --sparsity none
         timed "decoding-static-$share" static "$share" 64 "${TOKENS:-32}" --predict gate
     done
-    json "$here/int2-compile.json" "$moec" compile "$model" --policy uniform --bits 2 --quantizer hqq --group 32 --force \
-        -o "$here/int2.moec"
+    json "$here/int2-compile.json" "$moec" compile "$model" --policy uniform --bits 2 --quantizer hqq --group 32 \
+        --force -o "$here/int2.moec"
     for length in ${LENGTHS:-16:32 64:64 128:64 64:128}; do
         timed "length-plan-$length" plan-neuron 25 "${length%:*}" "${length#*:}"
         timed "length-static-$length" static 25 "${length%:*}" "${length#*:}" --predict gate
@@ -190,8 +190,8 @@ predictors() {
     json "$here/taught-compile.json" "$moec" compile "$model" --policy uniform --bits 4 --force -o "$here/taught.moec"
     # What is learned may be no better than the router; the verb then says so, and its measurements count all the same.
     # shellcheck disable=SC2086 # an option and its number
-    json "$here/predictors.json" "$moec" predict "$here/taught.moec" --data "$calibration" --test "$test" --study neurons --force \
-        ${TAUGHT:+--samples $TAUGHT} $seq_len || {
+    json "$here/predictors.json" "$moec" predict "$here/taught.moec" --data "$calibration" --test "$test" \
+        --study neurons --force ${TAUGHT:+--samples $TAUGHT} $seq_len || {
         grep -q '"gain"' "$here/predictors.json.new"
         say "$name: no proven gain of the learned predictor"
         mv "$here/predictors.json.new" "$here/predictors.json"
@@ -209,5 +209,5 @@ mkdir -p "$here"
 run_parts "${PARTS:-studies kernels levels plans decoding transfers predictors}"
 "$build/tools/paper_report" floe "$folder" "$name"
 [ -n "${PARTS:-}" ] || tells "$folder/${name}_goals.tsv" 'section 4.2' 'eq. 6' 'Fig. 4' 'Table 1'
-[ -n "${PARTS:-}" ] || tells "$folder/${name}_findings.tsv" 'Fig. 3a' 'Fig. 3b' 'Fig. 4' 'Fig. 6' 'Fig. 7' 'Fig. 8' 'Fig. 9b' \
-    'Fig. 10, Table 3' 'Table 3'
+[ -n "${PARTS:-}" ] || tells "$folder/${name}_findings.tsv" 'Fig. 3a' 'Fig. 3b' 'Fig. 4' 'Fig. 6' 'Fig. 7' 'Fig. 8' \
+    'Fig. 9b' 'Fig. 10, Table 3' 'Table 3'
