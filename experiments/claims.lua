@@ -2,14 +2,14 @@
 -- paper, the paper's words or what is to be reached, and
 --
 --   of       what it needs, by name, as joins.value has it
---   let      what follows from these, by name: expressions of template.lua
+--   let      what follows from these, by name: expressions of template.lua, of each other, too
 --   says     what was measured, a text of template.lua with these values
 --   holds    the threshold, an expression; without one, or where it is neither true nor false, the claim is shown
 --   unless   why it is not so, a text
 --
--- In the place of a text may be a function of the values that returns one. Texts may name values of the claim and of
--- the sample, too. A claim without what its threshold needs, or its text where it has none, was not measured. A table
--- with `each`, a list or the name of one in the sample, holds claims that are made for all of it.
+-- Texts may name values of the claim and of the sample, too. A claim without what its threshold needs, or its text
+-- where it has none, was not measured. A table with `each`, a list or the name of one in the sample, holds claims that
+-- are made for all of it.
 local joins = require "joins"
 local template = require "template"
 
@@ -18,15 +18,18 @@ local claims = {}
 local VERDICTS = { [true] = "yes", [false] = "no" }
 
 local function judge(claim, sample, record)
-  local values = joins.values(claim.of, sample, record)
-  local scope = template.scope(values, record, claim, sample)
-  for name, expression in pairs(claim.let or {}) do values[name] = template.evaluate(expression, scope) end
-  local ours, is_told = template.whole(template.words, claim.says, values, scope)
+  local scope
+  local let = setmetatable({}, { __index = function(_, name)
+    local expression = claim.let and claim.let[name]
+    return expression and template.evaluate(expression, scope)
+  end })
+  scope = template.scope(let, joins.values(claim.of, sample, record), record, claim, sample)
+  local ours, is_told = template.whole(template.fill, claim.says, scope)
   local holds, is_measured = nil, is_told
   if claim.holds then holds, is_measured = template.whole(template.evaluate, claim.holds, scope) end
   local verdict = is_measured and (VERDICTS[holds] or "shown") or "not measured"
-  return { figure = claim[1], paper = template.fill(claim[2], scope), ours = is_measured and ours or verdict,
-    verdict = verdict, why = verdict == "no" and template.words(claim.unless, values, scope) or "" }
+  return { figure = template.fill(claim[1], scope), paper = template.fill(claim[2], scope), verdict = verdict,
+    ours = is_measured and ours or verdict, why = verdict == "no" and template.fill(claim.unless, scope) or "" }
 end
 
 -- What was found of a list of claims, in its order.

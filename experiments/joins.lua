@@ -3,9 +3,10 @@ local template = require "template"
 
 local joins = {}
 
--- A list of every combination of named lists: cross { "prompt", { 16, 128 }, "rate", { 550, 50 } } has prompt and rate.
-function joins.cross(lists)
-  local all = { {} }
+-- A list of every combination of named lists, and of items where they are given: those of
+-- cross { "prompt", { 16, 128 }, "rate", { 550, 50 } } have prompt and rate.
+function joins.cross(lists, items)
+  local all = items or { {} }
   for l = 1, #lists, 2 do
     local longer = {}
     for _, item in ipairs(all) do
@@ -21,66 +22,67 @@ end
 -- What an item of a join is joined with, nil where it lacks something of spec.at.
 local function joined_with(item, sample, spec, record)
   local joined, scope, is_whole = {}, template.scope(item, record, sample), true
-  local function take(paths)
-    for name, path in pairs(paths or {}) do
-      joined[name] = sample.results:at(template.fill(path, scope))
+  local function take(values)
+    for name, what in pairs(values or {}) do
+      if type(what) == "string" then what = template.fill(what, scope) end
+      joined[name] = joins.value(what, sample, item, record)
       is_whole = is_whole and joined[name] ~= nil
     end
   end
   take(spec.at)
   if not is_whole then return nil end
   take(spec.may)
+  for name, what in pairs(spec.with or {}) do joined[name] = what end
   local row = joined.row or {}
   setmetatable(joined, { __index = function(_, name)
     if item[name] ~= nil then return item[name] end
     return row[name]
   end })
-  for name, what in pairs(spec.with or {}) do
-    if type(what) == "function" then joined[name] = what(joined, sample) else joined[name] = what end
-  end
   local all = template.scope(joined, record, sample)
   for name, expression in pairs(spec.let or {}) do joined[name] = template.evaluate(expression, all) end
-  return joined
+  if not spec.where or template.evaluate(spec.where, all) then return joined end
 end
 
--- Items of spec.over, a list, the name of one in the sample, a path, or a function of the sample and of the record,
--- that meet the expression spec.where, with what stands at the paths of spec.at and of spec.may by their names, with
--- the constants, or functions of all that, of spec.with, and with the expressions of spec.let. Items that lack
--- something of spec.at are left out. What an item lacks it has from its `row`, if that is one of the names.
+-- Sorts by rising values of a field; what is equal stays in its order.
+function joins.sort(list, name)
+  local place = {}
+  for i, one in ipairs(list) do place[one] = i end
+  table.sort(list, function(a, b) return a[name] < b[name] or a[name] == b[name] and place[a] < place[b] end)
+end
+
+-- Whether that is a value as joins.value has it, not a list of items.
+local function is_value(what)
+  return type(what) ~= "table" or what.over ~= nil or what[1] ~= nil and is_value(what[1])
+end
+
+-- Items of spec.over, a value, the name of a list in the sample, or the items themselves, with the values of
+-- spec.at and of spec.may by their names, with the constants of spec.with, and with the expressions of spec.let, that
+-- meet the expression spec.where. Items that lack something of spec.at are left out. What an item lacks it has from its
+-- `row`, if that is one of the names. The list is in the order of the field spec.by; with `is_steps` it has pairs of
+-- what follows each other instead, { from, to }.
 local function join(sample, spec, record)
   local list, over = {}, spec.over
-  if type(over) == "string" then
-    over = sample[over] or sample.results:at(template.fill(over, template.scope(record, sample))) or {}
-  end
-  if type(over) == "function" then over = over(sample, record) end
-  for _, item in ipairs(over) do
-    local joined = joined_with(item, sample, spec, record)
-    local is_its = joined and (not spec.where or template.evaluate(spec.where, template.scope(joined, record, sample)))
-    if is_its then table.insert(list, joined) end
-  end
+  if type(over) == "string" then over = sample[over] or over end
+  if is_value(over) then over = joins.value(over, sample, record) end
+  for _, item in ipairs(over or {}) do list[#list + 1] = joined_with(item, sample, spec, record) end
+  if spec.by then joins.sort(list, spec.by) end
+  if not spec.is_steps then return list end
+  for i = 1, #list do list[i] = list[i + 1] and { from = list[i], to = list[i + 1] } end
   return list
 end
 
--- What follows each other in a list, as { from, to }.
-local function steps_of(list)
-  local steps = {}
-  for i = 2, #list do steps[i - 1] = { from = list[i - 1], to = list[i] } end
-  return steps
-end
-
--- What was measured: at a path that is filled from the record and the sample, of a function of both, or a join (its
--- steps with `is_steps`), or of a list of these one behind the other.
-function joins.value(what, sample, record)
+-- What was measured: at a path that is filled from the record and the sample, of a function of both (and of the record
+-- that a record in a join is of), or a join, or of a list of these one behind the other.
+function joins.value(what, sample, record, outer)
   if type(what) == "string" then return sample.results:at(template.fill(what, template.scope(record, sample))) end
-  if type(what) == "function" then return what(sample, record) end
+  if type(what) == "function" then return what(sample, record, outer) end
+  if what.over then return join(sample, what, record) end
   local all = {}
   for _, one in ipairs(what) do
     local part = joins.value(one, sample, record) or {}
     table.move(part, 1, #part, #all + 1, all)
   end
-  if #what > 0 then return all end
-  local list = join(sample, what, record)
-  return what.is_steps and steps_of(list) or list
+  return all
 end
 
 -- A list, that of this name in the sample, or none.
@@ -91,8 +93,7 @@ function joins.values(of, sample, record)
   local values = {}
   for name, what in pairs(of or {}) do
     local value = joins.value(what, sample, record)
-    local is_there = value ~= nil and (type(value) ~= "table" or next(value) ~= nil)
-    if is_there then values[name] = value else values[name] = template.NAN end
+    values[name] = (type(value) ~= "table" or next(value) ~= nil) and value or template.NAN
   end
   return values
 end

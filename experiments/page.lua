@@ -8,38 +8,23 @@ local page = {}
 page.__index = page
 
 -- Columns that many tables have.
-page.LOSS = { "loss, %", "{loss:2%}" }
-page.INTERVAL = { "its interval, %", "{loss_low:2%} to {loss_high:2%}" }
-page.PROMPT = { "prompt, ms", "{ttft_ms:2}" }
-page.TOKEN = { "ms a token", "{tpot_ms_median:3}" }
-page.SPEED = { "tokens a second", "{1000 / tpot_ms_median:0}" }
-page.HITS = { "hits, %", "{hit_rate:1%}" }
-page.READS = { "KiB a token", "{bytes_per_token / 1024:1}" }
+page.LOSS = "loss, %: {loss:2%}"
+page.INTERVAL = "its interval, %: {loss_low:2%} to {loss_high:2%}"
+page.MISSES = "misses, %: {miss_rate:1%}"
+page.PROMPT = "prompt, ms: {ttft_ms:2}"
+page.TOKEN = "ms a token: {tpot_ms_median:3}"
+page.SPEED = "tokens a second: {1000 / tpot_ms_median:0}"
+page.WAITS = "waits, ms a token: {stall_ms:3}"
+page.HITS = "hits, %: {hit_rate:1%}"
+page.READS = "KiB a token: {bytes_per_token:1K}"
 
--- Claims that were not measured are left out with `hides_unmeasured`.
-function page.open(folder, hides_unmeasured)
-  return setmetatable({ folder = folder, hides_unmeasured = hides_unmeasured, pieces = {} }, page)
+function page:put(html, ...) table.insert(self.pieces, select("#", ...) > 0 and html:format(...) or html) end
+-- A heading (h3) or a paragraph (p), unless there is nothing to say.
+function page:say(tag, text)
+  if text ~= "" then self:put("<%s>%s</%s>\n", tag, moec.text(text), tag) end
 end
 
--- Writes FOLDER/report.html, whole or not at all, and says its name.
-function page:close(title)
-  moec.page(self.folder .. "/report.html", title, table.concat(self.pieces))
-  print(self.folder .. "/report.html")
-end
-
-function page:put(html, ...)
-  table.insert(self.pieces, select("#", ...) > 0 and html:format(...) or html)
-end
-
--- The sample whose part of the page comes next: names of its files begin with its name.
-function page:begin(sample, title)
-  self.sample = sample
-  if title then self:put('<section id="%s">\n<h2>%s</h2>\n', sample.name, moec.text(title)) end
-end
-
-function page:heading(text) self:put("<h3>%s</h3>\n", moec.text(text)) end
-function page:paragraph(text) self:put("<p>%s</p>\n", moec.text(text)) end
-
+-- Beside the page.
 function page:write(name, text) moec.write(("%s/%s.tsv"):format(self.folder, name), text) end
 
 -- ---- tables ----
@@ -68,35 +53,38 @@ local function put_rows(self, name, rows)
   self:put(moec.table(rows, classes))
 end
 
--- Cells by the columns, { heading, template of its cells }, of a table.
-local function cells_of(one, records, record, sample)
+-- Cells by the columns of a table, then what is given.
+local function cells_of(entry, records, scope, sample)
   local rows = { {} }
-  for c, column in ipairs(one.columns) do rows[1][c] = template.fill(column[1], template.scope(sample)) end
-  for r, each in ipairs(records) do
-    local scope = template.scope(each, record, sample)
-    rows[r + 1] = {}
-    for c, column in ipairs(one.columns) do rows[r + 1][c] = template.cell(column[2], scope) end
+  for c, column in ipairs(entry.columns) do
+    local heading, cell = column:match("^(.-): ({.*)$")
+    rows[1][c] = template.fill(heading, scope)
+    for r, each in ipairs(records) do
+      rows[r + 1] = rows[r + 1] or {}
+      rows[r + 1][c] = template.cell(cell, template.scope(each, scope))
+    end
   end
-  local given = type(one.given) == "function" and one.given(sample) or one.given or {}
+  local given = type(entry.given) == "function" and entry.given(sample) or entry.given or {}
   return table.move(given, 1, #given, #rows + 1, rows)
 end
 
 -- ---- claims ----
 
-local VERDICTS = {
-  goals = { yes = "reached", no = "not reached" }, findings = { yes = "agrees", no = "does not agree" },
+local WORDS = {
+  goals = { reach = "to reach", yes = "reached", no = "not reached" },
+  findings = { reach = "the paper", yes = "agrees", no = "does not agree" },
 }
 
 -- Figures to reach (kind "goals") or sentences of a paper ("findings"), as they were judged.
-function page:claims(kind, heading, found)
-  local rows = { { "figure", kind == "goals" and "to reach" or "the paper", "measured", "", "remarks" } }
+local function put_claims(self, kind, heading, found)
+  local rows = { { "figure", WORDS[kind].reach, "measured", "", "remarks" } }
   for _, claim in ipairs(found) do
-    if claim.verdict ~= "not measured" or not self.hides_unmeasured then
-      local verdict = VERDICTS[kind][claim.verdict] or claim.verdict
+    if claim.verdict ~= "not measured" or self.shows_unmeasured then
+      local verdict = WORDS[kind][claim.verdict] or claim.verdict
       table.insert(rows, { claim.figure, claim.paper, claim.ours, verdict, claim.why })
     end
   end
-  self:heading(heading)
+  self:say("h3", heading)
   put_rows(self, kind, rows)
 end
 
@@ -109,36 +97,20 @@ local function list_claims(found, verdict, opening)
   return #texts > 0 and moec.text(opening .. table.concat(texts, "; ")) .. ". " or ""
 end
 
--- One paragraph of what agrees with the paper and what does not.
-function page:agreement(found)
-  self:put("<p>%s%s</p>\n", list_claims(found, "yes", "As in the paper: "),
-    list_claims(found, "no", "Not as in the paper: "))
-end
-
 -- How many figures to reach are reached, with a link to the sample's part.
-function page:score(sample, title)
+local function put_score(self, sample)
   local n_reached = claims.count(sample.goals, "yes")
   local n_measured = n_reached + claims.count(sample.goals, "no")
-  self:put('<p><a href="#%s">%s</a>: %d of %d figures to reach are reached', sample.name, moec.text(title), n_reached,
-    n_measured)
-  self:put(self.hides_unmeasured and ".</p>\n" or (", %d were not measured.</p>\n"):format(#sample.goals - n_measured))
+  local rest = self.shows_unmeasured and (", %d were not measured"):format(#sample.goals - n_measured) or ""
+  self:put('<p><a href="#%s">%s</a>: %d of %d figures to reach are reached%s.</p>\n', sample.name,
+    moec.text(sample.title), n_reached, n_measured, rest)
 end
 
--- ---- charts ----
+-- ---- entries ----
 
-local function put_chart(self, entry, values, record, scope)
-  local name = self.sample.name .. "_" .. template.fill(entry.name, scope)
-  local html, tsv = moec.chart(chart.describe(entry, name, values, scope, record, self.sample))
-  self:write(name, tsv)
-  self:put(html)
-end
-
--- Charts of a profile's own report whose names begin with one of these, in the report's order.
-local function put_profile_charts(self, profile, beginnings)
-  for _, one in ipairs(moec.profile_charts(profile.handle, self.sample.name, table.unpack(beginnings))) do
-    self:write(one.name, one.tsv)
-    self:put(one.html)
-  end
+-- Commas that are in no quotes become tabs, quotes go.
+local function tsv_of(csv)
+  return (('"' .. csv .. '"'):gsub('"([^"]*)"', function(bare) return (bare:gsub(",", "\t")) end))
 end
 
 local function put_entry(self, entry, record)
@@ -147,29 +119,83 @@ local function put_entry(self, entry, record)
   local values = joins.values(entry.of, sample, record)
   values.records = records
   local scope = template.scope(values, record, sample)
-  if entry[1] then self:heading(template.fill(entry[1], scope)) end
-  if entry[2] then self:paragraph(template.fill(entry[2], scope)) end
-  if entry.columns then put_rows(self, template.fill(entry.name, scope), cells_of(entry, records, record, sample)) end
-  if entry.kind then put_chart(self, entry, values, record, scope) end
-  if entry.charts then put_profile_charts(self, records, entry.charts) end
+  local name = template.fill(entry.name, scope)
+  self:say("h3", template.fill(entry[1], scope))
+  self:say("p", template.fill(entry[2], scope))
+  if entry.columns then put_rows(self, name, cells_of(entry, records, scope, sample)) end
+  local charts = entry.charts and moec.profile_charts(records.handle, sample.name, entry.charts) or {}
+  if entry.kind then charts[1] = moec.chart(chart.describe(entry, sample.name .. "_" .. name, records, scope)) end
+  for _, one in ipairs(charts) do
+    self:write(one.name, tsv_of(one.csv))
+    self:put(one.html)
+  end
 end
 
 -- Entries of the page, in their order, each of `records` as joins.value has them; without any it is left out. It may
 -- have a heading, a paragraph, and is
 --
---   a table    by `columns`, { heading, template of its cells }, then rows that are `given` as text, called `name`
---   a chart    of `kind`, called `name`, with a title, a caption and its source; axes have a column's name, a label and
---              an expression, whose strings are categories, `has_zero` and `is_whole`; `low` and `high` are expressions
---              of an interval, `rules` and `uprights` lines at an expression, with a word; `by` names series
---   charts     of a profile's own report, by the beginnings of their names
+--   a table    by `columns`, "heading: template of its cells", then rows that are `given` as text, called `name`
+--   a chart    of `kind`, called `name`, as chart.lua tells
+--   charts     of a profile's own report, by the beginning of their names
 --
 -- Texts may name what is in `of`, the records and the sample. A table with `each`, a list or the name of one in the
 -- sample, holds entries that are made for all of it.
-function page:add(entries, record)
-  for _, entry in ipairs(entries) do
-    for _, one in ipairs(joins.each(entry.each, self.sample)) do self:add(entry, one) end
+local function put_entries(self, entries, record)
+  for _, entry in ipairs(entries or {}) do
+    for _, one in ipairs(joins.each(entry.each, self.sample)) do put_entries(self, entry, one) end
     if not entry.each then put_entry(self, entry, record or {}) end
   end
+end
+
+-- ---- the page ----
+
+-- What a sample says of the papers' sentences, all of them, and in words which agree, or how many.
+local function judge(papers, sample)
+  local all, numbers = {}, {}
+  for p, paper in ipairs(papers) do
+    local found = claims.judge(paper.findings, sample)
+    local n_agree = claims.count(found, "yes")
+    numbers[p] = (" %d of %d of %s"):format(n_agree, n_agree + claims.count(found, "no"), paper.name)
+    for _, claim in ipairs(found) do claim.figure = (paper.prefix or "") .. claim.figure end
+    table.move(found, 1, #found, #all + 1, all)
+  end
+  if #papers == 1 then
+    return all, list_claims(all, "yes", "As in the paper: ") .. list_claims(all, "no", "Not as in the paper: ")
+  end
+  return all, moec.text("Of the papers' sentences that say by how much, or which is better, these agree with what was "
+    .. "measured here:" .. table.concat(numbers, ",") .. ". Figures without a name are those of the first.")
+end
+
+local function put_sample(self, experiment, sample)
+  local found, agreement = judge(experiment.papers, sample)
+  self.sample = sample
+  if sample.title then self:put('<section id="%s">\n<h2>%s</h2>\n', sample.name, moec.text(sample.title)) end
+  self:say("p", sample.remark or "")
+  self:put("<p>%s</p>\n", agreement)
+  put_claims(self, "goals", "Figures to reach", sample.goals)
+  put_claims(self, "findings", "What the paper" .. (#experiment.papers > 1 and "s say" or " shows")
+    .. ", and what is seen here", found)
+  for _, paper in ipairs(experiment.papers) do put_entries(self, paper.entries) end
+  put_entries(self, experiment.entries)
+  if sample.title then self:put("</section>\n") end
+end
+
+-- Writes FOLDER/report.html, whole or not at all, and says its name. An experiment has the `title` of its page, the
+-- `goals` to reach, `papers` with findings and entries, and with a name and a prefix of their figures where they are
+-- several, perhaps `entries` behind theirs and an `introduction`, and `read(folder, name)`, which returns its samples:
+-- each with a name, results, and perhaps a title and a remark. Claims that were not measured are left out unless it
+-- `shows_unmeasured`.
+function page.report(experiment, folder, name)
+  local self = setmetatable({ folder = folder, shows_unmeasured = experiment.shows_unmeasured, pieces = {} }, page)
+  local samples = experiment.read(folder, name)
+  for _, sample in ipairs(samples) do sample.goals = claims.judge(experiment.goals, sample) end
+  for _, text in ipairs(experiment.introduction or {}) do
+    self:say("p", template.fill(text, template.scope(table.unpack(samples))))
+  end
+  for _, sample in ipairs(experiment.introduction and samples or {}) do put_score(self, sample) end
+  for _, sample in ipairs(samples) do put_sample(self, experiment, sample) end
+  moec.page(folder .. "/report.html", experiment.title, table.concat(self.pieces))
+  print(folder .. "/report.html")
 end
 
 return page

@@ -12,38 +12,37 @@ int paper_fail(lua_State *lua, const struct moec_error *err);
 
 /* ---- measured_value.c ---- */
 
-/* json(path): the document in tables, where null is nothing, and NaN in lists; nil where there is no file. */
+/* json(path): the document as of moec_lua_push_json with NaN; nil where there is no file. names(folder): of
+ * all its entries, "." among them, in the order of versions; none where there is no folder. correlation(one,
+ * other): Pearson's of two lists. */
 int paper_json(lua_State *lua);
-/* names(folder, ending): what entries of a folder that end so are called without that, in the order of
- * versions; none where there is no folder. */
 int paper_names(lua_State *lua);
-/* correlation(one, other): Pearson's of two lists. */
 int paper_correlation(lua_State *lua);
 
 /* ---- profile_value.c ---- */
 
-/* profile(path): numbers of a profile, and its handle; nil where there is no file. */
+/* profile(path): numbers of a profile, and its handle; nil where there is no file. study(handle, name, ...):
+ * its value at a place on each axis, which is a label, a value, or "#" and the place from 1; nil where there
+ * is none. profile_charts(handle, sample, beginning): a list, each as of chart, of the charts of the
+ * profile's report whose names begin so; their own names follow the sample's. */
 int paper_profile(lua_State *lua);
-/* study(handle, name, ...): its value at a place on each axis, which is a label, a value, or "#" and the place
- * from 1; nil where there is none. */
 int paper_study(lua_State *lua);
-/* profile_charts(handle, sample, ...): a list of name, html and tsv of the charts of the profile's report whose
- * names begin so; their own names follow the sample's. */
 int paper_profile_charts(lua_State *lua);
 
 /* ---- page_value.c ---- */
 
-/* text(words): as it may stand on a page. */
+/* text(words): as it may stand on a page. table(rows, classes): HTML of lists of cells, headings first, with
+ * a class for each column. chart(description): a table of name, html and csv of a chart as chart.lua
+ * describes it. page(path, title, html) and write(path, text): write a page, or any text, whole or not at
+ * all. */
 int paper_text(lua_State *lua);
-/* table(rows, classes): HTML of lists of cells, headings first, with a class for each column. */
 int paper_table(lua_State *lua);
-/* chart(description): HTML and TSV of a chart as page.lua describes it. */
 int paper_chart(lua_State *lua);
-/* page(path, title, html) and write(path, text): write a page, or any text, whole or not at all. */
 int paper_page(lua_State *lua);
 int paper_write(lua_State *lua);
 
-/* Pushes HTML and TSV of a chart. Errors: those of moec_html_figure, MOEC_ERR_MEMORY; then nothing is pushed. */
+/* Pushes that table of a chart. Errors: those of moec_html_figure and moec_chart_csv, which leave it
+ * unfinished. */
 MOEC_WARN_UNUSED enum moec_status paper_push_chart(lua_State *lua, const struct moec_chart *chart,
                                                    struct moec_error *err);
 

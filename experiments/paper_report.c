@@ -1,5 +1,5 @@
 /* Writes the report of a paper's experiment from what its script measured: FOLDER/report.html, which needs
- * nothing beside itself, and its tables and charts as FOLDER/NAME.tsv. What to write stands in PAPER_page.lua and
+ * nothing beside itself, and its tables and charts as FOLDER/NAME.tsv. What to write stands in PAPER.lua and
  * the Lua that it takes, in the folder experiments/ of the current one. */
 #include "experiments/paper_library.h"
 
@@ -34,17 +34,17 @@ static void open_library(lua_State *lua)
 /* Arguments: the paper, the folder, and the sample's name or nothing. */
 static int report(lua_State *lua)
 {
-    lua_pushfstring(lua, "experiments/%s_page.lua", lua_tostring(lua, 1));
+    static const char script[] =
+        "local paper, folder, name = ... require('page').report(require(paper), folder, name)";
+    lua_pushfstring(lua, "experiments/%s.lua", lua_tostring(lua, 1));
     if (access(lua_tostring(lua, -1), R_OK) != 0)
         return luaL_error(lua, "there is no '%s' here: papers are edgemoe, decisions and floe",
                           lua_tostring(lua, -1));
+    lua_pop(lua, 1);
     open_library(lua);
-    lua_getglobal(lua, "require");
-    lua_pushfstring(lua, "%s_page", lua_tostring(lua, 1));
-    lua_call(lua, 1, 1);
-    lua_pushvalue(lua, 2);
-    lua_pushvalue(lua, 3);
-    lua_call(lua, 2, 0);
+    (void)luaL_loadstring(lua, script);
+    lua_insert(lua, 1);
+    lua_call(lua, 3, 0);
     return 0;
 }
 

@@ -3,8 +3,6 @@
 -- "kernels:experts[bits=4]" an item by a value, "bench:rows[cache 25 550]" the row of moec bench of that mode, with so
 -- much memory in per cent, on storage of so many MB/s. "profile.h5:rank/loss[cut, 2]" is what a study has there, and
 -- "routes/*" a list of a folder's measurements.
-local template = require "template"
-
 local results = {}
 results.__index = results
 
@@ -13,33 +11,33 @@ function results.open(folder, derive)
   return setmetatable({ folder = folder, derive = derive, kept = {} }, results)
 end
 
-local function read(self, name)
-  local path = self.folder .. "/" .. name
-  if name:find("%.h5$") then return moec.profile(path) end
-  local root = moec.json(path .. ".json")
-  if root then root.file = name:match("[^/]*$") end
-  if root and self.derive then self.derive(root) end
-  return root
-end
-
 -- A measurement or a profile ("profile.h5"), nil where there is none.
 function results:load(name)
-  if self.kept[name] == nil then self.kept[name] = read(self, name) or false end
+  local path = self.folder .. "/" .. name
+  if self.kept[name] == nil and name:find("%.h5$") then self.kept[name] = moec.profile(path) or false end
+  if self.kept[name] == nil then
+    local root = moec.json(path .. ".json") or false
+    if root then root.file = name:match("[^/]*$") end
+    if root and self.derive then self.derive(root) end
+    self.kept[name] = root
+  end
   return self.kept[name] or nil
 end
 
 -- All of a folder in the folder, by name.
 function results:list(folder)
   local list = {}
-  for i, name in ipairs(moec.names(self.folder .. "/" .. folder, ".json")) do
-    list[i] = self:load(folder .. "/" .. name)
+  for _, entry in ipairs(moec.names(self.folder .. "/" .. folder)) do
+    local name = entry:match("^([^.].*)%.json$")
+    if name then table.insert(list, self:load(folder .. "/" .. name)) end
   end
   return list
 end
 
-local function is_close(text, number)
+-- Whether a number is what a text begins with, as "550 MB/s".
+local function begins(text, number)
   local leading = tonumber(tostring(text):match("^[%d.]+"))
-  return leading ~= nil and math.abs(leading - number) < 1e-6
+  return leading and number and math.abs(leading - number) < 1e-6
 end
 
 -- The first row of moec bench that has a time. Of a mode without a buffer any memory will do; memory may be "first" for
@@ -49,9 +47,9 @@ local function row_of(rows, mode, memory, rate)
   for _, row in ipairs(rows) do
     first = first or row.memory
     local is_there = not row.memory or row.memory == (memory == "first" and first or memory)
-      or tonumber(memory) and is_close(row.memory, tonumber(memory))
-    local is_as_fast = not rate or is_close(row.storage, rate)
-    if row.mode == mode and is_there and is_as_fast and template.is_finite(row.tpot_ms_median) then return row end
+      or begins(row.memory, tonumber(memory))
+    local is_its = row.mode == mode and is_there and (not rate or begins(row.storage, rate))
+    if is_its and row.tpot_ms_median then return row end
   end
 end
 
@@ -69,20 +67,17 @@ local function pick(list, words)
   return list[tonumber(words)]
 end
 
-local function study_value(profile, keys)
-  local study, places = keys:match("^(.-)%[(.*)%]$")
-  local words = {}
-  for word in places:gmatch("[^,]+") do table.insert(words, (word:gsub("^ ", ""))) end
-  return moec.study(profile.handle, study, table.unpack(words))
-end
-
 -- What stands at a path; nil where it was not measured.
 function results:at(path)
   if path:find("/%*$") then return self:list(path:sub(1, -3)) end
-  local name, keys = path:match("^(.*):(%a.*)$")
-  if not name then name, keys = path:match("^(.*):$"), "" end
+  local name, keys = path:match("^(.*):(.*)$")
   local node, at = self:load(name), 1
-  if node and keys:find("/") then return study_value(node, keys) end
+  local study, places = keys:match("^(.-/.-)%[(.*)%]$")
+  if study then
+    local words = {}
+    for word in places:gmatch("[^, ][^,]*") do table.insert(words, word) end
+    return node and moec.study(node.handle, study, table.unpack(words))
+  end
   while type(node) == "table" and at <= #keys do
     local words, after = keys:match("^%[(.-)%]%.?()", at)
     if words then

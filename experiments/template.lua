@@ -1,16 +1,13 @@
 -- Texts that hold figures: "{point.loss:2%} % at {#sizes} sizes". A field is an expression of Lua over the values at
--- hand and the functions below; behind the colon stand its decimals, with + for a sign, with % for a share as per cent.
-local VIEW = {}
-local template = { NAN = 0 / 0, library = { math = math } }
+-- hand and the functions below; behind the colon stand its decimals, with + for a sign, and what it is told in: % for
+-- a share as per cent, K for bytes as KiB, k as kilobytes, M as megabytes.
+local VIEW, RAW = {}, {}
+local UNITS = { [""] = 1, ["%"] = 100, K = 1 / 1024, k = 1e-3, M = 1e-6 }
+local template = { NAN = 0 / 0, library = { math = math, tonumber = tonumber } }
 
 local compiled = {}
-local RAW = {}
 local current = {}       -- the values at hand where functions of expressions are called
 local is_lacking = false -- whether a value was asked for that was not measured
-
-function template.is_finite(value)
-  return type(value) == "number" and value - value == 0
-end
 
 -- A value as expressions see it: in tables, too, what is not there is not a number, and noticed.
 local function view(value)
@@ -40,9 +37,6 @@ function template.scope(...)
   })
 end
 
--- Whether a value was measured.
-function template.is_there(value) return value == value end
-
 function template.evaluate(expression, scope)
   local outer = current
   compiled[expression] = compiled[expression] or assert(load("local _ENV = ...; return " .. expression))
@@ -60,16 +54,17 @@ function template.whole(run, ...)
 end
 
 local function fill_field(field, scope)
-  local expression, sign, decimals, percent = field:match("^(.*):(%+?)(%d)(%%?)$")
+  local expression, sign, decimals, unit = field:match("^(.*):(%+?)(%d)([%%KkM]?)$")
   local value = template.evaluate(expression or field, scope)
   if value ~= value then return "–" end
-  if expression then return ("%" .. sign .. "." .. decimals .. "f"):format(percent == "%" and 100 * value or value) end
+  if expression then return ("%" .. sign .. "." .. decimals .. "f"):format(UNITS[unit] * value) end
   return math.type(value) == "float" and ("%g"):format(value) or tostring(value)
 end
 
--- The text with its fields; a dash for what was not measured.
+-- A text, or { condition, text, text otherwise }, with its fields; a dash for what was not measured.
 function template.fill(text, scope)
-  return (text:gsub("%b{}", function(field) return fill_field(field:sub(2, -2), scope) end))
+  if type(text) == "table" then text = template.evaluate(text[1], scope) and text[2] or text[3] end
+  return ((text or ""):gsub("%b{}", function(field) return fill_field(field:sub(2, -2), scope) end))
 end
 
 -- The same, but nothing else than the dash.
@@ -101,27 +96,24 @@ end
 function library.most(list, expression) return math.max(-math.huge, table.unpack(each(list, expression))) end
 function library.least(list, expression) return math.min(math.huge, table.unpack(each(list, expression))) end
 
-function library.mean(list, expression)
-  local sum = 0
-  for _, value in ipairs(each(list, expression)) do sum = sum + value end
-  return sum / #list
+local function sum(list, expression)
+  local total = 0
+  for _, value in ipairs(each(list, expression)) do total = total + value end
+  return total
 end
-
-function library.count(list, condition)
-  local n = 0
-  for _, is_so in ipairs(each(list, condition)) do n = n + (is_so and 1 or 0) end
-  return n
-end
+function library.mean(list, expression) return sum(list, expression) / #list end
+function library.count(list, condition) return sum(list, "(" .. condition .. ") and 1 or 0") end
 
 -- Pearson's, of two expressions.
-function library.correlation(list, one, other)
-  return moec.correlation(each(list, one), each(list, other))
-end
+function library.correlation(list, one, other) return moec.correlation(each(list, one), each(list, other)) end
 
--- A point's loss with its interval, in per cent.
-function library.interval(point)
-  return ("%.2f (%.2f to %.2f)"):format(100 * point.loss, 100 * point.loss_low, 100 * point.loss_high)
-end
+-- How many times as fast a token of one is as the other's; by how much a number is less than another, as a share.
+function library.times(one, other) return other.tpot_ms_median / one.tpot_ms_median end
+function library.less(one, other) return 1 - one / other end
+
+-- A point's loss with its interval, or this alone, in per cent.
+function library.interval(point) return ("%.2f (%s)"):format(100 * point.loss, library.range(point)) end
+function library.range(point) return ("%.2f to %.2f"):format(100 * point.loss_low, 100 * point.loss_high) end
 
 -- Texts of the items that meet a condition, behind each other.
 function library.list(list, condition, text, separator)
@@ -130,12 +122,6 @@ function library.list(list, condition, text, separator)
     if is_so then table.insert(texts, template.fill(text, template.scope(rawget(list, RAW)[i], current))) end
   end
   return table.concat(texts, separator or "; ")
-end
-
--- A text, or what a function of the values returns, filled.
-function template.words(text, values, scope)
-  if type(text) == "function" then text = text(values) end
-  return template.fill(text or "", scope)
 end
 
 return template

@@ -2,6 +2,7 @@
  * questions, a part of the lines in each, whose answers are empty. */
 #include "compiler/lua/task_rows.h"
 
+#include "compiler/lua/json_value.h"
 #include "compiler/lua/lua_host.h"
 #include "formats/base/memory.h"
 #include "formats/json/json.h"
@@ -29,51 +30,6 @@ struct reshaping {
 };
 
 /* ---- rows to Lua ---- */
-
-static void push_json(lua_State *lua, const struct moec_json *node)
-{
-    struct moec_error err = {0};
-    const char *text = NULL;
-    size_t n = 0;
-    double number = 0;
-    bool flag = false;
-    luaL_checkstack(lua, 4, "a row is nested too deeply");
-    switch (moec_json_type(node)) {
-    case MOEC_JSON_STRING:
-        (void)!moec_json_as_string(node, "", &text, &n, &err);
-        lua_pushlstring(lua, text, n);
-        return;
-    case MOEC_JSON_INTEGER:
-    case MOEC_JSON_REAL:
-        (void)!moec_json_as_double(node, "", -1e308, 1e308, &number, &err);
-        if (number == (double)(lua_Integer)number)
-            lua_pushinteger(lua, (lua_Integer)number);
-        else
-            lua_pushnumber(lua, number);
-        return;
-    case MOEC_JSON_BOOL:
-        (void)!moec_json_as_bool(node, "", &flag, &err);
-        lua_pushboolean(lua, flag);
-        return;
-    case MOEC_JSON_ARRAY:
-        lua_newtable(lua);
-        for (size_t i = 0; i < moec_json_length(node); i++) {
-            push_json(lua, moec_json_at(node, i));
-            lua_rawseti(lua, -2, (lua_Integer)i + 1);
-        }
-        return;
-    case MOEC_JSON_OBJECT:
-        lua_newtable(lua);
-        for (struct moec_json_member m = moec_json_first(node); m.key != NULL; m = moec_json_next(node, m)) {
-            lua_pushlstring(lua, m.key, m.key_length);
-            push_json(lua, m.value);
-            lua_rawset(lua, -3);
-        }
-        return;
-    default:
-        lua_pushnil(lua);
-    }
-}
 
 static void push_csv(lua_State *lua, const struct moec_csv *header, const struct moec_csv *csv)
 {
@@ -204,7 +160,7 @@ static void reshape_lines(lua_State *lua, struct reshaping *job)
             moec_error_prefix(&err, "line %" PRIu64 " of '%s'", line, job->data->subject);
             raise(lua, &err);
         }
-        push_json(lua, root);
+        moec_lua_push_json(lua, root, false);
         moec_json_free(root);
         reshape_row(lua, job, line);
     }
@@ -221,7 +177,7 @@ static void reshape_array(lua_State *lua, struct reshaping *job)
         luaL_error(lua, "'%s' holds %s, expected an array of rows", job->data->subject,
                    moec_json_type_name(root));
     for (size_t i = 0; i < moec_json_length(root); i++) {
-        push_json(lua, moec_json_at(root, i));
+        moec_lua_push_json(lua, moec_json_at(root, i), false);
         reshape_row(lua, job, i + 1);
     }
     moec_json_free(root);

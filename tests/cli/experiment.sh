@@ -83,5 +83,5 @@ try 1 "a damaged measurement" "$report" edgemoe "$folder"
 says stderr 'bench.json' "is named"
 try 2 "no folder" "$report"
 try 1 "a paper that is none" "$report" nothing "$folder"
-says stderr "paper_report: there is no 'experiments/nothing_page.lua' here: papers are" "says which there are"
+says stderr "paper_report: there is no 'experiments/nothing.lua' here: papers are" "says which there are"
 done_testing
