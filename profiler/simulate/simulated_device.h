@@ -25,7 +25,7 @@ struct moec_simulated_device {
     double last_ns_per_position;
     bool is_recorded;        /* computing takes what the trace says that it took */
     double move_ns_per_byte; /* in the buffer, by the computing thread */
-    double preload_ns;       /* of computing, lost to each read of a guess */
+    double preload_ns;       /* of computing, lost to each read that the loader's thread begins */
     uint32_t n_waits;
     struct moec_device_wait waits[MOEC_DEVICE_WAITS];
 };

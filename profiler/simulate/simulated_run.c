@@ -235,7 +235,7 @@ static uint64_t view_n_bytes_of(void *context, uint32_t key)
     return run->model->records.record_bytes[key];
 }
 
-/* By the loader's thread, which waits for it and checks it. */
+/* The loader's thread waits for it and checks it, or the computing one finds it there. */
 static void read_prefetch(struct run *run, uint32_t key, double at_ns)
 {
     struct record *record = &run->buffer.records[key];
@@ -244,7 +244,6 @@ static void read_prefetch(struct run *run, uint32_t key, double at_ns)
         issue(run, key, at_ns);
         record->is_measurable = record->is_alone;
         record->ready_ns = record->done_ns + run->setup->device->check_ns[key];
-        run->clock.owed_ns += run->setup->device->preload_ns;
         learn_time(run, key, at_ns);
     }
     record->place = ASKED;
@@ -287,7 +286,7 @@ static double prefetch_time(const struct run *run)
                 run->clock.answer_ns);
 }
 
-/* Reads what the loader begins to read up to a time. */
+/* Reads what the loader begins to read up to a time: its thread takes some of the computing. */
 static void load_until(struct run *run, double until_ns)
 {
     const uint32_t n_queue = run->model->shape.n_layer * run->model->shape.n_layer_key + 1;
@@ -299,12 +298,15 @@ static void load_until(struct run *run, double until_ns)
             return;
         if (!is_queued) {
             run->guesses.is_going = prefetch_at(run, at_ns);
+            run->clock.owed_ns += run->guesses.is_going ? run->setup->device->preload_ns : 0;
             continue;
         }
         const uint32_t key = run->guesses.queue[run->guesses.queue_first];
         run->guesses.queue_first = (run->guesses.queue_first + 1) % n_queue;
-        if (run->buffer.records[key].place == QUEUED)
-            read_prefetch(run, key, at_ns);
+        if (run->buffer.records[key].place != QUEUED)
+            continue;
+        read_prefetch(run, key, at_ns);
+        run->clock.owed_ns += run->setup->device->preload_ns;
     }
 }
 

@@ -168,8 +168,8 @@ void moec_loader_stop(struct moec_expert_cache *cache);
 void moec_loader_cancel(struct moec_expert_cache *cache);
 /* Begins the demanded reads that have been queued, now, in this thread or in the one that has the reader. */
 void moec_loader_begin(struct moec_expert_cache *cache);
-/* Takes what has been read by now, without waiting, where prompts are read ahead and this thread can have the
- * reader. */
+/* Takes what has been read by now, without waiting, where prompts are read ahead or one session is served, and
+ * this thread can have the reader. */
 void moec_loader_take(struct moec_expert_cache *cache);
 /* Waits until something has changed that may concern a demanded record: for the device, where this thread can
  * have the reader. */

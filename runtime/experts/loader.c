@@ -3,11 +3,12 @@
  *
  * A computing thread that needs a record waits for the device itself, as with a plain read: a wake-up between
  * device and computation would cost as much as a fast device takes. It hands over the first prefetches too,
- * behind what it demands, so that no time passes between. The loader's thread has the reader only when nobody
- * asks for anything: it waits for prefetches, makes more, and reads the warm start, one at a time. When a router
- * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. What a
- * prompt will ask of the next layer the session hands over itself, all at once, and takes when it comes
- * there: all processors are computing, and a thread that was woken for each record would take their time. */
+ * behind what it demands, so that no time passes between, and takes them when it comes by. The loader's thread
+ * has the reader only when nobody asks for anything and there is time for more: it waits for prefetches, makes
+ * more, and reads the warm start, one at a time. When a router answers meanwhile, it is woken to begin the
+ * demanded reads, and leaves the reader to the session. What a prompt will ask of the next layer the session
+ * hands over itself, all at once: all processors are computing, and a thread that was woken for each record
+ * would take their time. */
 #include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/clock.h"
@@ -34,6 +35,28 @@ static bool demand_is_flying(const struct moec_expert_cache *cache)
     return false;
 }
 
+/* Whether the loader's thread may find time for more prefetches before the next answer. To hand the reader over
+ * and back two threads would have to wake, which takes as long as a fast device: while one session decodes it
+ * takes what has come when it comes by. */
+static bool has_time(const struct moec_expert_cache *cache)
+{
+    if (!cache->keeps_expected || cache->units != NULL || cache->preload == NULL ||
+        cache->options.preload_count > 0 || cache->options.predictor->knows_tokens ||
+        cache->reader->ops->take == NULL)
+        return true;
+    return moec_preload_has_time(cache->preload, moec_now_ns());
+}
+
+/* Whether what is in flight, which nobody has asked for, is left to the session: not while somebody waits. */
+static bool is_left(const struct moec_expert_cache *cache)
+{
+    if (cache->n_free == 0 || cache->reader->holds_back)
+        return false;
+    return moec_prompt_prefetch_is_open(&cache->prompt_prefetch) ||
+           (cache->n_sleeping == 0 && cache->n_hurried == 0 && cache->lists[MOEC_CACHE_WARMING].n == 0 &&
+            !has_time(cache));
+}
+
 /* What the loader's thread, finding the reader free, would do something about. Demanded reads in flight are
  * the session's that needs them. */
 static bool has_work(const struct moec_expert_cache *cache)
@@ -48,10 +71,9 @@ static bool has_work(const struct moec_expert_cache *cache)
     if (demand_is_flying(cache))
         return false;
     if (n_flying(cache) > 0)
-        return !moec_prompt_prefetch_is_open(&cache->prompt_prefetch) || cache->n_free == 0 ||
-               cache->reader->holds_back;
-    return !cache->is_blocked &&
-           (!cache->is_prefetched_out || lists[MOEC_CACHE_PREFETCHED].n + lists[MOEC_CACHE_WARMING].n > 0);
+        return !is_left(cache);
+    return !cache->is_blocked && ((!cache->is_prefetched_out && has_time(cache)) ||
+                                  lists[MOEC_CACHE_PREFETCHED].n + lists[MOEC_CACHE_WARMING].n > 0);
 }
 
 void moec_loader_notify(struct moec_expert_cache *cache)
@@ -394,8 +416,8 @@ void moec_loader_take(struct moec_expert_cache *cache)
 {
     struct moec_reader *reader = cache->reader;
     struct arrivals arrivals = {.n = MAX_ARRIVALS};
-    while (cache->options.reads_on && arrivals.n == MAX_ARRIVALS && !cache->is_driven &&
-           reader->ops->take != NULL && n_flying(cache) > 0) {
+    while ((cache->options.reads_on || cache->keeps_expected) && arrivals.n == MAX_ARRIVALS &&
+           !cache->is_driven && reader->ops->take != NULL && n_flying(cache) > 0) {
         arrivals.n = 0;
         cache->is_driven = true;
         (void)pthread_mutex_unlock(&cache->lock);

@@ -303,6 +303,26 @@ static void test_preload__guesses_nothing_late_and_nothing_twice(void **state)
     world_free(world);
 }
 
+/* In a window of 400 us a read of 90 us has time until 310 us after the first question. */
+static void test_preload__knows_whether_there_is_time_for_another_read(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    world->window_ns = 400000;
+    world->latency_ns = 40000;
+    world->transfer_ns = 50000;
+    world->right_percent = 100;
+    assert_true(moec_preload_has_time(world->preload, 5)); /* nothing is known */
+    run(world, 60);
+    answer(world, 0, 0);
+    assert_true(moec_preload_has_time(world->preload, world->now_ns + 600000)); /* nobody has asked */
+    (void)moec_preload_next(world->preload, world->now_ns);
+    assert_true(moec_preload_has_time(world->preload, world->now_ns + 300000));
+    assert_false(moec_preload_has_time(world->preload, world->now_ns + 320000));
+    assert_false(moec_preload_has_time(world->preload, world->now_ns + 600000));
+    world_free(world);
+}
+
 /* Whatever it costs, the first ones that are absent: a function of the answers alone. */
 static void test_preload__counts(void **state)
 {
@@ -643,6 +663,7 @@ int main(void)
         cmocka_unit_test(test_preload__leaves_it_on_slow_storage),
         cmocka_unit_test(test_preload__guesses_behind_what_is_demanded),
         cmocka_unit_test(test_preload__guesses_nothing_late_and_nothing_twice),
+        cmocka_unit_test(test_preload__knows_whether_there_is_time_for_another_read),
         cmocka_unit_test(test_preload__counts),
         cmocka_unit_test(test_preload__learns_batches_apart),
         cmocka_unit_test(test_preload__goes_from_the_encoder_to_the_decoder),

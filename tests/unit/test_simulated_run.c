@@ -118,6 +118,36 @@ static void test_simulated_run__waits_cost(void **state)
     release(&made);
 }
 
+/* What the loader's thread reads takes time of computing, as often as it reads. */
+static void test_simulated_run__reads_of_the_loader_cost(void **state)
+{
+    (void)state;
+    struct moec_path_value frequency[2 * 4];
+    const struct moec_path_table paths = {
+        .n_layer = 2, .n_expert = 4, .top_k = 2, .n_value = 4, .frequency = frequency};
+    for (uint16_t i = 0; i < 2 * 4; i++)
+        frequency[i] =
+            (struct moec_path_value){.expert = i % 4, .probability = (uint16_t)(50000 - 5000 * (i % 4))};
+    struct made made;
+    struct moec_simulated_result free_of_charge, result;
+    synthetic_steps(2, 4, 2, 0, 20, &made.replay);
+    synthetic_choices(1, &made.replay);
+    synthetic_recording(&made.replay, &made.recording);
+    synthetic_model(&made.recording, NULL, &made.model);
+    made.model.paths = &paths;
+    make_device(&made.model, 0.1, &made.device);
+    struct moec_simulated_setup setup = setup_of(&made, 4 * 64);
+    setup.predictor = &moec_predict_frequency;
+    setup.preload_count = 1;
+    assert_int_equal(moec_simulated_run(&setup, &free_of_charge, NULL, NULL), MOEC_OK);
+    made.device.preload_ns = 7;
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
+    assert_true(result.decode.preloads > 0 && result.decode.preloads == free_of_charge.decode.preloads);
+    const double more_ns = result.decode.compute_ns - free_of_charge.decode.compute_ns;
+    assert_true(more_ns > 0 && more_ns <= 7 * (double)result.decode.preloads + 1e-6);
+    release(&made);
+}
+
 /* Under one token's working set lru hits nothing, from there on everything. */
 static void test_simulated_run__lru_falls_off_its_cliff(void **state)
 {
@@ -321,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_simulated_run__times_by_hand),
         cmocka_unit_test(test_simulated_run__waits_cost),
+        cmocka_unit_test(test_simulated_run__reads_of_the_loader_cost),
         cmocka_unit_test(test_simulated_run__lru_falls_off_its_cliff),
         cmocka_unit_test(test_simulated_run__time_decides_nothing),
         cmocka_unit_test(test_simulated_run__warming_up_does_not_count),

@@ -276,6 +276,15 @@ static float *window_of(const struct moec_preload *preload, uint32_t target, uin
     return &preload->windows[row * N_WINDOW + window];
 }
 
+bool moec_preload_has_time(const struct moec_preload *preload, uint64_t now_ns)
+{
+    const float window_ns = *window_of(preload, preload->target, preload->window) * (float)preload->n_tok;
+    if (!preload->has_answer || preload->asked_ns == 0 || preload->alone_ns <= 0 || window_ns <= 0)
+        return true;
+    const float passed_ns = now_ns > preload->asked_ns ? (float)(now_ns - preload->asked_ns) : 0;
+    return passed_ns + preload->alone_ns < window_ns;
+}
+
 /* ---- what is known ---- */
 
 void moec_preload_know(struct moec_preload *preload, uint32_t ordinal, const uint32_t *experts, uint32_t n)

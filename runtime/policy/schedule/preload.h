@@ -94,6 +94,10 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
  * the time holds the whole latency. */
 void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns, bool is_alone);
 
+/* Whether a read that begins at now_ns is expected to be done before the next router answers: if not, nobody
+ * needs to wait for it in order to read more. True where it is not known. */
+bool moec_preload_has_time(const struct moec_preload *preload, uint64_t now_ns);
+
 /* What is known and absent, else the next prefetch worth reading at now_ns, with n_ahead reads in flight: key
  * ((ordinal * n_form + form) * n_expert + expert), or MOEC_EVICT_NONE. Skips what is present. Each prefetch is
  * given once; one that is not worth it now is asked about again at the next call. */
