@@ -65,14 +65,20 @@ check "on twenty lines" "$(wc -l <"$work/stdout") <= 20"
 evict=$(sed -n 's/.*--evict \([a-z]*\) --predict.*/\1/p' "$work/stdout")
 try 0 "moec-run takes the settings" "$build/moec-run" "$work/some.moec" -p "Once" -n 8 --ctx 128 --memory $memory --stats
 says stderr "eviction $evict" "the eviction of the fit"
+try 0 "what it has" "$moec" inspect "$work/some.moec"
+if grep -Eq '^  copy 1: |^  precision ' "$work/stdout"; then fail "no low copies"; else pass "no low copies"; fi
 # shellcheck disable=SC2317 # called by try
 slow() {
     "$build/moec-run" "$work/some.moec" -p "Once upon a time" -n 32 --ctx 128 --memory "$memory" --emulate-storage 5MB/s,5ms "$@"
 }
 try 0 "on slower storage than it was fitted for" slow --stats
 says stderr 'less than half as fast as the storage .* fitted for: [0-9.]+ MB/s here, fitted for 50 MB/s after 200 us' "says so"
+says stderr 'most of the time is waiting: moec fit makes the fastest bundle for this device' "and that it waits"
 try 0 "as JSON" slow --stats json
 says stderr '"fitted_storage": {"bytes_per_second": 50000000, "latency_ns": 200000, "here": "slower"}' "says which"
+try 0 "on faster storage" "$build/moec-run" "$work/some.moec" -p "Once upon a time" -n 32 --ctx 128 --memory $memory \
+    --emulate-storage 1GB/s --stats json
+says stderr '"fitted_storage": {"bytes_per_second": 50000000, "latency_ns": 200000, "here": "faster"}' "likewise"
 try 0 "bench takes them too" "$moec" bench "$work/some.moec" --memory 60% --modes cache --samples 2 --tokens 4 -q
 says stdout "^cache 60% $evict" "in its row"
 
