@@ -8,8 +8,9 @@ quarter and half of the experts of what moec compile writes. In each cell the sa
   tests/race/fit.py ... --foretold      # fits alone: nothing is timed in cells
 
 A line is a cell: foretold and measured time of a generated token, mean over the same teacher-forced tokens, median of
-the turns; that of compile's bundle in its best mode that changes no text; the time with every expert in memory.
-Measuring needs an idle machine. What was made stays in the folder of --work, and is not made again."""
+the turns; that of compile's bundle in its best mode that changes no text; the time with every expert in memory. The
+last lines sum up. Measuring needs an idle machine. What was made stays in the folder of --work, and is not made again:
+so cells may be measured in parts, by --shares and --rates."""
 import argparse
 import json
 import os
@@ -161,6 +162,32 @@ class Race:
         return min(found) if found else (float("nan"), float("nan"), "none")
 
 
+def cell(race, plain, share, memory, rate):
+    """One cell: what was foretold, ours and compile's (time of a token, bytes read), and the line that is printed."""
+    nothing = (float("nan"), float("nan"))
+    path, said = race.fit(plain, rate, memory)
+    ours, theirs, resident = nothing, nothing, nothing
+    if not race.options.foretold:
+        lossless = [["--evict", evict, "--predict", predict] for evict, predict in LOSSLESS]
+        ours, theirs, resident = race.measure([(path, race.kept(path, memory), [[]]),
+                                               (plain, race.kept(plain, memory), lossless), (path, 1, [[]])], rate)
+    winner = said["winner"]
+    read = said["read_bytes_per_token"] if race.options.foretold else ours[1]
+    words = [f"{100 * share:4.1f}%  {rate:15}  {said['token_ms']:8.3f}", f"{ours[0]:8.3f} {read / 1e3:8.1f}",
+             f"{said['compiled_token_ms']:17.3f} {theirs[0]:9.3f} {theirs[1] / 1e3:8.1f}",
+             f"{said['resident_token_ms']:9.3f} {resident[0]:9.3f}",
+             f"plan {winner['plan'] + 1} {winner['route'] or 'none'}"]
+    return said["token_ms"], ours[0], theirs[0], "  ".join(words)
+
+
+def sum_up(cells):
+    """How far foretold times are off, and how much longer compile's bundle takes."""
+    errors = [foretold / measured - 1 for foretold, measured, _ in cells]
+    print(f"foretold: {100 * statistics.median(map(abs, errors)):.1f} % off in the median, "
+          f"from {100 * min(errors):+.1f} to {100 * max(errors):+.1f} %")
+    print("compile's time beside the fit's: " + ", ".join(f"{theirs / ours:.2f}" for _, ours, theirs in cells))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moec", default="build/moec")
@@ -183,28 +210,20 @@ def main():
     plain = race.compiled(1, [])
     dimensions = json.loads(race.run("doctor", plain, "--json"))["dimensions"]
     options.top_k = dimensions["top_k"]
-    print("share  storage          foretold  measured  KB read   compile: foretold  measured  KB read   resident  "
-          "settings")
+    print("share  storage          foretold  measured  KB read   compile: foretold  measured  KB read   resident: "
+          "foretold  measured  settings")
+    cells = []
     for share in map(float, options.shares.split(";")):
         memory = race.memory(plain, share)
         for rate in options.rates.split(";"):
-            path, said = race.fit(plain, rate, memory)
-            line = [f"{100 * share:4.1f}%  {rate:15}  {said['token_ms']:8.3f}"]
-            ours = theirs = (float("nan"), float("nan"))
-            if not options.foretold:
-                lossless = [["--evict", evict, "--predict", predict] for evict, predict in LOSSLESS]
-                ours, theirs = race.measure([(path, race.kept(path, memory), [[]]),
-                                             (plain, race.kept(plain, memory), lossless)], rate)
-            winner = said["winner"]
-            read = said["read_bytes_per_token"] if options.foretold else ours[1]
-            line.append(f"{ours[0]:8.3f} {read / 1e3:8.1f}")
-            line.append(f"{said['compiled_token_ms']:17.3f} {theirs[0]:9.3f} {theirs[1] / 1e3:8.1f}")
-            line.append(f"{said['resident_token_ms']:9.3f}")
-            line.append(f"plan {winner['plan'] + 1} {winner['route'] or 'none'}")
-            print("  ".join(line), flush=True)
+            foretold, ours, theirs, line = cell(race, plain, share, memory, rate)
+            print(line, flush=True)
+            cells.append((foretold, ours, theirs))
             if options.hand:
                 fastest = race.hand(rate, memory, dimensions["experts"])
                 print(f"       by hand: {fastest[0]:.3f} ms, {fastest[1] / 1e3:.1f} KB ({fastest[2]})", flush=True)
+    if not options.foretold:
+        sum_up(cells)
     return 0
 
 
