@@ -105,9 +105,13 @@ static void print_sequence(const struct moec_certificate *certificate)
                   " (counted from the safest) is the last proven to stay within the "
                   "limit, with %g%% confidence",
                   n_passed, certificate->n_sequence, 100 * certificate->confidence);
-    if (n_passed > 0 && n_passed < certificate->n_sequence)
-        cli_print(stdout, "; the next, %s, could lose up to %.3f%%", cli_size_text(size, failed->n_bytes),
-                  100 * failed->high);
+    if (n_passed == 0 || n_passed == certificate->n_sequence)
+        return;
+    cli_print(stdout, "; the next, %s, ", cli_size_text(size, failed->n_bytes));
+    if (isnan(failed->high))
+        cli_print(stdout, "loses %.3f%% on the first half of the windows", 100 * failed->loss);
+    else
+        cli_print(stdout, "could lose up to %.3f%%", 100 * failed->high);
 }
 
 /* "2 bits (int2 trellis channel)", or "gate int2 trellis channel, up ..." where projections differ. */

@@ -191,7 +191,9 @@ static void print_tests(const struct moec_certificate *certificate)
         const struct moec_sequence_step *step = &certificate->sequence[i];
         char size[24];
         cli_print(stdout, "    plan %" PRIu32 " %*s", i + 1, 12, cli_size_text(size, step->n_bytes));
-        if (step->result != MOEC_SEQUENCE_NOT_TESTED)
+        if (step->result != MOEC_SEQUENCE_NOT_TESTED && isnan(step->high))
+            cli_print(stdout, "  loss %.3f%% on the first half of the windows", 100 * step->loss);
+        else if (step->result != MOEC_SEQUENCE_NOT_TESTED)
             cli_print(stdout, "  loss %.3f%% (upper bound %.3f%%)", 100 * step->loss, 100 * step->high);
         cli_print(stdout, ": %s\n", results[step->result]);
     }

@@ -22,9 +22,17 @@ enum moec_status moec_measured_part_begin(struct moec_measured_part *part, uint3
 enum moec_status moec_measured_part_loss(const struct moec_measured_part *part, double confidence,
                                          struct moec_loss *loss, struct moec_error *err)
 {
+    return moec_measured_part_loss_first(part, part->windows.n_window, confidence, loss, err);
+}
+
+enum moec_status moec_measured_part_loss_first(const struct moec_measured_part *part, uint32_t n,
+                                               double confidence, struct moec_loss *loss,
+                                               struct moec_error *err)
+{
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = confidence;
-    const struct moec_loss_windows windows = moec_windows_loss_windows(&part->windows);
+    struct moec_loss_windows windows = moec_windows_loss_windows(&part->windows);
+    windows.n_window = n;
     const struct moec_paired_nll nll = {part->reference_nll, part->losses.nll, part->losses.kl};
     return moec_loss_measure(&windows, &nll, &options, loss, err);
 }

@@ -25,6 +25,12 @@ MOEC_WARN_UNUSED enum moec_status moec_measured_part_loss(const struct moec_meas
                                                           double confidence, struct moec_loss *loss,
                                                           struct moec_error *err);
 
+/* The same of the first n windows alone. */
+MOEC_WARN_UNUSED enum moec_status moec_measured_part_loss_first(const struct moec_measured_part *part,
+                                                                uint32_t n, double confidence,
+                                                                struct moec_loss *loss,
+                                                                struct moec_error *err);
+
 /* Frees all but what the original gave; and all. */
 void moec_measured_part_forget(struct moec_measured_part *part);
 void moec_measured_part_release(struct moec_measured_part *part);

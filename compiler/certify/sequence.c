@@ -9,6 +9,9 @@
 #include <math.h>
 #include <stdio.h>
 
+/* Windows that a test must have to look at half of them. */
+#define LEAST_LOOK 64
+
 /* How far apart candidates are that only their sizes recommend. */
 #define LEAST_DISTANCE 1.05
 
@@ -125,6 +128,16 @@ struct moec_sequence_step moec_sequence_step_of(uint64_t n_bytes, const struct m
     };
 }
 
+uint32_t moec_sequence_look(uint32_t n_window)
+{
+    return n_window >= LEAST_LOOK ? n_window / 2 : 0;
+}
+
+bool moec_sequence_ends(const struct moec_loss *seen, double target)
+{
+    return seen->loss > target;
+}
+
 void moec_sequence_judge(struct moec_sequence_step *step, const struct moec_loss *loss, double target,
                          bool has_p)
 {
@@ -137,6 +150,12 @@ void moec_sequence_judge(struct moec_sequence_step *step, const struct moec_loss
     step->result = isnan(target) || loss->high <= target ? MOEC_SEQUENCE_PASSED : MOEC_SEQUENCE_FAILED;
 }
 
+static void judge_early(struct moec_sequence_step *step, const struct moec_loss *loss)
+{
+    step->loss = loss->loss;
+    step->result = MOEC_SEQUENCE_FAILED;
+}
+
 enum moec_status moec_sequence_test(const struct moec_sequence_tests *tests, uint32_t *n_passed,
                                     struct moec_error *err)
 {
@@ -144,7 +163,10 @@ enum moec_status moec_sequence_test(const struct moec_sequence_tests *tests, uin
         const uint32_t at = *n_passed;
         struct moec_loss loss;
         MOEC_TRY(tests->measure(tests->context, at, &loss, err));
-        moec_sequence_judge(&tests->steps[at], &loss, tests->target, tests->has_p);
+        if (loss.n_window < tests->n_window)
+            judge_early(&tests->steps[at], &loss);
+        else
+            moec_sequence_judge(&tests->steps[at], &loss, tests->target, tests->has_p);
         tests->judged(tests->context, at, &loss);
         if (tests->steps[at].result != MOEC_SEQUENCE_PASSED)
             break;

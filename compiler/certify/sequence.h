@@ -45,6 +45,15 @@ void moec_sequence_choose(const struct moec_sequence_candidate *front, size_t n,
 /* A candidate that is to be tested; `search` NULL: it was not measured. */
 struct moec_sequence_step moec_sequence_step_of(uint64_t n_bytes, const struct moec_loss *search);
 
+/* A test may end early as failed, never as passed: that can only make a sequence shorter, so the level stays. It
+ * looks once, at the first half of its windows, where their loss is above the target. A plan whose loss on them
+ * equals the target would pass on all with a chance of 5 %: of the target's half-width, 1.645 errors of the
+ * whole, the other half would have to make up 2.33 errors of a half, and halves differ by 1.41 of them. */
+/* Windows of n after which a test looks; 0: n are too few to be run in two parts. */
+uint32_t moec_sequence_look(uint32_t n_window);
+/* Whether a test that has seen so much ends as failed; false without a target (NaN). */
+bool moec_sequence_ends(const struct moec_loss *seen, double target);
+
 /* What its test says: passed where the upper end is within the target, or there is none (NaN). `has_p`: the
  * loss is one of moec_loss_measure with an interval. */
 void moec_sequence_judge(struct moec_sequence_step *step, const struct moec_loss *loss, double target,
@@ -56,9 +65,12 @@ struct moec_sequence_tests {
     uint32_t n;
     double target; /* NaN: none, so that every candidate passes */
     bool has_p;    /* as moec_sequence_judge */
+    /* That a whole test is on; a loss of fewer is one that ended early. 0: all tests are whole. */
+    uint32_t n_window;
     /* The loss of candidate i on the certificate part. */
     enum moec_status (*measure)(void *context, uint32_t i, struct moec_loss *loss, struct moec_error *err);
-    /* After each test; steps[i] has its result. */
+    /* After each test; steps[i] has its result: of one that ended early, the loss of what it saw, and neither ends,
+     * KL nor p. */
     void (*judged)(void *context, uint32_t i, const struct moec_loss *loss);
     void *context;
 };

@@ -48,28 +48,58 @@ struct tests {
     struct moec_loss passed, failed; /* of the last plan that passed, and of one that was not proven */
 };
 
-static enum moec_status measure(void *context, uint32_t at, struct moec_loss *loss, struct moec_error *err)
+static enum moec_status measure_whole(const struct tests *tests, uint32_t at, struct moec_loss *loss,
+                                      struct moec_error *err)
 {
-    const struct tests *tests = context;
     const struct moec_plan *plan = &tests->run->candidates.sequence[at].plan;
     MOEC_TRY(moec_compile_part_measure(tests->run, tests->part, plan, loss, err));
     return moec_compile_note(tests->run, MOEC_TRACE_CERTIFICATE, plan, loss, false, err);
 }
 
-static void take(void *context, uint32_t at, const struct moec_loss *loss)
+/* The test of the safest plan does not end early: where it fails, its loss says what could be promised instead. */
+static enum moec_status measure(void *context, uint32_t at, struct moec_loss *loss, struct moec_error *err)
 {
-    struct tests *tests = context;
+    const struct tests *tests = context;
+    const struct moec_plan *plan = &tests->run->candidates.sequence[at].plan;
+    if (at == 0)
+        return measure_whole(tests, at, loss, err);
+    MOEC_TRY(moec_compile_part_test(tests->run, tests->part, plan, loss, err));
+    return moec_compile_note(tests->run, MOEC_TRACE_CERTIFICATE, plan, loss, false, err);
+}
+
+/* Windows of a test; 0 of rows. */
+static uint32_t count_windows(const struct tests *tests)
+{
+    return tests->run->rows == NULL ? tests->part->measured.windows.n_window : 0;
+}
+
+static void say_test(const struct tests *tests, uint32_t at, const struct moec_loss *loss, bool has_passed)
+{
     const struct moec_compile_run *run = tests->run;
     const struct moec_search_trace *trace = &run->report->trace;
-    const bool has_passed = trace->sequence[at].result == MOEC_SEQUENCE_PASSED;
+    const uint64_t n_bytes = trace->sequence[at].n_bytes;
+    if (loss->n_window < count_windows(tests)) {
+        moec_compile_say(
+            run,
+            "test %" PRIu32 " of %" PRIu32 ": %" PRIu64 " bytes, loss %.3f%% on the first %" PRIu32
+            " of %" PRIu32 " windows: above the target already, so not proven",
+            at + 1, trace->n_sequence, n_bytes, 100 * loss->loss, loss->n_window, count_windows(tests));
+        return;
+    }
     moec_compile_say(run,
                      "test %" PRIu32 " of %" PRIu32 ": %" PRIu64
                      " bytes, loss %.3f%% on the certificate part, at most %.3f%%: %s",
-                     at + 1, trace->n_sequence, trace->sequence[at].n_bytes, 100 * loss->loss,
-                     100 * loss->high,
+                     at + 1, trace->n_sequence, n_bytes, 100 * loss->loss, 100 * loss->high,
                      isnan(run->options->target.max_loss) ? "measured"
                      : has_passed                         ? "proven"
                                                           : "not proven");
+}
+
+static void take(void *context, uint32_t at, const struct moec_loss *loss)
+{
+    struct tests *tests = context;
+    const bool has_passed = tests->run->report->trace.sequence[at].result == MOEC_SEQUENCE_PASSED;
+    say_test(tests, at, loss, has_passed);
     if (has_passed)
         tests->passed = *loss;
     else
@@ -95,6 +125,7 @@ static enum moec_status test_all(struct tests *tests, uint32_t *n_passed, struct
                                                  .n = trace->n_sequence,
                                                  .target = run->options->target.max_loss,
                                                  .has_p = has_p_values(run),
+                                                 .n_window = count_windows(tests),
                                                  .measure = measure,
                                                  .judged = take,
                                                  .context = tests};
@@ -177,7 +208,7 @@ static enum moec_status measure_last(struct tests *tests, struct moec_error *err
     struct moec_sequence_step *step = &run->report->trace.sequence[run->candidates.n - 1];
     if (step->result != MOEC_SEQUENCE_NOT_TESTED)
         return MOEC_OK;
-    MOEC_TRY(measure(tests, run->candidates.n - 1, &tests->failed, err));
+    MOEC_TRY(measure_whole(tests, run->candidates.n - 1, &tests->failed, err));
     moec_sequence_judge(step, &tests->failed, run->options->target.max_loss, has_p_values(run));
     /* Measured, but out of turn: no test. */
     step->result = MOEC_SEQUENCE_NOT_TESTED;

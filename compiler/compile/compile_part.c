@@ -4,6 +4,7 @@
  * order. */
 #include "compiler/compile/compile_part.h"
 
+#include "compiler/certify/sequence.h"
 #include "compiler/compile/compile_dense_plan.h"
 #include "compiler/compile/compile_scope.h"
 #include "compiler/compile/compile_units.h"
@@ -231,10 +232,12 @@ static bool is_source(const struct moec_compile_run *run, const struct moec_plan
     return moec_variants_source_bits(run->variants) == 16 && !run->has_f32;
 }
 
-enum moec_status moec_compile_part_run(struct moec_compile_run *run, struct moec_compile_part *part,
-                                       const struct moec_plan *plan, struct moec_error *err)
+/* Windows first .. n - 1, or all rows, into the part's arrays. */
+static enum moec_status run_on(struct moec_compile_run *run, struct moec_compile_part *part,
+                               const struct moec_plan *plan, uint32_t first, uint32_t n,
+                               struct moec_error *err)
 {
-    struct moec_scorer_variation variation = {0};
+    struct moec_scorer_variation variation = {.first_window = first, .n_window = n};
     MOEC_TRY(moec_compile_part_ready(run, part, err));
     MOEC_TRY(moec_variants_assign_plan(run->variants, plan, err));
     MOEC_TRY(moec_compile_dense_take(run, plan, &variation.model, err));
@@ -242,6 +245,12 @@ enum moec_status moec_compile_part_run(struct moec_compile_run *run, struct moec
         return score_rows(run, part, variation.model, run->options->by.arithmetic, part->scores, err);
     return moec_scorer_run_varied(part->measured.scorer, &variation, &part->measured.losses, &run->stopper,
                                   err);
+}
+
+enum moec_status moec_compile_part_run(struct moec_compile_run *run, struct moec_compile_part *part,
+                                       const struct moec_plan *plan, struct moec_error *err)
+{
+    return run_on(run, part, plan, 0, part->measured.windows.n_window, err);
 }
 
 /* A plan of the source's own weights computes what the original does: nothing is left to evaluate. */
@@ -256,13 +265,12 @@ static enum moec_status copy_original(struct moec_compile_run *run, struct moec_
     return MOEC_OK;
 }
 
-/* What is measured of a plan, to be kept. */
+/* What is measured of a plan on the first n windows, or on all rows, to be kept. */
 static uint32_t list_measured(const struct moec_compile_run *run, const struct moec_compile_part *part,
-                              struct moec_unit_part parts[static 2])
+                              uint32_t n, struct moec_unit_part parts[static 2])
 {
     const uint64_t n_bytes =
-        sizeof(double) *
-        (run->rows != NULL ? moec_row_metric_count(run->rows, part->which) : part->measured.windows.n_window);
+        sizeof(double) * (run->rows != NULL ? moec_row_metric_count(run->rows, part->which) : n);
     parts[0] = (struct moec_unit_part){run->rows != NULL ? part->scores : part->measured.losses.nll, n_bytes};
     parts[1] = (struct moec_unit_part){part->measured.losses.kl, n_bytes};
     return run->rows != NULL ? 1 : 2;
@@ -281,28 +289,81 @@ enum moec_status moec_compile_part_loss(const struct moec_compile_run *run,
                                     moec_row_metric_count(run->rows, part->which), &options, loss, err);
 }
 
+/* Whether a plan computes what the original does. In another order of neurons sums are others. */
+static bool is_original(const struct moec_compile_run *run, const struct moec_plan *plan)
+{
+    return run->rows == NULL && run->order.n_neuron == 0 &&
+           run->options->by.arithmetic == MOEC_ARITHMETIC_CANONICAL && is_source(run, plan);
+}
+
+static enum moec_status find_measured(const struct moec_compile_run *run,
+                                      const struct moec_compile_part *part, const struct moec_plan *plan,
+                                      uint32_t n, bool *found, struct moec_error *err)
+{
+    struct moec_unit_part kept[2];
+    char key[MOEC_JOURNAL_MAX_KEY];
+    uint64_t cost = 0;
+    const struct moec_unit unit = {key, kept, list_measured(run, part, n, kept)};
+    moec_compile_units_name_first(run, part->which, n, plan, key);
+    return moec_unit_find(run->units, &unit, &cost, found, err);
+}
+
+/* Measures on windows first .. n - 1, after those before, and keeps what there is of all n. */
+static enum moec_status measure_rest(struct moec_compile_run *run, struct moec_compile_part *part,
+                                     const struct moec_plan *plan, uint32_t first, uint32_t n,
+                                     struct moec_error *err)
+{
+    struct moec_unit_part kept[2];
+    char key[MOEC_JOURNAL_MAX_KEY];
+    const struct moec_unit unit = {key, kept, list_measured(run, part, n, kept)};
+    moec_compile_units_name_first(run, part->which, n, plan, key);
+    MOEC_TRY(run_on(run, part, plan, first, n, err));
+    return moec_unit_keep(run->units, &unit, 0, err);
+}
+
+static uint32_t count_measured(const struct moec_compile_run *run, const struct moec_compile_part *part)
+{
+    return run->rows != NULL ? moec_row_metric_count(run->rows, part->which)
+                             : part->measured.windows.n_window;
+}
+
 enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,
                                            const struct moec_plan *plan, struct moec_loss *loss,
                                            struct moec_error *err)
 {
-    struct moec_unit_part kept[2];
-    char key[MOEC_JOURNAL_MAX_KEY];
-    const struct moec_unit unit = {key, kept, list_measured(run, part, kept)};
-    /* In another order of neurons sums are others. */
-    const bool is_original = run->rows == NULL && run->order.n_neuron == 0 &&
-                             run->options->by.arithmetic == MOEC_ARITHMETIC_CANONICAL && is_source(run, plan);
-    uint64_t cost = 0;
-    bool found = is_original;
-    if (is_original)
+    const uint32_t n = count_measured(run, part);
+    bool found = is_original(run, plan);
+    if (found)
         MOEC_TRY(copy_original(run, part, err));
-    moec_compile_units_name(run, part->which, plan, key);
-    if (!is_original)
-        MOEC_TRY(moec_unit_find(run->units, &unit, &cost, &found, err));
-    if (!found) {
-        MOEC_TRY(moec_compile_part_run(run, part, plan, err));
-        MOEC_TRY(moec_unit_keep(run->units, &unit, 0, err));
-    }
+    else
+        MOEC_TRY(find_measured(run, part, plan, n, &found, err));
+    if (!found)
+        MOEC_TRY(measure_rest(run, part, plan, 0, n, err));
     if (run->rows == NULL && !part->has_reference)
         MOEC_TRY(moec_compile_part_ready(run, part, err));
     return moec_compile_part_loss(run, part, !is_source(run, plan), loss, err);
+}
+
+enum moec_status moec_compile_part_test(struct moec_compile_run *run, struct moec_compile_part *part,
+                                        const struct moec_plan *plan, struct moec_loss *loss,
+                                        struct moec_error *err)
+{
+    const uint32_t n = count_measured(run, part), look = moec_sequence_look(n);
+    bool found = false, found_look = false;
+    if (run->rows != NULL || look == 0 || is_original(run, plan))
+        return moec_compile_part_measure(run, part, plan, loss, err);
+    MOEC_TRY(find_measured(run, part, plan, n, &found, err));
+    if (!found)
+        MOEC_TRY(find_measured(run, part, plan, look, &found_look, err));
+    if (!found && !found_look)
+        MOEC_TRY(measure_rest(run, part, plan, 0, look, err));
+    if (!part->has_reference)
+        MOEC_TRY(moec_compile_part_ready(run, part, err));
+    MOEC_TRY(
+        moec_measured_part_loss_first(&part->measured, look, run->options->target.confidence, loss, err));
+    if (moec_sequence_ends(loss, run->options->target.max_loss))
+        return MOEC_OK;
+    if (!found)
+        MOEC_TRY(measure_rest(run, part, plan, look, n, err));
+    return moec_compile_part_loss(run, part, true, loss, err);
 }

@@ -31,6 +31,12 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_
                                                             struct moec_compile_part *part,
                                                             const struct moec_plan *plan,
                                                             struct moec_loss *loss, struct moec_error *err);
+/* The same of a plan that is tested on the certificate part, for options->max_loss: the loss of the first windows
+ * alone where the test ends with them as failed (moec_sequence_ends). Of rows it never does. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_part_test(struct moec_compile_run *run,
+                                                         struct moec_compile_part *part,
+                                                         const struct moec_plan *plan, struct moec_loss *loss,
+                                                         struct moec_error *err);
 /* Its steps. What measuring on windows needs, with the original's hidden states; a run, into the part's
  * arrays; and the loss of what these hold (`is_promise` as in struct moec_loss_options). */
 MOEC_WARN_UNUSED enum moec_status

@@ -152,6 +152,12 @@ uint32_t moec_compile_units_crc(const struct moec_compile_run *run)
 void moec_compile_units_name(const struct moec_compile_run *run, enum moec_part part,
                              const struct moec_plan *plan, char key[static MOEC_JOURNAL_MAX_KEY])
 {
+    moec_compile_units_name_first(run, part, moec_compile_part_count(run, part), plan, key);
+}
+
+void moec_compile_units_name_first(const struct moec_compile_run *run, enum moec_part part, uint32_t n,
+                                   const struct moec_plan *plan, char key[static MOEC_JOURNAL_MAX_KEY])
+{
     uint8_t digest[MOEC_SHA256_BYTES];
     char hex[2 * MOEC_SHA256_BYTES + 1];
     struct moec_sha256 sha;
@@ -163,6 +169,5 @@ void moec_compile_units_name(const struct moec_compile_run *run, enum moec_part 
         moec_sha256_update(&sha, plan->experts[i].codecs, sizeof plan->experts[i].codecs);
     moec_sha256_finish(&sha, digest);
     moec_sha256_hex(digest, hex);
-    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "plan/%d/%" PRIu32 "/%s", (int)part,
-                   moec_compile_part_count(run, part), hex);
+    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "plan/%d/%" PRIu32 "/%s", (int)part, n, hex);
 }

@@ -343,8 +343,10 @@ static void put_sequence(FILE *stream, const struct moec_compile_report *report)
         loss_cell(&table, step->loss);
         loss_cell(&table, step->high);
         moec_html_table_number(&table, "%.2g", step->p_value);
+        const bool has_ended = step->result == MOEC_SEQUENCE_FAILED && isnan(step->high);
         moec_html_table_cell(&table, "%s%s", results[step->result],
-                             !step->is_chosen     ? ""
+                             has_ended            ? " on the first half of the windows"
+                             : !step->is_chosen   ? ""
                              : report->is_written ? ", written"
                                                   : ", chosen");
         moec_html_table_end_row(&table);

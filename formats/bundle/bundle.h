@@ -34,7 +34,9 @@ enum moec_sequence_result { MOEC_SEQUENCE_NOT_TESTED, MOEC_SEQUENCE_PASSED, MOEC
 struct moec_sequence_step {
     uint64_t n_bytes;                /* of the bundle that the plan would give */
     double search_loss, search_high; /* NaN: not measured */
-    double loss, low, high, kl;      /* on the certificate part; NaN: not tested */
+    /* On the certificate part; NaN: not tested. A test that ended early, as failed, has the loss on the first half
+     * of the windows alone. */
+    double loss, low, high, kl;
     double p_value; /* of a loss this small if the true one were the target; NaN: not tested, or of scores */
     enum moec_sequence_result result;
     bool is_chosen; /* the plan that the bundle has */

@@ -1,6 +1,5 @@
-/* A rank's windows are packed at the front of its arrays. Before a gather they move to their own numbers,
- * from the last on, so that none is overwritten. Rows of windows are padded to the longest one, as a gather
- * has items of one size. A rank without windows gets the first one and measures nothing with it. */
+/* Rows of windows are padded to the longest one, as a gather has items of one size. A rank without windows gets
+ * the first one and measures nothing with it. */
 #include "profiler/evaluate/rank_windows.h"
 
 #include "formats/base/memory.h"
@@ -36,15 +35,6 @@ uint32_t moec_rank_windows_count(const struct moec_rank_windows *windows, uint32
 uint32_t moec_rank_windows_number(const struct moec_rank_windows *windows, uint32_t w)
 {
     return w * moec_ranks_count(windows->ranks) + moec_ranks_own(windows->ranks);
-}
-
-enum moec_status moec_rank_windows_gather(const struct moec_rank_windows *windows, uint32_t n, double *values,
-                                          struct moec_error *err)
-{
-    /* From the last on, so that none is overwritten before it is moved. */
-    for (uint32_t w = moec_rank_windows_count(windows, n); w-- > 0;)
-        values[moec_rank_windows_number(windows, w)] = values[w];
-    return moec_ranks_gather(windows->ranks, values, n, sizeof *values, err);
 }
 
 /* Windows first .. first + n - 1 by way of `padded` (n, item_bytes). */

@@ -237,36 +237,59 @@ static float *scored_rows(const struct moec_scorer *scorer, const struct moec_st
     return states->rows + scorer->rows.n_source * states->stride;
 }
 
-/* Token scores of the first n_row rows of scorer->rows.hidden, in chunks that the reference has room for. */
+/* What a run takes of this rank's windows. Its states stand at the front of scorer->rows.hidden, those of its sources first;
+ * its scores stand where they stand among all. */
+struct taken {
+    struct moec_window_range windows;
+    uint64_t n_source;         /* rows of their sources */
+    uint64_t first_row, n_row; /* scored */
+};
+
+/* Windows first .. end - 1 of all, as far as they are this rank's. */
+static struct taken taken_of(const struct moec_scorer *scorer, uint32_t first, uint32_t end)
+{
+    const uint32_t own = moec_rank_windows_count(&scorer->shared, first);
+    struct taken taken = {.windows = {own, moec_rank_windows_count(&scorer->shared, end) - own}};
+    for (uint32_t w = 0; w < own + taken.windows.n; w++) {
+        const bool is_before = w < own;
+        taken.n_source += is_before ? 0 : moec_windows_source(scorer->windows, w);
+        *(is_before ? &taken.first_row : &taken.n_row) += scorer->windows->scored[w];
+    }
+    return taken;
+}
+
+/* Token scores of a run, whose states scorer->rows.hidden has, in chunks that the reference has room for. */
 static enum moec_status score_tokens(struct moec_scorer *scorer, const struct moec_forward *forward,
-                                     uint64_t n_row, struct moec_error *err)
+                                     const struct taken *run, struct moec_error *err)
 {
     const struct moec_config *config = &scorer->forward.model->config;
+    const struct moec_scorer_reference *reference = &scorer->reference;
     const size_t stride = moec_forward_stride(config);
-    const bool with_reference = scorer->reference.hidden.rows != NULL;
-    for (uint64_t row = 0; row < n_row;) {
-        uint64_t chunk = with_reference ? scorer->reference.probabilities.n_row : scorer->forward.max_tokens;
-        uint32_t n = (uint32_t)(n_row - row < chunk ? n_row - row : chunk);
-        if (with_reference && !scorer->reference.is_kept) {
-            const struct moec_final_states original = {n, scored_rows(scorer, &scorer->reference.hidden) +
+    const bool with_reference = reference->hidden.rows != NULL;
+    for (uint64_t done = 0; done < run->n_row;) {
+        const uint64_t chunk = with_reference ? reference->probabilities.n_row : scorer->forward.max_tokens;
+        const uint32_t n = (uint32_t)(run->n_row - done < chunk ? run->n_row - done : chunk);
+        const uint64_t row = run->first_row + done, own = run->n_source + done;
+        if (with_reference && !reference->is_kept) {
+            const struct moec_final_states original = {n, scored_rows(scorer, &reference->hidden) +
                                                               row * stride};
             MOEC_TRY(moec_token_scorer_refer(&scorer->passes.tokens, scorer->passes.head, &original,
                                              &scorer->reference.probabilities, 0, err));
-            moec_states_leave(&scorer->reference.hidden, scorer->rows.n_source + row, n);
+            moec_states_leave(&reference->hidden, scorer->rows.n_source + row, n);
             MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         }
-        const struct moec_final_states states = {n, scored_rows(scorer, &scorer->rows.hidden) + row * stride};
+        const struct moec_final_states states = {n, scorer->rows.hidden.rows + own * stride};
         const struct moec_scored_tokens scored = {
             .targets = scorer->rows.targets + row,
-            .reference = with_reference ? &scorer->reference.probabilities : NULL,
-            .reference_rows = scorer->reference.rows,
+            .reference = with_reference ? &reference->probabilities : NULL,
+            .reference_rows = with_reference ? reference->rows + (reference->is_kept ? row : 0) : NULL,
             .nll = scorer->rows.nll + row,
             .kl = scorer->rows.kl + row,
         };
         MOEC_TRY(moec_token_scorer_run(&scorer->passes.tokens, forward, &states, &scored, err));
-        moec_states_leave(&scorer->rows.hidden, scorer->rows.n_source + row, n);
+        moec_states_leave(&scorer->rows.hidden, own, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
-        row += n;
+        done += n;
     }
     return MOEC_OK;
 }
@@ -276,26 +299,25 @@ const double *moec_scorer_token_nll(const struct moec_scorer *scorer)
     return scorer->rows.nll;
 }
 
-/* Sums of the first n_window windows of all: those of this rank's, then everybody's. */
-static enum moec_status sum_windows(const struct moec_scorer *scorer, uint32_t n_window, double *nll,
-                                    double *kl, struct moec_error *err)
+/* Sums of windows up to n_window of all: those of this rank's that a run took, then everybody's. Others stay. */
+static enum moec_status sum_windows(const struct moec_scorer *scorer, const struct taken *run,
+                                    uint32_t n_window, double *nll, double *kl, struct moec_error *err)
 {
     const struct moec_rank_windows *shared = &scorer->shared;
-    const uint32_t n_own = moec_rank_windows_count(shared, n_window);
-    uint64_t row = 0;
-    for (uint32_t w = 0; w < n_own; w++) {
-        const uint32_t n = scorer->windows->scored[w];
+    uint64_t row = run->first_row;
+    for (uint32_t w = run->windows.first; w < run->windows.first + run->windows.n; w++) {
+        const uint32_t n = scorer->windows->scored[w], number = moec_rank_windows_number(shared, w);
         double sum = moec_score_sum(scorer->rows.nll + row, n);
-        MOEC_TRY(moec_score_check(sum, moec_rank_windows_number(shared, w), err));
+        MOEC_TRY(moec_score_check(sum, number, err));
         if (nll != NULL)
-            nll[w] = sum;
+            nll[number] = sum;
         if (kl != NULL)
-            kl[w] = moec_score_sum(scorer->rows.kl + row, n);
+            kl[number] = moec_score_sum(scorer->rows.kl + row, n);
         row += n;
     }
     if (nll != NULL)
-        MOEC_TRY(moec_rank_windows_gather(shared, n_window, nll, err));
-    return kl != NULL ? moec_rank_windows_gather(shared, n_window, kl, err) : MOEC_OK;
+        MOEC_TRY(moec_ranks_gather(shared->ranks, nll, n_window, sizeof *nll, err));
+    return kl != NULL ? moec_ranks_gather(shared->ranks, kl, n_window, sizeof *kl, err) : MOEC_OK;
 }
 
 /* What all ranks have done in a run that began at `before`. */
@@ -380,7 +402,8 @@ static enum moec_status head_reference(struct moec_scorer *scorer, const struct 
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
-    return nll != NULL ? sum_windows(scorer, scorer->shared.n_all, nll, NULL, err) : MOEC_OK;
+    const struct taken all = taken_of(scorer, 0, scorer->shared.n_all);
+    return nll != NULL ? sum_windows(scorer, &all, scorer->shared.n_all, nll, NULL, err) : MOEC_OK;
 }
 
 /* Runs the reference through `sweep` and keeps what KL needs; the scorer then owns the hidden states.
@@ -518,11 +541,11 @@ enum moec_status moec_scorer_run(struct moec_scorer *scorer, const struct moec_m
     return moec_scorer_run_varied(scorer, &none, measure, progress, err);
 }
 
-/* Layers first.. and the head, of the first n_window windows. */
-static uint64_t cost_from(const struct moec_scorer *scorer, uint32_t first, uint32_t n_window)
+/* Layers first.. and the head, of windows. */
+static uint64_t cost_from(const struct moec_scorer *scorer, uint32_t first, struct moec_window_range windows)
 {
     uint64_t cost = 0;
-    for (uint32_t w = 0; w < n_window; w++)
+    for (uint32_t w = windows.first; w < windows.first + windows.n; w++)
         cost += moec_cost_from_layer(&scorer->forward.model->config, first,
                                      moec_windows_source(scorer->windows, w), 0, scorer->windows->scored[w]);
     return cost;
@@ -570,7 +593,7 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
 {
     const struct moec_config *config = &scorer->forward.model->config;
     const uint32_t n_all = variation->n_window > 0 ? variation->n_window : scorer->shared.n_all;
-    const uint32_t n_window = moec_rank_windows_count(&scorer->shared, n_all);
+    const struct taken run = taken_of(scorer, variation->first_window, n_all);
     const uint64_t before = scorer->work.multiply_adds;
     const struct moec_scorer_watch *watch = variation->watch;
     /* A second face of the same forward pass: one scratch serves both, one after the other. */
@@ -578,11 +601,9 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     struct moec_sweep sweep = scorer->passes.sweep;
     struct traced traced = {.scorer = scorer, .watch = watch, .forward = &forward};
     struct moec_sweep_store store = {.states = &scorer->rows.hidden, .worked = worked, .context = scorer};
-    uint64_t n_row = 0, total = cost_from(scorer, variation->first_layer, n_window);
-    for (uint32_t w = 0; w < n_window; w++)
-        n_row += scorer->windows->scored[w];
+    uint64_t total = cost_from(scorer, variation->first_layer, run.windows);
     if (scorer->reference.hidden.rows != NULL && !scorer->reference.is_kept)
-        total += moec_cost_head(config, n_row);
+        total += moec_cost_head(config, run.n_row);
     start(scorer, progress, "evaluation", total);
     if (variation->model != NULL)
         MOEC_TRY(moec_forward_take_model(&forward, variation->model, err));
@@ -599,17 +620,15 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     sweep.forward = &forward;
     if (variation->first_layer > 0)
         take_hidden(scorer, variation->hidden);
-    else if (n_window > 0)
-        MOEC_TRY(moec_sweep_embed(&sweep, (struct moec_window_range){0, n_window}, scorer->rows.hidden.rows,
-                                  &store, err));
-    for (uint32_t layer = variation->first_layer; layer < config->n_layer && n_window > 0; layer++) {
-        MOEC_TRY(moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window},
-                                  scorer->rows.hidden.rows, &store, err));
+    else if (run.windows.n > 0)
+        MOEC_TRY(moec_sweep_embed(&sweep, run.windows, scorer->rows.hidden.rows, &store, err));
+    for (uint32_t layer = variation->first_layer; layer < config->n_layer && run.windows.n > 0; layer++) {
+        MOEC_TRY(moec_sweep_layer(&sweep, layer, run.windows, scorer->rows.hidden.rows, &store, err));
         if (watch != NULL && watch->layer_done != NULL)
             MOEC_TRY(watch->layer_done(watch->context, layer, err));
     }
-    MOEC_TRY(score_tokens(scorer, &forward, n_row, err));
-    MOEC_TRY(sum_windows(scorer, n_all, measure->nll, measure->kl, err));
+    MOEC_TRY(score_tokens(scorer, &forward, &run, err));
+    MOEC_TRY(sum_windows(scorer, &run, n_all, measure->nll, measure->kl, err));
     return sum_work(scorer, before, err);
 }
 
@@ -628,17 +647,15 @@ enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t 
 {
     const struct moec_sweep_store store = {
         .states = hidden, .entered = entered, .worked = worked, .context = scorer};
-    const uint32_t n_window = scorer->windows->n_window;
+    const struct moec_window_range all = {0, scorer->windows->n_window};
     struct moec_forward forward = scorer->forward;
     struct moec_sweep sweep = scorer->passes.sweep;
     forward.inputs = inputs;
     if (inputs != NULL)
         moec_forward_stay(&forward);
     sweep.forward = &forward;
-    start(scorer, progress, "evaluation",
-          cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
-    return moec_sweep_layer(&sweep, layer, (struct moec_window_range){0, n_window}, hidden->rows, &store,
-                            err);
+    start(scorer, progress, "evaluation", cost_from(scorer, layer, all) - cost_from(scorer, layer + 1, all));
+    return moec_sweep_layer(&sweep, layer, all, hidden->rows, &store, err);
 }
 
 enum moec_status moec_scorer_show(struct moec_scorer *scorer, uint32_t layer,

@@ -128,10 +128,11 @@ struct moec_scorer_variation {
     uint32_t first_layer;                  /* earlier layers are left out: */
     const struct moec_states *hidden;      /* (moec_scorer_state_count) these enter it */
     const struct moec_scorer_watch *watch; /* NULL = nobody looks */
-    uint32_t n_window;                     /* on the first of the windows alone; 0 = on all */
+    uint32_t first_window, n_window; /* on windows first_window .. n_window - 1 alone; 0 and 0 = on all */
 };
 
-/* The same with a variation; the measure is then of variation->n_window windows. The reference stays what it is. */
+/* The same with a variation; the measure is then of variation->n_window windows, and what it has of those before
+ * first_window stays. A run that leaves out layers leaves out no such windows. The reference stays what it is. */
 MOEC_WARN_UNUSED enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
                                                          const struct moec_scorer_variation *variation,
                                                          const struct moec_measure *measure,

@@ -51,4 +51,14 @@ try 0 "--certificate-samples" "$moec" compile $model --data datasets/sample/cali
     --certificate-samples 100 --sensitivity none --policy "$work/4.lua" --max-loss 30% -o "$work/asked.moec" --json
 equal "are taken all" "$(windows)" 100
 
+# A plan that loses far too much shows it on half of the windows.
+echo "local uniform = require('assignment').uniform
+return function(m) return {sequence = {uniform(m, 8), uniform(m, 2), uniform(m, 4)}} end" >"$work/three.lua"
+try 0 "a sequence with such a plan" "$moec" compile $model --profile "$work/p.h5" --policy "$work/three.lua" \
+    --max-loss 30% -o "$work/three.moec" --verbose
+says stderr 'on the first 32 of 64 windows: above the target already, so not proven' "ends its test early"
+says stdout 'loses [0-9.]+% on the first half of the windows' "and says so"
+try 0 "inspect" "$moec" inspect "$work/three.moec"
+says stdout 'on the first half of the windows: failed' "says so too"
+
 done_testing

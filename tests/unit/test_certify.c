@@ -77,6 +77,48 @@ static void test_certify__sequences_that_fail_at_once_or_never(void **state)
     assert_int_equal(run_sequence(&untargeted, 1, (double)NAN, steps), 1);
 }
 
+/* Losses on the first half: a test that ends with them has failed, however low they are. */
+static enum moec_status give_half(void *context, uint32_t i, struct moec_loss *loss, struct moec_error *err)
+{
+    (void)context;
+    (void)err;
+    *loss = (struct moec_loss){.loss = 0.001, .low = 0, .high = 0.002, .n_window = i == 0 ? 128 : 64};
+    return MOEC_OK;
+}
+
+static void take_no_note(void *context, uint32_t i, const struct moec_loss *loss)
+{
+    (void)context;
+    (void)i;
+    (void)loss;
+}
+
+static void test_certify__a_test_may_end_early_but_never_as_passed(void **state)
+{
+    (void)state;
+    struct moec_sequence_step steps[3];
+    uint32_t n_passed = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        steps[i] = moec_sequence_step_of(1000 - i, NULL);
+    const struct moec_sequence_tests tests = {.steps = steps,
+                                              .n = 3,
+                                              .target = TARGET,
+                                              .n_window = 128,
+                                              .measure = give_half,
+                                              .judged = take_no_note};
+    MUST(moec_sequence_test(&tests, &n_passed, &err));
+    assert_int_equal(n_passed, 1);
+    assert_int_equal(steps[1].result, MOEC_SEQUENCE_FAILED);
+    assert_true(steps[1].loss == 0.001 && isnan(steps[1].low) && isnan(steps[1].high) && isnan(steps[1].kl));
+    assert_int_equal(steps[2].result, MOEC_SEQUENCE_NOT_TESTED);
+    assert_int_equal(moec_sequence_look(63), 0);
+    assert_int_equal(moec_sequence_look(64), 32);
+    assert_int_equal(moec_sequence_look(129), 64);
+    assert_false(moec_sequence_ends(&(struct moec_loss){.loss = TARGET}, TARGET));
+    assert_true(moec_sequence_ends(&(struct moec_loss){.loss = 0.0201}, TARGET));
+    assert_false(moec_sequence_ends(&(struct moec_loss){.loss = 9}, (double)NAN));
+}
+
 /* ---- parts ---- */
 
 /* On the certificate part, whole, and nothing else. */
@@ -293,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_certify__a_sequence_ends_at_its_first_failure),
         cmocka_unit_test(test_certify__sequences_that_fail_at_once_or_never),
+        cmocka_unit_test(test_certify__a_test_may_end_early_but_never_as_passed),
         cmocka_unit_test(test_certify__windows_follow_from_the_error),
         cmocka_unit_test(test_certify__windows_are_of_documents_enough),
         cmocka_unit_test(test_certify__sparsify_certifies_on_the_certificate_part),

@@ -13,6 +13,7 @@
 #include "profiler/profile/profile_run.h"
 #include "tests/unit/temporary.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 #define MODEL     "datasets/sample/model"
@@ -35,16 +36,9 @@ struct bench {
     struct moec_compile_report report;
 };
 
-static int setup(void **state)
+static struct moec_profile_options profile_options(void)
 {
-    static struct bench bench;
-    struct bench *b = &bench;
-    *b = (struct bench){.folder = temporary_folder()};
-    b->policy = temporary_path(b->folder, "sequence.lua");
-    b->out = temporary_path(b->folder, "out.moec");
-    temporary_write(b->folder, "sequence.lua", policy, sizeof policy - 1);
-    MUST(moec_checkpoint_open(MODEL, &b->checkpoint, &err));
-    const struct moec_profile_options options = {
+    return (struct moec_profile_options){
         .data = {.task = moec_task_text(),
                  .path = "datasets/sample/calibration.txt",
                  .seq_len_tokens = 24,
@@ -54,6 +48,18 @@ static int setup(void **state)
         .measures.sensitivity = MOEC_SENSITIVITY_NONE,
         .codes.baseline_bits = 4,
         .by = {.kernels = moec_kernels_best(), .n_threads = 1}};
+}
+
+static int setup(void **state)
+{
+    static struct bench bench;
+    struct bench *b = &bench;
+    *b = (struct bench){.folder = temporary_folder()};
+    b->policy = temporary_path(b->folder, "sequence.lua");
+    b->out = temporary_path(b->folder, "out.moec");
+    temporary_write(b->folder, "sequence.lua", policy, sizeof policy - 1);
+    MUST(moec_checkpoint_open(MODEL, &b->checkpoint, &err));
+    const struct moec_profile_options options = profile_options();
     MUST(moec_profile_run(b->checkpoint, &options, &b->profile, &err));
     *state = b;
     return 0;
@@ -228,6 +234,56 @@ static void test_compile__writes_nothing_that_is_not_proven(void **state)
     b->max_bytes = 0;
     free(b->policy);
     b->policy = sequence;
+}
+
+/* ---- tests that end early ---- */
+
+#define N_LOOK 32u
+
+static bool has_test(const char *journal, uint32_t n_window)
+{
+    char key[64];
+    (void)snprintf(key, sizeof key, "plan/%d/%" PRIu32 "/", (int)MOEC_PART_CERTIFICATE, n_window);
+    return has_unit(journal, key);
+}
+
+/* A test fails by the first half of its windows alone, whatever a journal has of the others; and what is kept of the
+ * half is the half of a whole test. */
+static void test_compile__a_test_ends_early_as_failed(void **state)
+{
+    struct bench own = *(struct bench *)*state, *b = &own;
+    const uint8_t digest[MOEC_SHA256_BYTES] = {1};
+    struct moec_profile_options profiled = profile_options();
+    struct moec_sequence_step steps[3];
+    char *journal = temporary_path(b->folder, "tests.journal");
+    profiled.data.parts.n_part[MOEC_PART_CERTIFICATE] = 2 * N_LOOK;
+    memset(&b->profile, 0, sizeof b->profile);
+    memset(&b->report, 0, sizeof b->report);
+    MUST(moec_profile_run(b->checkpoint, &profiled, &b->profile, &err));
+    MUST(compile(b, 100, &err));
+    const struct moec_sequence_step whole = *step_of(b, 1);
+    const double target = (whole.high + step_of(b, 2)->high) / 2;
+    for (size_t i = 0; i < 3; i++) {
+        struct moec_compile_options options = options_of(b, i == 1 ? 100 : target);
+        options.journal.path = journal;
+        options.journal.stays = true;
+        moec_compile_report_release(&b->report);
+        MUST(moec_compile(&(struct moec_compile_inputs){b->checkpoint, &b->profile, digest}, &options, NULL,
+                          b->out, &b->report, &err));
+        steps[i] = *step_of(b, 1);
+        assert_true(has_test(journal, N_LOOK));
+        assert_true(has_test(journal, 2 * N_LOOK)); /* of the safest plan */
+        assert_true(b->report.certificate.n_window == 2 * N_LOOK && !b->report.certificate.missed);
+        assert_uniform(b, i == 1 ? 4 : 8);
+    }
+    assert_int_equal(steps[0].result, MOEC_SEQUENCE_FAILED);
+    assert_true(steps[0].loss > target && isnan(steps[0].high) && isnan(steps[0].p_value));
+    assert_memory_equal(&steps[1], &whole, sizeof whole);
+    assert_memory_equal(&steps[2], &steps[0], sizeof *steps);
+    moec_compile_report_release(&b->report);
+    moec_profile_release(&b->profile);
+    (void)remove(journal);
+    free(journal);
 }
 
 /* ---- what is kept ---- */
@@ -464,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_compile__looks_at_no_certificate_window_before_all_is_fixed),
         cmocka_unit_test(test_compile__writes_the_last_that_passed_before_one_failed),
         cmocka_unit_test(test_compile__writes_nothing_that_is_not_proven),
+        cmocka_unit_test(test_compile__a_test_ends_early_as_failed),
         cmocka_unit_test(test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on),
         cmocka_unit_test(test_compile__a_journal_keeps_what_is_left_out),
         cmocka_unit_test(test_compile__continues_no_fits_of_another_version),

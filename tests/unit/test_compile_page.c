@@ -198,7 +198,7 @@ static void fill_report(struct moec_compile_report *report, const struct moec_co
             .loss = i < 7 ? 0.001 * i : (double)NAN,
             .low = i < 7 ? 0 : (double)NAN,
             .p_value = i < 7 ? 0.01 : (double)NAN,
-            .high = i < 7 ? 0.002 * i : (double)NAN,
+            .high = i < 6 ? 0.002 * i : (double)NAN, /* the test of plan 6 ended early */
             .result = i < 6    ? MOEC_SEQUENCE_PASSED
                       : i == 6 ? MOEC_SEQUENCE_FAILED
                                : MOEC_SEQUENCE_NOT_TESTED,
@@ -265,7 +265,7 @@ static void test_page__has_every_part(void **state)
         1);
     assert_int_equal(count(text, "<td>passed</td>"), 5);
     assert_int_equal(count(text, "<td>passed, chosen</td>"), 1);
-    assert_int_equal(count(text, "<td>failed</td>"), 1);
+    assert_int_equal(count(text, "<td>failed on the first half of the windows</td>"), 1);
     assert_int_equal(count(text, "<td>not tested</td>"), 1);
     assert_int_equal(count(text, "<script"), 0);
     assert_int_equal(count(text, "<b>"), 0);

@@ -233,8 +233,8 @@ static void share_windows(struct member *member, struct moec_ranks *ranks)
     for (uint32_t n = 1; n <= N_WINDOW && member->status == MOEC_OK; n++) {
         double values[N_WINDOW] = {0};
         for (uint32_t w = 0; w < moec_rank_windows_count(&shared, n); w++)
-            values[w] = shared.own.length[w];
-        member->status = moec_rank_windows_gather(&shared, n, values, &member->err);
+            values[moec_rank_windows_number(&shared, w)] = shared.own.length[w];
+        member->status = moec_ranks_gather(ranks, values, n, sizeof *values, &member->err);
         for (uint32_t w = 0; w < n && member->status == MOEC_OK; w++)
             if (values[w] != length[w])
                 member->status = MOEC_ERR_FORMAT;
