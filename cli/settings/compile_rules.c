@@ -114,10 +114,10 @@ static enum moec_status check_bits(const struct cli_args *args, const char *poli
     static const char *const targets[] = {"max-loss", "max-size"};
     const char *dense = cli_text(args, "dense-bits"), *quantizer = cli_text(args, "quantizer");
     if (quantizer != NULL && strcmp(quantizer, "trellis") == 0 && cli_has(args, "bits") &&
-        strcmp(cli_text(args, "bits"), "2") != 0)
+        strpbrk(cli_text(args, "bits"), "234") == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--quantizer trellis has only 2-bit codes: "
-                         "give --bits 2, or --quantizer hqq for %s bits",
+                         "--quantizer trellis has codes of 2, 3 and 4 bits: "
+                         "give --bits 2, 3 or 4, or --quantizer hqq for %s bits",
                          cli_text(args, "bits"));
     if (strcmp(policy, "uniform") != 0 || !cli_has(args, "bits"))
         return MOEC_OK;

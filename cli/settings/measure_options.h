@@ -73,7 +73,7 @@
          "How weights become codes:\n"                                                                       \
          "linear\tevenly spaced between extremes (default)\n"                                                \
          "hqq\tevenly spaced, by half-quadratic splitting\n"                                                 \
-         "trellis\t2 bits as a path through a trellis; other bitwidths as hqq\n"                             \
+         "trellis\t2, 3 and 4 bits as a path through a trellis; others as hqq\n"                             \
          "auto\tlinear or hqq, whichever measures better; hull has codes of its own" CLI_RESEARCH            \
          "outlier\tas for a Gaussian, large weights kept apart\n"                                            \
          "log\tspaced by octaves",                                                                           \
@@ -83,7 +83,7 @@
          "SCHEME",                                                                                           \
          "symmetric|asymmetric|symmetric-nested|asymmetric-nested",                                          \
          "Where codes lie (default symmetric with linear, asymmetric with hqq and trellis, both compared "   \
-         "with auto; outlier, log and 2 bits of trellis have their own):\n"                                  \
+         "with auto; outlier, log and trellis, up to 4 bits, have their own):\n"                             \
          "symmetric\taround zero\n"                                                                          \
          "asymmetric\tbetween the smallest and largest weight\n"                                             \
          "symmetric-nested, asymmetric-nested\tthe same with scales of 8 bits under one for each row, "      \

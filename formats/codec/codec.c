@@ -105,11 +105,11 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
         struct moec_codec *codec = &codecs[bits];
         if (moec_scheme_is_dictionary(scheme) && (bits == 1 || bits == 5 || bits == 6))
             continue;
-        const bool is_trellis = moec_quantizer_makes_path(quantizer, bits);
-        MOEC_TRY(moec_codec_for_bits(bits, is_trellis ? MOEC_SCHEME_TRELLIS : scheme, is_trellis ? 0 : group,
+        const bool is_path = moec_quantizer_makes_path(quantizer, bits);
+        MOEC_TRY(moec_codec_for_bits(bits, is_path ? MOEC_SCHEME_SHIFT : scheme, is_path ? 0 : group,
                                      source_dtype, codec, err));
         codec->quantizer = dtype_is_float(codec->dtype) ? 0 : (uint8_t)quantizer;
-        if (quantizer == MOEC_QUANTIZER_TRELLIS && !is_trellis && bits < 16)
+        if (quantizer == MOEC_QUANTIZER_TRELLIS && !is_path && bits < 16)
             codec->quantizer = MOEC_QUANTIZER_HQQ;
     }
     return MOEC_OK;
@@ -149,7 +149,7 @@ bool moec_codec_fits(struct moec_codec codec, uint32_t rows, uint32_t columns)
 
 bool moec_quantizer_makes_path(enum moec_quantizer quantizer, uint32_t bits)
 {
-    return quantizer == MOEC_QUANTIZER_TRELLIS && bits == 2;
+    return quantizer == MOEC_QUANTIZER_TRELLIS && bits >= 2 && bits <= 4;
 }
 
 uint32_t moec_codec_bits(struct moec_codec codec)

@@ -82,7 +82,7 @@ enum moec_quantizer {
     MOEC_QUANTIZER_LOG = 4,     /* the logarithmic scheme's, and no other */
     MOEC_QUANTIZER_GPTQ = 5,    /* codes by what a matrix is multiplied with, which a row alone does not tell:
                                    compiler/fit/gptq.h */
-    MOEC_QUANTIZER_TRELLIS = 6, /* the trellis scheme's at 2 bits, HQQ's at the others */
+    MOEC_QUANTIZER_TRELLIS = 6, /* the shift scheme's at 2, 3 and 4 bits, HQQ's at the others */
     MOEC_QUANTIZER_COUNT
 };
 
@@ -116,7 +116,7 @@ MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_s
 
 /* Codecs of one quantizer (not AUTO), scheme and group at every bitwidth that they have: entries 1, 2, 3, 4,
  * 5, 6, 8 and 16 of `codecs`, for dictionaries not 1, 5 and 6; there are no others. Of quantizer TRELLIS
- * scheme and group are those of bitwidths other than 2, whose quantizer is HQQ. Errors as
+ * scheme and group are those of bitwidths other than 2, 3 and 4, whose quantizer is HQQ. Errors as
  * moec_codec_for_bits, MOEC_ERR_USAGE for AUTO. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_scheme scheme,
                                                    uint32_t group, enum moec_dtype source_dtype,

@@ -197,7 +197,7 @@ static inline struct moec_quantizer_choice moec_profile_quantizer(const struct m
         return profile->choices[bits];
     if (profile->quantizer == MOEC_QUANTIZER_TRELLIS)
         return moec_quantizer_makes_path((enum moec_quantizer)profile->quantizer, bits)
-                   ? (struct moec_quantizer_choice){MOEC_QUANTIZER_TRELLIS, MOEC_SCHEME_TRELLIS}
+                   ? (struct moec_quantizer_choice){MOEC_QUANTIZER_TRELLIS, MOEC_SCHEME_SHIFT}
                    : (struct moec_quantizer_choice){MOEC_QUANTIZER_HQQ, profile->scheme};
     return (struct moec_quantizer_choice){profile->quantizer, profile->scheme};
 }

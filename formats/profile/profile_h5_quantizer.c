@@ -23,6 +23,11 @@ static bool was_measured(const struct moec_profile *profile, uint32_t bits)
     return false;
 }
 
+/* Of quantizer trellis "quantizer_2" says whose codes of 2 bits were measured: before, these were the trellis
+ * scheme's, and other bitwidths were HQQ's. */
+#define PATH_BITS  2
+#define PATH_CODES "trellis shift"
+
 /* "quantizer_3" */
 static const char *choice_name(uint32_t bits, char name[static 24])
 {
@@ -37,6 +42,8 @@ enum moec_status moec_profile_h5_write_quantizer(struct moec_h5 *h5, const struc
     MOEC_TRY(moec_h5_write_text(h5, "/", "quantizer",
                                 moec_quantizer_name((enum moec_quantizer)profile->quantizer), err));
     MOEC_TRY(moec_h5_write_text(h5, "/", "scheme", moec_scheme_name((enum moec_scheme)profile->scheme), err));
+    if (profile->quantizer == MOEC_QUANTIZER_TRELLIS)
+        return moec_h5_write_text(h5, "/", choice_name(PATH_BITS, name), PATH_CODES, err);
     if (profile->quantizer != MOEC_QUANTIZER_AUTO)
         return MOEC_OK;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
@@ -88,6 +95,22 @@ static enum moec_status read_choice(struct moec_h5 *h5, uint32_t bits, struct mo
                      subject, name, text);
 }
 
+static enum moec_status check_path_codes(struct moec_h5 *h5, const char *subject, struct moec_error *err)
+{
+    char name[24], text[48] = "";
+    bool has = false;
+    MOEC_TRY(moec_h5_has_attribute(h5, "/", choice_name(PATH_BITS, name), &has, err));
+    if (has)
+        MOEC_TRY(moec_h5_read_text(h5, "/", name, text, sizeof text, err));
+    if (strcmp(text, PATH_CODES) != 0)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s: it measured other codes than the quantizer trellis has now, which are shift codes "
+            "of 2, 3 and 4 bits: profile again",
+            subject);
+    return MOEC_OK;
+}
+
 enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5, struct moec_profile *profile,
                                                 const char *subject, struct moec_error *err)
 {
@@ -110,6 +133,8 @@ enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5, struct moec_
             err, MOEC_ERR_FORMAT,
             "%s: attribute 'quantizer' is '%s', expected linear, hqq, auto, outlier, log, gptq or trellis",
             subject, text);
+    if (profile->quantizer == MOEC_QUANTIZER_TRELLIS)
+        MOEC_TRY(check_path_codes(h5, subject, err));
     for (size_t i = 0; profile->quantizer == MOEC_QUANTIZER_AUTO && i < sizeof widths / sizeof *widths; i++) {
         has = true;
         if (is_optional(widths[i]))

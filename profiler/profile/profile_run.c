@@ -44,13 +44,13 @@ static enum moec_status check_dictionaries(const struct moec_profile_options *op
 
 static enum moec_status check_trellis(const struct moec_profile_options *options, struct moec_error *err)
 {
-    bool has_two = options->codes.n_bits == 0;
+    bool has_path = options->codes.n_bits == 0;
     for (uint32_t i = 0; i < options->codes.n_bits; i++)
-        has_two = has_two || options->codes.bits[i] == 2;
-    if (options->codes.quantizer == MOEC_QUANTIZER_TRELLIS && !has_two)
+        has_path = has_path || moec_quantizer_makes_path(options->codes.quantizer, options->codes.bits[i]);
+    if (options->codes.quantizer == MOEC_QUANTIZER_TRELLIS && !has_path)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the quantizer trellis has only codes of 2 bits, but 2 is not among the bitwidths: "
-                         "add 2, or use hqq");
+                         "the quantizer trellis has codes of 2, 3 and 4 bits, but none of these is among the "
+                         "bitwidths: add one, or use hqq");
     return MOEC_OK;
 }
 
@@ -289,6 +289,8 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
     moec_job_line(text, "bits", "%s", bits);
     moec_job_line(text, "baseline", "%" PRIu32, profile->baseline_bits);
     moec_job_line(text, "quantizer", "%s", moec_quantizer_name((enum moec_quantizer)profile->quantizer));
+    if (profile->quantizer == MOEC_QUANTIZER_TRELLIS) /* whose codes were others before */
+        moec_job_line(text, "paths", "%s", moec_scheme_name(MOEC_SCHEME_SHIFT));
     moec_job_line(text, "scheme", "%s",
                   job->options->codes.any_scheme ? "any"
                                                  : moec_scheme_name((enum moec_scheme)profile->scheme));

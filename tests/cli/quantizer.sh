@@ -90,11 +90,17 @@ if [ "$(wc -c <"$work/trellis2.moec")" -lt "$(wc -c <"$work/hqq2.moec")" ]; then
 else
     fail "a trellis takes less room than groups"
 fi
-try 2 "a trellis of 3 bits" "$moec" compile $model --policy uniform --bits 3 --quantizer trellis -o "$work/no.moec"
-says stderr 'give --bits 2' "it says what there is"
+for bits in 3 4; do
+    try 0 "a trellis of $bits bits" "$moec" compile $model --policy uniform --bits $bits --quantizer trellis \
+        -o "$work/trellis$bits.moec" --quiet
+    try 0 "inspect it" "$moec" inspect "$work/trellis$bits.moec"
+    says stdout "$bits bits: int$bits shift channel" "it has the codes that hull has"
+done
+try 2 "a trellis of 5 bits" "$moec" compile $model --policy uniform --bits 5 --quantizer trellis -o "$work/no.moec"
+says stderr 'give --bits 2, 3 or 4' "it says what there is"
 # shellcheck disable=SC2086
 try 2 "a profile that has no use for a trellis" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 32 \
-    --samples 32 --bits 3,4 --quantizer trellis -o "$work/no.h5" --quiet
+    --samples 32 --bits 6,8 --quantizer trellis -o "$work/no.h5" --quiet
 try 0 "hqq without a profile" "$moec" compile $model --policy uniform --bits 3 --quantizer hqq --group 64 \
     -o "$work/hqq.moec" --quiet
 try 0 "hqq on one thread" "$moec" compile $model --policy uniform --bits 3 --quantizer hqq --group 64 \

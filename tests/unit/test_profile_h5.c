@@ -559,6 +559,41 @@ static void test_profile_h5__wrong_choices_are_refused(void **state)
     }
 }
 
+/* Those of the quantizer trellis were others before: a profile says which it measured. */
+static void test_profile_h5__paths_are_of_shift_codes(void **state)
+{
+    (void)state;
+    static const char *const edits[][2] = {{"trellis shift", "trellis shaft"},
+                                           {"quantizer_2", "quantizer_7"}};
+    struct moec_profile profile;
+    struct moec_error err = {0};
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
+    assert_int_equal(synthetic_profile(&small, &profile), MOEC_OK);
+    profile.quantizer = MOEC_QUANTIZER_TRELLIS;
+    assert_int_equal(moec_profile_codecs(&profile, codecs, &err), MOEC_OK);
+    for (uint32_t bits = 2; bits <= 4; bits++) {
+        assert_int_equal(codecs[bits].scheme, MOEC_SCHEME_SHIFT);
+        assert_int_equal(moec_profile_quantizer(&profile, bits).scheme, MOEC_SCHEME_SHIFT);
+    }
+    assert_int_equal(codecs[8].quantizer, MOEC_QUANTIZER_HQQ);
+    for (size_t i = 0; i < 3; i++) {
+        uint8_t *bytes = NULL;
+        size_t n_bytes = 0;
+        assert_int_equal(moec_profile_encode(&profile, &bytes, &n_bytes, &err), MOEC_OK);
+        if (i == 2) {
+            expect_decode(bytes, n_bytes, false, MOEC_OK, NULL);
+        } else {
+            uint8_t *at = memmem(bytes, n_bytes, edits[i][0], strlen(edits[i][0]));
+            assert_non_null(at);
+            memcpy(at, edits[i][1], strlen(edits[i][1]));
+            rehash(bytes, n_bytes);
+            expect_decode(bytes, n_bytes, false, MOEC_ERR_UNSUPPORTED, "profile again");
+        }
+        free(bytes);
+    }
+    moec_profile_release(&profile);
+}
+
 static void test_profile_h5__wrong_content_is_refused(void **state)
 {
     (void)state;
@@ -823,6 +858,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_profile_h5__unfit_profile_is_not_written, place_make,
                                         place_remove),
         cmocka_unit_test_setup_teardown(test_profile_h5__choices_of_quantizers, place_make, place_remove),
+        cmocka_unit_test(test_profile_h5__paths_are_of_shift_codes),
         cmocka_unit_test(test_profile_h5__wrong_choices_are_refused),
         cmocka_unit_test(test_profile_h5__loss_is_perplexity_relative_to_original),
         cmocka_unit_test_setup_teardown(test_profile_h5__hdf5_tools_read_it, place_make, place_remove),
