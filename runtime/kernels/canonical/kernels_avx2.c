@@ -11,7 +11,7 @@
 #define FEW_ROWS       2
 #define FEW_TOKENS     3
 #define SET_LIFTS      0
-#define SET_PAIRS      0
+#define SET_BLOCKS     4
 #define SET_CONTIGUOUS 0
 #define SET_ACROSS     0
 
@@ -346,6 +346,15 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
     for (int t = 0; t < nt && last; t++)
         _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(eighths[t]));
 }
+
+INLINE void lanes_sum_rows(const lanes v[static CODE_ROWS], float y[static CODE_ROWS])
+{
+    UNROLL
+    for (int r = 0; r < CODE_ROWS; r++)
+        y[r] = lanes_sum(v[r]);
+}
+
+#include "runtime/kernels/canonical/shift_avx2.h"
 
 #include "runtime/kernels/canonical/kernels_lanes.h"
 

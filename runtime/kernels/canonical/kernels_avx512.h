@@ -18,7 +18,7 @@
 #define FEW_ROWS       8
 #define FEW_TOKENS     3
 #define SET_LIFTS      SET_VBMI
-#define SET_PAIRS      SET_VBMI
+#define SET_BLOCKS     (2 * SET_VBMI)
 #define SET_CONTIGUOUS 1
 #define SET_ACROSS     1
 
@@ -389,15 +389,25 @@ INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, con
     out[1] = _mm512_mul_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(scale));
 }
 
-#if SET_PAIRS
-INLINE void shift_pair(const uint32_t bits, const struct decoder *decoder, const uint8_t *at, bool is_first,
-                       lanes out[4])
+#if SET_BLOCKS > 0
+/* Of two blocks in order, plus 128. */
+struct shift_levels {
+    __m512i of;
+};
+
+INLINE struct shift_levels shift_open(const uint32_t bits, const uint8_t *at, bool is_first)
 {
-    const __m512i levels = shift_pair_lifted(bits, at, is_first);
-    out[0] = lifted(levels, 0, decoder);
-    out[1] = lifted(levels, 16, decoder);
-    out[2] = lifted(levels, 32, decoder);
-    out[3] = lifted(levels, 48, decoder);
+    return (struct shift_levels){shift_pair_lifted(bits, at, is_first)};
+}
+
+INLINE lanes shift_lanes(const struct shift_levels *levels, const int k, const struct decoder *decoder)
+{
+    return lifted(levels->of, LANES * k, decoder);
+}
+
+INLINE struct decoder shift_decoder(float scale)
+{
+    return decoder_make(MOEC_DTYPE_INT8 | LIFTED, scale, 0 - (LIFT + 128) * scale);
 }
 #endif
 

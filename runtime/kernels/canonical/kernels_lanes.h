@@ -5,7 +5,7 @@
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
  * of codes that products take at once; even), FEW_ROWS and FEW_TOKENS (the same of a few tokens) and
  * ROWS_AT_ONCE (the same of trellises and MXFP4's down), with SET_LIFTS whether it decodes blocks of INT8 |
- * LIFTED, with SET_PAIRS whether it decodes shift codes two blocks at a time, and with SET_CONTIGUOUS and
+ * LIFTED, with SET_BLOCKS how many blocks of shift codes it decodes at once (0: one), and with SET_CONTIGUOUS and
  * SET_ACROSS whether it has registers for the loops of kernels_contiguous.h and kernels_across.h.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
@@ -20,7 +20,7 @@
  *
  * lanes_sum, lanes_top: the tree of dot with +, and with lanes_max(upper, lower)
  *
- * lanes_sum_rows(v, y): lanes_sum of CODE_ROWS rows, where SET_CONTIGUOUS
+ * lanes_sum_rows(v, y): lanes_sum of CODE_ROWS rows, where SET_CONTIGUOUS or SET_BLOCKS
  *
  * lanes_transpose(v): v[i] lane j becomes v[j] lane i, where SET_ACROSS, as the two below
  *
@@ -54,8 +54,9 @@
  * shift_block(bits, scale, at, front, out): the 32 weights of the block of shift codes at `at`; `front` are the
  * BEFORE bytes in front of it, zeros at a row's start
  *
- * shift_pair(bits, decoder, at, is_first, out): where SET_PAIRS, the 64 weights of the two blocks of shift codes at
- * `at`, the first of a row or behind others; the decoder is one of INT8 | LIFTED, for a scale finite and above 0
+ * shift_open(bits, at, is_first): where SET_BLOCKS, the levels of so many blocks of shift codes at `at`, the first of
+ * a row or behind others, as a struct shift_levels; shift_lanes(levels, k, decoder): weights 16 k to 16 k + 15 of
+ * them; shift_decoder(scale): the decoder, for a scale finite and above 0
  *
  * dot_tile: see dot_slice below */
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H

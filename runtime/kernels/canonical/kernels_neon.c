@@ -11,7 +11,7 @@
 #define FEW_ROWS       2
 #define FEW_TOKENS     3
 #define SET_LIFTS      0
-#define SET_PAIRS      0
+#define SET_BLOCKS     2
 #define SET_CONTIGUOUS 0
 #define SET_ACROSS     0
 
@@ -184,21 +184,55 @@ INLINE void trellis_block(trellis_table table, const uint8_t *at, trellis_carry 
     out[1] = looked_up(8, &table, codes[1]);
 }
 
+/* Sixteen weights from their levels. */
+INLINE lanes lanes_of_levels(uint8x16_t levels, float32x4_t scale)
+{
+    const int8x16_t sixteen = vreinterpretq_s8_u8(levels);
+    lanes out;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int16x8_t eight = vmovl_s8(i == 0 ? vget_low_s8(sixteen) : vget_high_s8(sixteen));
+        out.of[2 * i] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(eight))), scale);
+        out.of[2 * i + 1] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(eight))), scale);
+    }
+    return out;
+}
+
 INLINE void shift_block(const uint32_t bits, float scale, const uint8_t *at, const uint8_t *front,
                         lanes out[2])
 {
     uint8x16_t levels[2];
-    shift_block_levels(bits, at, front[BEFORE - 1], levels);
+    shift_blocks_levels(bits, 1, at, front[BEFORE - 1], levels);
+    out[0] = lanes_of_levels(levels[0], vdupq_n_f32(scale));
+    out[1] = lanes_of_levels(levels[1], vdupq_n_f32(scale));
+}
+
+struct shift_levels {
+    uint8x16_t of[2 * SET_BLOCKS];
+};
+
+INLINE struct shift_levels shift_open(const uint32_t bits, const uint8_t *at, bool is_first)
+{
+    struct shift_levels levels;
+    shift_blocks_levels(bits, SET_BLOCKS, at, is_first ? 0 : at[-1], levels.of);
+    return levels;
+}
+
+INLINE lanes shift_lanes(const struct shift_levels *levels, const int k, const struct decoder *decoder)
+{
+    return lanes_of_levels(levels->of[k], decoder->scale);
+}
+
+INLINE struct decoder shift_decoder(float scale)
+{
+    return (struct decoder){.scale = vdupq_n_f32(scale)};
+}
+
+INLINE void lanes_sum_rows(const lanes v[static CODE_ROWS], float y[static CODE_ROWS])
+{
     UNROLL
-    for (int half = 0; half < 2; half++) {
-        const int8x16_t sixteen = vreinterpretq_s8_u8(levels[half]);
-        UNROLL
-        for (int i = 0; i < 2; i++) {
-            const int16x8_t eight = vmovl_s8(i == 0 ? vget_low_s8(sixteen) : vget_high_s8(sixteen));
-            out[half].of[2 * i] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(eight))), scale);
-            out[half].of[2 * i + 1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(eight))), scale);
-        }
-    }
+    for (int r = 0; r < CODE_ROWS; r++)
+        y[r] = lanes_sum(v[r]);
 }
 
 /* ---- tile of dot ---- */

@@ -1,4 +1,4 @@
-/* Rows of shift codes (formats/codec/shift.h) two blocks at a time, where a set has SET_PAIRS, and the choice among
+/* Rows of shift codes (formats/codec/shift.h) SET_BLOCKS blocks at a time, where that is not 0, and the choice among
  * codes that are a path: part of runtime/kernels/canonical/kernels_lanes.h, which says what a set defines. */
 #ifndef MOEC_RUNTIME_KERNELS_SHIFT_H
 #define MOEC_RUNTIME_KERNELS_SHIFT_H
@@ -6,9 +6,10 @@
 #include "runtime/kernels/canonical/kernels_rows.h"
 #include "runtime/kernels/canonical/kernels_trellis.h"
 
-#if SET_PAIRS
+#if SET_BLOCKS > 0
 
-#define PAIR (2 * BLOCK)
+#define STRETCH       (SET_BLOCKS * BLOCK) /* weights that are decoded at once */
+#define STRETCH_LANES (2 * SET_BLOCKS)
 
 /* Rows at work, and those whose turn comes later. */
 struct shift_rows {
@@ -25,7 +26,7 @@ INLINE bool shift_row_open(const uint32_t bits, const struct moec_matrix *matrix
     const float scale = f16_at(at + trellis_blocks(matrix) * moec_shift_block_bytes(bits));
     rows->at[r] = at;
     rows->scales[r] = scale;
-    rows->decoders[r] = decoder_make(MOEC_DTYPE_INT8 | LIFTED, scale, 0 - (LIFT + 128) * scale);
+    rows->decoders[r] = shift_decoder(scale);
     return scale > 0 && scale < INFINITY;
 }
 
@@ -59,17 +60,17 @@ INLINE void shift_last_block(const uint32_t bits, const struct moec_matrix *matr
 /* Each line of a row once. */
 INLINE bool begins_line(const uint32_t bits, size_t offset)
 {
-    return offset % LINE < 2 * moec_shift_block_bytes(bits);
+    return offset % LINE < SET_BLOCKS * moec_shift_block_bytes(bits);
 }
 
 /* Rows number i, i + gap and on of those chosen, n of them, against x. */
 INLINE void shift_dot_rows(const uint32_t bits, const struct moec_matrix *matrix, const struct chosen *chosen,
                            uint32_t i, uint32_t gap, uint32_t n, const float *x, float *y)
 {
-    const size_t pairs = matrix->columns / PAIR;
+    const size_t stretches = matrix->columns / STRETCH;
     const uint32_t ahead = STREAM_BYTES / (uint32_t)(matrix->stride_bytes + 1) + 1;
     struct shift_rows rows;
-    lanes sums[CODE_ROWS], w[4];
+    lanes sums[CODE_ROWS], w[2];
     if (!shift_rows_open(bits, matrix, chosen, i, gap, ahead, &rows)) {
         for (uint32_t r = i; n > 0; r += gap, n--)
             trellis_dot_rows(SHIFT + (int)bits, 1, matrix, chosen_row(chosen, r), x, y + r);
@@ -79,7 +80,7 @@ INLINE void shift_dot_rows(const uint32_t bits, const struct moec_matrix *matrix
     for (int r = 0; r < CODE_ROWS; r++)
         sums[r] = lanes_zero();
     size_t o = 0;
-    for (size_t p = 0; p < pairs; p++, o += 2 * moec_shift_block_bytes(bits)) {
+    for (size_t p = 0; p < stretches; p++, o += SET_BLOCKS * moec_shift_block_bytes(bits)) {
         if (begins_line(bits, o)) {
             UNROLL
             for (int r = 0; r < ROWS_AT_ONCE; r++)
@@ -87,13 +88,14 @@ INLINE void shift_dot_rows(const uint32_t bits, const struct moec_matrix *matrix
         }
         UNROLL
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            shift_pair(bits, &rows.decoders[r], rows.at[r] + o, p == 0, w);
+            const struct shift_levels levels = shift_open(bits, rows.at[r] + o, p == 0);
             UNROLL
-            for (int k = 0; k < 4; k++)
-                sums[r] = lanes_fma(lanes_load(x + p * PAIR + k * LANES), w[k], sums[r]);
+            for (int k = 0; k < STRETCH_LANES; k++)
+                sums[r] = lanes_fma(lanes_load(x + p * STRETCH + k * LANES),
+                                    shift_lanes(&levels, k, &rows.decoders[r]), sums[r]);
         }
     }
-    for (size_t at = pairs * PAIR; at < matrix->columns; at += BLOCK) {
+    for (size_t at = stretches * STRETCH; at < matrix->columns; at += BLOCK) {
         UNROLL
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
             shift_last_block(bits, matrix, &rows, r, at, w);
@@ -122,10 +124,10 @@ INLINE void shift_dot(const uint32_t bits, const struct moec_matrix *matrix, con
 INLINE void shift_sum_rows(const uint32_t bits, const struct moec_matrix *matrix, const struct chosen *chosen,
                            uint32_t i, const float *h, bool fresh, float *y)
 {
-    const size_t pairs = matrix->columns / PAIR;
+    const size_t stretches = matrix->columns / STRETCH;
     const uint32_t ahead = AHEAD_BYTES / (uint32_t)(matrix->stride_bytes + 1) + ROWS_AT_ONCE;
     struct shift_rows rows;
-    lanes factors[ROWS_AT_ONCE], sums[4], w[4];
+    lanes factors[ROWS_AT_ONCE], sums[STRETCH_LANES], w[2];
     if (!shift_rows_open(bits, matrix, chosen, i, 1, ahead, &rows)) {
         for (uint32_t r = 0; r < ROWS_AT_ONCE; r++)
             trellis_sum_rows(SHIFT + (int)bits, 1, matrix, chosen_row(chosen, i + r), h + r, fresh && r == 0,
@@ -136,27 +138,27 @@ INLINE void shift_sum_rows(const uint32_t bits, const struct moec_matrix *matrix
     for (int r = 0; r < ROWS_AT_ONCE; r++)
         factors[r] = lanes_set(h[r]);
     size_t o = 0;
-    for (size_t p = 0; p < pairs; p++, o += 2 * moec_shift_block_bytes(bits), y += PAIR) {
+    for (size_t p = 0; p < stretches; p++, o += SET_BLOCKS * moec_shift_block_bytes(bits), y += STRETCH) {
         if (begins_line(bits, o)) {
             UNROLL
             for (int r = 0; r < ROWS_AT_ONCE; r++)
                 ask_line(rows.later[r] + o);
         }
         UNROLL
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < STRETCH_LANES; k++)
             sums[k] = fresh ? lanes_zero() : lanes_load(y + k * LANES);
         UNROLL
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            shift_pair(bits, &rows.decoders[r], rows.at[r] + o, p == 0, w);
+            const struct shift_levels levels = shift_open(bits, rows.at[r] + o, p == 0);
             UNROLL
-            for (int k = 0; k < 4; k++)
-                sums[k] = lanes_fma(factors[r], w[k], sums[k]);
+            for (int k = 0; k < STRETCH_LANES; k++)
+                sums[k] = lanes_fma(factors[r], shift_lanes(&levels, k, &rows.decoders[r]), sums[k]);
         }
         UNROLL
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < STRETCH_LANES; k++)
             lanes_store(y + k * LANES, sums[k]);
     }
-    for (size_t at = pairs * PAIR; at < matrix->columns; at += BLOCK, y += BLOCK) {
+    for (size_t at = stretches * STRETCH; at < matrix->columns; at += BLOCK, y += BLOCK) {
         const size_t left = matrix->columns - at, n = left < BLOCK ? left : BLOCK;
         float last[BLOCK] = {0};
         if (!fresh)
@@ -186,21 +188,22 @@ INLINE void shift_sum(const uint32_t bits, const struct moec_matrix *matrix, con
 INLINE void shift_decode_rows(const uint32_t bits, const struct moec_matrix *matrix, uint32_t first,
                               uint32_t n_rows, float *out, size_t stride)
 {
-    const size_t pairs = matrix->columns / PAIR;
+    const size_t stretches = matrix->columns / STRETCH;
     for (uint32_t i = 0; i < n_rows; i++, out += stride) {
         struct shift_rows rows;
-        lanes w[4];
+        lanes w[2];
         if (!shift_row_open(bits, matrix, first + i, 0, &rows)) {
             path_decode_rows(SHIFT + (int)bits, matrix, first + i, 1, out, stride);
             continue;
         }
-        for (size_t p = 0; p < pairs; p++) {
-            shift_pair(bits, &rows.decoders[0], rows.at[0] + p * 2 * moec_shift_block_bytes(bits), p == 0, w);
+        for (size_t p = 0; p < stretches; p++) {
+            const struct shift_levels levels =
+                shift_open(bits, rows.at[0] + p * SET_BLOCKS * moec_shift_block_bytes(bits), p == 0);
             UNROLL
-            for (int k = 0; k < 4; k++)
-                lanes_store(out + p * PAIR + k * LANES, w[k]);
+            for (int k = 0; k < STRETCH_LANES; k++)
+                lanes_store(out + p * STRETCH + k * LANES, shift_lanes(&levels, k, &rows.decoders[0]));
         }
-        for (size_t at = pairs * PAIR; at < matrix->columns; at += BLOCK) {
+        for (size_t at = stretches * STRETCH; at < matrix->columns; at += BLOCK) {
             shift_last_block(bits, matrix, &rows, 0, at, w);
             lanes_store(out + at, w[0]);
             if (matrix->columns - at > LANES)
@@ -216,7 +219,7 @@ INLINE void shift_decode_rows(const uint32_t bits, const struct moec_matrix *mat
 INLINE void path_dot_chosen(const int path, const struct moec_matrix *matrix, const struct chosen *chosen,
                             const float *x, float *y)
 {
-#if SET_PAIRS
+#if SET_BLOCKS > 0
     if (path != TRELLIS) {
         shift_dot((uint32_t)(path - SHIFT), matrix, chosen, x, y);
         return;
@@ -231,7 +234,7 @@ INLINE void path_dot_chosen(const int path, const struct moec_matrix *matrix, co
 INLINE void path_sum_chosen(const int path, const struct moec_matrix *matrix, const struct chosen *chosen,
                             const float *h, float *y)
 {
-#if SET_PAIRS
+#if SET_BLOCKS > 0
     if (path != TRELLIS) {
         shift_sum((uint32_t)(path - SHIFT), matrix, chosen, h, y);
         return;
@@ -246,7 +249,7 @@ INLINE void path_sum_chosen(const int path, const struct moec_matrix *matrix, co
 INLINE void path_decode_any(const int path, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                             float *out, size_t stride)
 {
-#if SET_PAIRS
+#if SET_BLOCKS > 0
     if (path != TRELLIS) {
         shift_decode_rows((uint32_t)(path - SHIFT), matrix, first, n_rows, out, stride);
         return;

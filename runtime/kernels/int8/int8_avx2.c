@@ -4,7 +4,6 @@
 #if defined(__x86_64__)
 #include "runtime/kernels/lanes/fours_x86.h"
 #include "runtime/kernels/lanes/lanes_avx2.h"
-#include "runtime/kernels/lanes/shift_x86.h"
 
 #define ROWS_OF_TILE       2
 #define MANY_TOKENS        11
@@ -197,18 +196,20 @@ INLINE fours lanes_four(lanes v, const int b)
     return b % 2 == 0 ? _mm256_castps256_ps128(half) : _mm256_extractf128_ps(half, 1);
 }
 
-/* 32-bit integers of `sums` plus four products each. The pairs of products that are added in 16 bits stay
- * within 2 * 128 * 127. */
+/* 32-bit integers of `sums` plus four products each, of bytes without a sign. The pairs of products that are added in
+ * 16 bits stay within 2 * 128 * 127. */
+INLINE __m256i sizes_dot_of(__m256i sums, __m256i sizes, __m256i q)
+{
+    const __m256i pairs = _mm256_maddubs_epi16(sizes, q);
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
 INLINE __m256i dot_of(const int dtype, __m256i sums, __m256i codes, __m256i q)
 {
-    __m256i pairs;
-    if (IS_WIDE(dtype)) {
-        const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8((char)0x80));
-        pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-    } else {
-        pairs = _mm256_maddubs_epi16(codes, q);
-    }
-    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    if (!IS_WIDE(dtype))
+        return sizes_dot_of(sums, codes, q);
+    const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8((char)0x80));
+    return sizes_dot_of(sums, _mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
 }
 
 INLINE words words_dot(const int dtype, words sums, words codes, words q)
@@ -322,43 +323,9 @@ INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
                            {trellis_codes_of(bits, 1), trellis_codes_of(bits + 2, 1)}}};
 }
 
-/* The levels of two blocks, of the second halves behind the first ones, as codes. */
-INLINE void shift_two(const uint32_t bits, const uint8_t *at, const uint8_t *front, __m256i out[2])
-{
-    const size_t block = moec_shift_block_bytes(bits), free_bytes = moec_shift_free_bytes(bits);
-    const __m256i coded = two_times_8(at + free_bytes, block);
-    const __m256i before =
-        _mm256_set_m128i(_mm_set1_epi64x(eight_at(at + free_bytes)), _mm_set1_epi64x(eight_at(front)));
-    const __m256i in_twos =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
-    __m256i marks[2];
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-        const __m256i windows =
-            shift_windows(coded, before, _mm256_setr_epi64x(4 * i, 4 * i + 2, 4 * i, 4 * i + 2));
-        marks[i] = _mm256_shuffle_epi8(shift_marks(bits, windows), in_twos);
-    }
-    UNROLL
-    for (int half = 0; half < 2; half++) {
-        __m256i mark =
-            half == 0 ? _mm256_unpacklo_epi16(marks[0], marks[1]) : _mm256_unpackhi_epi16(marks[0], marks[1]);
-        if (bits == 3)
-            mark = _mm256_xor_si256(mark, high_bits(at, block, half, (char)SHIFT_MIRROR));
-        if (bits == 4)
-            mark = _mm256_xor_si256(mark, shift_two_free(two_bits(two_times_8(at, block), half)));
-        out[half] = _mm256_xor_si256(shift_levels(bits, mark), _mm256_set1_epi8((char)0x80));
-    }
-}
+#include "runtime/kernels/int8/shift_avx2.h"
 
-INLINE struct codes shift_codes(const uint32_t bits, const uint8_t *bytes, const bool is_first)
-{
-    static const uint8_t none[BEFORE];
-    const size_t two = 2 * moec_shift_block_bytes(bits);
-    __m256i low[2], high[2];
-    shift_two(bits, bytes, is_first ? none : bytes - BEFORE, low);
-    shift_two(bits, bytes + two, bytes + two - BEFORE, high);
-    return (struct codes){{{low[0], high[0]}, {low[1], high[1]}}};
-}
+#define HAS_FOURTHS
 
 INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)
 {

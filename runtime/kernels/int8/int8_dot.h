@@ -259,12 +259,20 @@ INLINE void rows_open(const struct moec_matrix *matrix, const struct plan *plan,
     }
 }
 
+#if defined(HAS_FOURTHS)
+#include "runtime/kernels/int8/int8_fourths.h"
+#endif
+
 /* Products of one token with all rows that are chosen. */
 INLINE void dot_alone(const int dtype, const bool has_zeros, const struct moec_matrix *matrix,
                       const struct chosen *chosen, const struct moec_int8_span *x, float *y)
 {
     const struct plan plan = plan_of(matrix);
     const uint32_t gap = (chosen->n + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+#if defined(HAS_FOURTHS)
+    if (dtype > SHIFT && fourths_alone((uint32_t)(dtype - SHIFT), matrix, &plan, chosen, x, y))
+        return;
+#endif
     for (uint32_t i = 0; i < gap; i++) {
         struct dot_rows rows;
         float four[ROWS_AT_ONCE];

@@ -38,6 +38,8 @@
  * shift_quads_products(bits, at, is_first, q, sums) multiplies them at once; shift_quads_order(sums) puts sums of them
  * into the order that words_quads has
  *
+ * HAS_FOURTHS, where a set multiplies one token and rows of shift codes by int8_fourths.h
+ *
  * codes_store(codes, less, at): the codes of a span less a number, TILE_OFFSET less OFFSET, in their order
  *
  * ROWS_OF_TILE rows are multiplied with a tile of tokens at once, whose sums are ROWS_OF_TILE registers. A

@@ -324,6 +324,22 @@ INLINE void trellis_codes(const struct trellis_bits *bits, uint8x16_t codes[2])
         codes[half] = vqtbl1q_u8(vcombine_u8(table, table), codes[half]);
 }
 
+/* The levels of a span of shift codes, as codes. */
+INLINE void shift_span_codes(const uint32_t bits, const uint8_t *bytes, const bool is_first,
+                             struct codes *codes)
+{
+    const size_t block = moec_shift_block_bytes(bits);
+    UNROLL
+    for (int b = 0; b < QUARTERS; b += 2) {
+        const uint8_t *at = bytes + (size_t)b * block;
+        uint8x16_t levels[4];
+        shift_blocks_levels(bits, 2, at, b == 0 && is_first ? 0 : at[-1], levels);
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            codes->half[i % 2].of[b + i / 2] = vreinterpretq_s32_u8(veorq_u8(levels[i], vdupq_n_u8(0x80)));
+    }
+}
+
 INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)
 {
     const size_t bits = dtype == TRELLIS           ? 2
@@ -336,21 +352,18 @@ INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool i
                                                    : 8;
     struct codes codes;
     uint32_t before = 0;
+    if (dtype > SHIFT) {
+        shift_span_codes((uint32_t)bits, bytes, is_first, &codes);
+        return codes;
+    }
     if (dtype == TRELLIS && !is_first)
         memcpy(&before, bytes - BEFORE, sizeof before);
-    else if (IS_PATH(dtype) && !is_first)
-        before = bytes[-1];
     UNROLL
     for (int b = 0; b < QUARTERS; b++, bytes += 4 * bits) {
         uint8x16_t of_block[2];
         if (dtype == TRELLIS) {
             const struct trellis_bits at = trellis_bits_at(bytes, &before);
             trellis_codes(&at, of_block);
-        } else if (IS_PATH(dtype)) {
-            shift_block_levels((uint32_t)bits, bytes, before, of_block);
-            before = bytes[4 * bits - 1];
-            of_block[0] = veorq_u8(of_block[0], vdupq_n_u8(0x80));
-            of_block[1] = veorq_u8(of_block[1], vdupq_n_u8(0x80));
         } else {
             codes_of(dtype, bytes, of_block);
         }

@@ -2,7 +2,7 @@
 #ifndef MOEC_RUNTIME_CODES_NEON_H
 #define MOEC_RUNTIME_CODES_NEON_H
 
-#include "runtime/kernels/lanes/kernels_shape.h"
+#include "runtime/kernels/lanes/shift_parts.h"
 
 #include <arm_neon.h>
 
@@ -75,13 +75,68 @@ INLINE void codes_of(const int dtype, const uint8_t *bytes, uint8x16_t codes[2])
 
 /* ---- shift codes (formats/codec/shift.h) ---- */
 
-INLINE uint8x16_t shift_places(const uint32_t bits, uint16x8_t windows)
+/* The nibbles of bytes, each in a byte. */
+struct shift_nibbles {
+    uint8x16_t low, high;
+};
+
+INLINE struct shift_nibbles shift_nibbles(uint8x16_t bytes)
 {
-    static const uint8_t low[3][16] = {{MOEC_SHIFT_2_LOW}, {MOEC_SHIFT_3_LOW}, {MOEC_SHIFT_4_LOW}};
-    static const uint8_t high[3][16] = {{MOEC_SHIFT_2_HIGH}, {MOEC_SHIFT_3_HIGH}, {MOEC_SHIFT_4_HIGH}};
-    const uint8x16_t bytes = vreinterpretq_u8_u16(windows);
-    return veorq_u8(vqtbl1q_u8(vld1q_u8(low[bits - 2]), vandq_u8(bytes, vdupq_n_u8(15))),
-                    vqtbl1q_u8(vld1q_u8(high[bits - 2]), vshrq_n_u8(bytes, 4)));
+    return (struct shift_nibbles){vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8(bytes, 4)};
+}
+
+INLINE uint8x16_t shift_look(const uint32_t bits, const enum shift_part part, uint8x16_t nibbles)
+{
+    return vqtbl1q_u8((uint8x16_t)shift_part_of(part, shift_low_half(bits), shift_high_half(bits)), nibbles);
+}
+
+/* The numbers of the levels, without free bits, of the weights of two blocks in order, from their coded bytes and the
+ * byte before each. */
+INLINE void shift_numbers(const uint32_t bits, uint8x16_t coded, uint8x16_t earlier, uint8x16_t out[4])
+{
+    const struct shift_nibbles here = shift_nibbles(coded), before = shift_nibbles(earlier);
+    const uint8x16_t first = veorq_u8(
+        veorq_u8(shift_look(bits, SHIFT_NEWEST, here.low), shift_look(bits, SHIFT_MIDDLE, before.high)),
+        shift_look(bits, SHIFT_OLDEST, before.low));
+    const uint8x16_t second =
+        veorq_u8(shift_look(bits, SHIFT_UPPER, here.low), shift_look(bits, SHIFT_LOWER, before.high));
+    const uint8x16_t third = veorq_u8(
+        veorq_u8(shift_look(bits, SHIFT_NEWEST, here.high), shift_look(bits, SHIFT_MIDDLE, here.low)),
+        shift_look(bits, SHIFT_OLDEST, before.high));
+    const uint8x16_t fourth =
+        veorq_u8(shift_look(bits, SHIFT_UPPER, here.high), shift_look(bits, SHIFT_LOWER, here.low));
+    const uint16x8_t low01 = vreinterpretq_u16_u8(vzip1q_u8(first, second)),
+                     high01 = vreinterpretq_u16_u8(vzip2q_u8(first, second));
+    const uint16x8_t low23 = vreinterpretq_u16_u8(vzip1q_u8(third, fourth)),
+                     high23 = vreinterpretq_u16_u8(vzip2q_u8(third, fourth));
+    out[0] = vreinterpretq_u8_u16(vzip1q_u16(low01, low23));
+    out[1] = vreinterpretq_u8_u16(vzip2q_u16(low01, low23));
+    out[2] = vreinterpretq_u8_u16(vzip1q_u16(high01, high23));
+    out[3] = vreinterpretq_u8_u16(vzip2q_u16(high01, high23));
+}
+
+/* The numbers of a block with the free bits that it begins with. */
+INLINE void shift_add_free(const uint32_t bits, const uint8_t *at, uint8x16_t numbers[2])
+{
+    static const int8_t ups[2][16] = {{5, 5, 5, 5, 5, 5, 5, 5, 3, 3, 3, 3, 3, 3, 3, 3},
+                                      {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    static const uint8_t bytes[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint8_t places[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    uint32_t one_each;
+    memcpy(&one_each, at, sizeof one_each);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        uint8x16_t free_bits;
+        if (bits == 3) {
+            const uint8x16_t which = vaddq_u8(vld1q_u8(bytes), vdupq_n_u8((uint8_t)(2 * i)));
+            const uint8x16_t all = vreinterpretq_u8_u32(vdupq_n_u32(one_each));
+            free_bits = vtstq_u8(vqtbl1q_u8(all, which), vld1q_u8(places));
+        } else {
+            const uint8x8_t eight = vld1_u8(at);
+            free_bits = vshlq_u8(vcombine_u8(eight, eight), vld1q_s8(ups[i]));
+        }
+        numbers[i] = vbslq_u8(vdupq_n_u8(bits == 3 ? 0x20 : 0x60), free_bits, numbers[i]);
+    }
 }
 
 INLINE uint8x16x4_t shift_table(const int8_t *levels)
@@ -101,26 +156,22 @@ INLINE uint8x16_t shift_levels(const uint32_t bits, uint8x16_t places)
     return bits == 4 ? vqtbx4q_u8(found, shift_table(four + 64), vsubq_u8(places, vdupq_n_u8(64))) : found;
 }
 
-/* The 32 levels of the block at `at`, behind the byte `before`, as bytes with a sign. */
-INLINE void shift_block_levels(const uint32_t bits, const uint8_t *at, uint32_t before, uint8x16_t out[2])
+/* The levels of n blocks at `at`, one or two, behind the byte `before`, as bytes with a sign. */
+INLINE void shift_blocks_levels(const uint32_t bits, const int n, const uint8_t *at, uint32_t before,
+                                uint8x16_t *out)
 {
-    const uint8x8_t coded = vld1_u8(at + moec_shift_free_bytes(bits));
-    const uint8x8_t earlier = vext_u8(vdup_n_u8((uint8_t)before), coded, 7);
-    const uint16x8_t pairs =
-        vreinterpretq_u16_u8(vcombine_u8(vzip1_u8(earlier, coded), vzip2_u8(earlier, coded)));
-    const uint16x8_t low = vdupq_n_u16(0x00ff), high = vdupq_n_u16(0xff00);
-    const uint16x8_t first = vbslq_u16(low, vshrq_n_u16(pairs, 2), vshlq_n_u16(pairs, 4));
-    const uint16x8_t second = vbslq_u16(high, pairs, vshrq_n_u16(pairs, 6));
-    uint8x16_t above[2] = {vdupq_n_u8(0), vdupq_n_u8(0)};
-    if (bits == 3)
-        add_bit(at, 32, above);
-    if (bits == 4) {
-        two_bit_codes(at, above);
-        above[0] = vshlq_n_u8(above[0], 5);
-        above[1] = vshlq_n_u8(above[1], 5);
-    }
-    out[0] = shift_levels(bits, vorrq_u8(shift_places(bits, vzip1q_u16(first, second)), above[0]));
-    out[1] = shift_levels(bits, vorrq_u8(shift_places(bits, vzip2q_u16(first, second)), above[1]));
+    const uint8_t *coded = at + moec_shift_free_bytes(bits), *second = at + moec_shift_block_bytes(bits);
+    const uint8x16_t here =
+        vcombine_u8(vld1_u8(coded), n == 1 ? vdup_n_u8(0) : vld1_u8(coded + moec_shift_block_bytes(bits)));
+    uint8x16_t numbers[4];
+    shift_numbers(bits, here, vextq_u8(vdupq_n_u8((uint8_t)before), here, 15), numbers);
+    if (bits > 2)
+        shift_add_free(bits, at, numbers);
+    if (bits > 2 && n == 2)
+        shift_add_free(bits, second, numbers + 2);
+    UNROLL
+    for (int i = 0; i < 2 * n; i++)
+        out[i] = shift_levels(bits, numbers[i]);
 }
 
 #endif
