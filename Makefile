@@ -105,6 +105,8 @@ KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link
 # Of thousands of inlined functions lines alone: the rest of debugging information takes as long as compiling.
 KERNEL_FLAGS += $(if $(filter -g,$(CFLAGS)),-g1)
 $(BUILD)/obj/runtime/%_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
+$(BUILD)/obj/runtime/%_avx2_gfni.o: ALL_CFLAGS += $(KERNEL_FLAGS) -mgfni
+$(BUILD)/obj/runtime/%_avx2_vnni.o: ALL_CFLAGS += $(KERNEL_FLAGS) -mgfni -mavxvnni
 AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 $(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512)
 $(BUILD)/obj/runtime/%_avx512_vbmi.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni
@@ -248,11 +250,13 @@ $(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BU
 # The same for this processor alone, in a third of the time: of the sets of kernels only the one that it runs. The text
 # and the bundles are the same.
 ifeq ($(ARCH),x86_64)
-SETS := kernels_avx2 kernels_avx512 kernels_avx512_vbmi int8_avx2 int8_avx512_vnni int8_avx512_amx
+SETS := kernels_avx2 kernels_avx2_gfni kernels_avx512 kernels_avx512_vbmi int8_avx2 int8_avx2_vnni int8_avx512_vnni \
+    int8_avx512_amx
 SETS_HERE := $(if $(call cpu_has,avx512f avx512bw avx512dq avx512vl avx512vbmi gfni avx512_vnni),\
     kernels_avx512_vbmi int8_avx512_vnni $(if $(call cpu_has,amx_tile amx_int8),int8_avx512_amx),\
     $(if $(call cpu_has,avx512f avx512bw avx512dq avx512vl fma f16c),kernels_avx512 int8_avx2,\
-        $(if $(call cpu_has,avx2 fma f16c),kernels_avx2 int8_avx2)))
+        $(if $(call cpu_has,avx2 fma f16c gfni avx_vnni),kernels_avx2_gfni int8_avx2_vnni,\
+            $(if $(call cpu_has,avx2 fma f16c),kernels_avx2 int8_avx2))))
 SETS_ABSENT := $(filter-out $(SETS_HERE),$(SETS))
 endif
 NATIVE_OBJ := $(patsubst %/obj/runtime/kernels/kernels_absent.o,%/obj/native/runtime/kernels/kernels_absent.o,\
@@ -466,7 +470,7 @@ experiment-floe: deps
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler server cli experiments tests docs,\
            $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/*/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu tests/gpu/*.cu profiler/ranks/mpi/*.[ch])
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh tests/gpu/steps/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
-EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni -mavx2 -mfma -mf16c)
+EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni -mavxvnni -mavx2 -mfma -mf16c)
 
 # Two minutes: what every change is held to beside the tests.
 check: deps-test

@@ -53,8 +53,8 @@ enum {
 #define CLI_CPU_CHOICES "auto|scalar|neon"
 #define CLI_CPU_SETS    "scalar or neon"
 #else
-#define CLI_CPU_CHOICES "auto|scalar|avx2|avx512|avx512-vbmi"
-#define CLI_CPU_SETS    "scalar, avx2, avx512 or avx512-vbmi"
+#define CLI_CPU_CHOICES "auto|scalar|avx2|avx2-gfni|avx512|avx512-vbmi"
+#define CLI_CPU_SETS    "scalar, avx2, avx2-gfni, avx512 or avx512-vbmi"
 #endif
 
 /* What a verb's first argument is. */

@@ -99,6 +99,8 @@ const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *
     const struct moec_int8_kernels *set = NULL;
     if (strcmp(kernels->name, "avx512-vbmi") == 0)
         set = cpu_has_tiles() ? moec_int8_kernels_avx512_amx() : moec_int8_kernels_avx512_vnni();
+    else if (strcmp(kernels->name, "avx2-gfni") == 0)
+        set = moec_int8_kernels_avx2_vnni();
     else if (strncmp(kernels->name, "avx", 3) == 0)
         set = moec_int8_kernels_avx2();
     else if (strcmp(kernels->name, "neon") == 0)

@@ -63,7 +63,8 @@ struct moec_int8_tile {
 #define MOEC_INT8_ROWS 32 /* rows whose codes a product with tiles takes apart at once */
 
 struct moec_int8_kernels {
-    const char *name; /* "scalar", "avx2", "avx512-vnni", "avx512-amx", "neon", "neon-dot", "neon-i8mm" */
+    /* "scalar", "avx2", "avx2-vnni", "avx512-vnni", "avx512-amx", "neon", "neon-dot", "neon-i8mm" */
+    const char *name;
 
     /* Tokens from which on dot_tiles is faster than dot, at most MOEC_LANES: products are the same. */
     uint32_t many_tokens;
@@ -89,6 +90,7 @@ struct moec_int8_kernels {
 extern const struct moec_int8_kernels moec_int8_kernels_scalar;
 /* NULL when this build has no such set. Calling one that the CPU lacks is undefined. */
 const struct moec_int8_kernels *moec_int8_kernels_avx2(void);
+const struct moec_int8_kernels *moec_int8_kernels_avx2_vnni(void);
 const struct moec_int8_kernels *moec_int8_kernels_avx512_vnni(void);
 const struct moec_int8_kernels *moec_int8_kernels_avx512_amx(void);
 const struct moec_int8_kernels *moec_int8_kernels_neon(void);

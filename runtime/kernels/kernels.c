@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum set { SET_AVX2, SET_AVX512, SET_AVX512_VBMI, SET_NEON };
+enum set { SET_AVX2, SET_AVX2_GFNI, SET_AVX512, SET_AVX512_VBMI, SET_NEON };
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -24,7 +24,9 @@ static bool cpu_has(enum set set)
     const uint32_t leaf1_needed = BIT(12) | BIT(27) | BIT(28) | BIT(29); /* FMA, OSXSAVE, AVX, F16C */
     uint32_t leaf7_ebx = BIT(5), leaf7_ecx = 0;                          /* AVX2 */
     uint64_t state_needed = 0x6;                                         /* SSE and AVX registers */
-    if (set != SET_AVX2) {
+    if (set == SET_AVX2_GFNI)
+        leaf7_ecx |= BIT(8);
+    if (set == SET_AVX512 || set == SET_AVX512_VBMI) {
         leaf7_ebx |= BIT(16) | BIT(17) | BIT(30) | BIT(31); /* AVX-512 F, DQ, BW, VL */
         state_needed |= 0xe0;                               /* mask and 512-bit registers */
     }
@@ -37,8 +39,11 @@ static bool cpu_has(enum set set)
         return false;
     if ((saved_state() & state_needed) != state_needed)
         return false;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ebx & leaf7_ebx) == leaf7_ebx &&
-           (ecx & leaf7_ecx) == leaf7_ecx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (ebx & leaf7_ebx) != leaf7_ebx ||
+        (ecx & leaf7_ecx) != leaf7_ecx)
+        return false;
+    return set != SET_AVX2_GFNI ||
+           (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & BIT(4)) != 0); /* AVX-VNNI */
 }
 #else
 /* 64-bit ARM is not there without it. */
@@ -54,6 +59,7 @@ static const struct {
     const struct moec_kernels *(*kernels)(void);
 } sets[] = {{"avx512-vbmi", SET_AVX512_VBMI, moec_kernels_avx512_vbmi},
             {"avx512", SET_AVX512, moec_kernels_avx512},
+            {"avx2-gfni", SET_AVX2_GFNI, moec_kernels_avx2_gfni},
             {"avx2", SET_AVX2, moec_kernels_avx2},
             {"neon", SET_NEON, moec_kernels_neon}}; /* the best of a machine first */
 #define N_SETS (sizeof sets / sizeof *sets)
@@ -91,8 +97,8 @@ enum moec_status moec_kernels_find(const char *name, const struct moec_kernels *
             i++;
         if (i == N_SETS)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "unknown instruction set '%s', expected 'auto', 'scalar', 'avx2', 'avx512', "
-                             "'avx512-vbmi' or 'neon'",
+                             "unknown instruction set '%s', expected 'auto', 'scalar', 'avx2', 'avx2-gfni', "
+                             "'avx512', 'avx512-vbmi' or 'neon'",
                              name);
         set = cpu_has(sets[i].set) ? sets[i].kernels() : NULL;
     }

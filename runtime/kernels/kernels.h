@@ -47,7 +47,7 @@ struct moec_heads {
 };
 
 struct moec_kernels {
-    const char *name; /* "scalar", "avx2", "avx512", "avx512-vbmi", "neon" */
+    const char *name; /* "scalar", "avx2", "avx2-gfni", "avx512", "avx512-vbmi", "neon" */
 
     /* Decodes rows first..first+n_rows-1 to out[r * stride], each padded with zeros to a multiple of
      * MOEC_LANES (stride >= the padded width). Same values as moec_codec_decode_row. */
@@ -143,14 +143,15 @@ struct moec_kernels {
 extern const struct moec_kernels moec_kernels_scalar;
 /* NULL when this build has no such set (other architecture). Calling one that the CPU lacks is undefined. */
 const struct moec_kernels *moec_kernels_avx2(void);
+const struct moec_kernels *moec_kernels_avx2_gfni(void);
 const struct moec_kernels *moec_kernels_avx512(void);
 const struct moec_kernels *moec_kernels_avx512_vbmi(void);
 const struct moec_kernels *moec_kernels_neon(void);
 
 /* The best set that this CPU and operating system support (CPUID and XGETBV are asked). */
 const struct moec_kernels *moec_kernels_best(void);
-/* By name ("scalar", "avx2", "avx512", "avx512-vbmi", "neon", "auto"). Errors: MOEC_ERR_USAGE for an unknown
- * name, MOEC_ERR_UNSUPPORTED when this CPU cannot run it. */
+/* By name, or "auto" for the best. Errors: MOEC_ERR_USAGE for an unknown name, MOEC_ERR_UNSUPPORTED when this CPU cannot
+ * run it. */
 MOEC_WARN_UNUSED enum moec_status moec_kernels_find(const char *name, const struct moec_kernels **out,
                                                     struct moec_error *err);
 

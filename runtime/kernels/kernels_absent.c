@@ -8,6 +8,12 @@ const struct moec_kernels *moec_kernels_avx2(void)
     return NULL;
 }
 #endif
+#ifdef MOEC_ABSENT_kernels_avx2_gfni
+const struct moec_kernels *moec_kernels_avx2_gfni(void)
+{
+    return NULL;
+}
+#endif
 #ifdef MOEC_ABSENT_kernels_avx512
 const struct moec_kernels *moec_kernels_avx512(void)
 {
@@ -22,6 +28,12 @@ const struct moec_kernels *moec_kernels_avx512_vbmi(void)
 #endif
 #ifdef MOEC_ABSENT_int8_avx2
 const struct moec_int8_kernels *moec_int8_kernels_avx2(void)
+{
+    return NULL;
+}
+#endif
+#ifdef MOEC_ABSENT_int8_avx2_vnni
+const struct moec_int8_kernels *moec_int8_kernels_avx2_vnni(void)
 {
     return NULL;
 }

@@ -18,7 +18,7 @@ done
 
 # Of the sets of x86-64 it has one at most; which, --cpu tells.
 runs() {
-    for set in avx2 avx512 avx512-vbmi; do
+    for set in avx2 avx2-gfni avx512 avx512-vbmi; do
         "$1" run "$work/all.moec" -p "The old" -n 2 --cpu $set >"$work/stdout" 2>"$work/stderr" && echo $set
     done
 }

@@ -8,7 +8,7 @@
 
 const struct moec_kernels *moec_kernels_avx512_simde(void);
 
-#define KERNEL_SETS_MAX 4
+#define KERNEL_SETS_MAX 5
 
 /* Sets with index 0, 1, ..., then NULL. Found once: a virtual machine takes long to say what its processor
  * has. One thread at a time. */
@@ -28,6 +28,8 @@ static inline const struct moec_kernels *kernel_set(size_t index)
             sets[n++] = set;
 #endif
 #if defined(__x86_64__)
+        if (moec_kernels_find("avx2-gfni", &set, &err) == MOEC_OK)
+            sets[n++] = set;
         if (moec_kernels_find("avx2", &set, &err) == MOEC_OK) {
             sets[n++] = set;
 #if defined(MOEC_TESTS_SIMDE)

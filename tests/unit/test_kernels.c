@@ -314,7 +314,7 @@ static void test_kernels__find_knows_its_names(void **state)
     assert_ptr_equal(set, moec_kernels_best());
     assert_int_equal(moec_kernels_find("sse9", &set, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "'sse9'"));
-    static const char *const names[] = {"avx2", "avx512", "avx512-vbmi", "neon"};
+    static const char *const names[] = {"avx2", "avx2-gfni", "avx512", "avx512-vbmi", "neon"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct moec_error other = {0};
         enum moec_status status = moec_kernels_find(names[i], &set, &other);

@@ -1,6 +1,6 @@
 /* The kernels written once for all vector instruction sets, over a vector of MOEC_LANES floats.
  *
- * A set (runtime/kernels/canonical/kernels_avx2.c, ...) defines the type `lanes` and the primitives below, then
+ * A set (runtime/kernels/canonical/kernels_avx2.h, ...) defines the type `lanes` and the primitives below, then
  * includes this file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt,
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
  * of codes that products take at once; even), FEW_ROWS and FEW_TOKENS (the same of a few tokens) and

@@ -1,6 +1,6 @@
 /* The int8 arithmetic (runtime/kernels/int8.h), written once for the vector sets over 16 floats (`lanes`),
  * 64 bytes (`words`) and the codes of a span (`codes`, whose half[h] holds the codes 32 b + 16 h + i at
- * 16 b + i). A set (runtime/kernels/int8/int8_avx2.c, ...) defines the primitives of runtime/kernels/lanes_*.h and
+ * 16 b + i). A set (runtime/kernels/int8/int8_avx2.h, ...) defines the primitives of runtime/kernels/lanes_*.h and
  * these, then includes runtime/kernels/int8/int8_set.h, which defines INT8_KERNELS(name), its table:
  *
  * words_load, words_store, words_zero, words_set(int32), words_and, words_or, words_top (of 32-bit integers),

@@ -18,6 +18,7 @@ static const int8_t shift_levels_2[64] = {MOEC_SHIFT_2_LEVELS}, shift_levels_3[6
 
 /* ---- marks ---- */
 
+#if !defined(__GFNI__)
 /* Marks, less what all have in common, of numbers without free bits. */
 INLINE shift_bytes shift_marks_of(const uint32_t bits, shift_bytes numbers)
 {
@@ -25,7 +26,66 @@ INLINE shift_bytes shift_marks_of(const uint32_t bits, shift_bytes numbers)
     const shift_bytes marks = (place & 15) | (place & 16) << 3 | (is_upper & 0x40);
     return bits == 2 ? marks | (place & 16) : marks;
 }
+#endif
 
+#if defined(__GFNI__)
+/* Coded bytes as marks are made of them. */
+struct shift_stream {
+    __m256i bytes;
+};
+
+INLINE struct shift_stream shift_stream(__m256i bytes)
+{
+    return (struct shift_stream){bytes};
+}
+
+INLINE struct shift_stream shift_behind(struct shift_stream here, struct shift_stream earlier, const int n)
+{
+    return (struct shift_stream){n == 1 ? _mm256_alignr_epi8(here.bytes, earlier.bytes, 15)
+                                        : _mm256_alignr_epi8(here.bytes, earlier.bytes, 12)};
+}
+
+/* A matrix over bits, whose byte 7 - i says which bits of a window bit i of a mark is an exclusive or of; `rows` are
+ * those of numbers (shift_levels.h). */
+INLINE uint64_t shift_mark_rows(const uint32_t bits)
+{
+    const uint64_t rows = bits == 2 ? MOEC_SHIFT_2_ROWS : bits == 3 ? MOEC_SHIFT_3_ROWS : MOEC_SHIFT_4_ROWS;
+    const uint64_t upper = bits == 2 ? rows >> 16 & 0xff : 0, lowest = rows ^ upper * 0x0101010100000000;
+    const uint64_t fifth = (rows >> 24 & 0xff) ^ upper;
+    return (lowest & 0xffffffff00000000) | fifth | upper << 8 | (bits == 2 ? fifth << 24 : 0);
+}
+
+/* The exclusive or of what bits of bytes add, where bit 0 of bytes is bit `up` of a window; and of what all have in
+ * common. */
+INLINE __m256i shift_look(const uint32_t bits, __m256i bytes, const int up, const bool has_common)
+{
+    const uint64_t rows = shift_mark_rows(bits), each = 0x0101010101010101;
+    const uint64_t matrix =
+        up < 0 ? rows << -up & each * (0xffu << -up & 0xff) : rows >> up & each * (0xffu >> up);
+    const __m256i all = _mm256_set1_epi64x((long long)matrix);
+    if (!has_common)
+        return _mm256_gf2p8affine_epi64_epi8(bytes, all, 0);
+    return bits == 3 ? _mm256_gf2p8affine_epi64_epi8(bytes, all, 0xef)
+                     : _mm256_gf2p8affine_epi64_epi8(bytes, all, 0xff);
+}
+
+INLINE __m256i shift_window_marks(const uint32_t bits, __m256i windows)
+{
+    return shift_look(bits, windows, 0, true);
+}
+
+/* Marks of the weights 4 i + j of byte i of the coded bits, in out[j]; `before` are the bytes before each. Of 3 and 4
+ * bits those of weights whose free bits are all 0. */
+INLINE void shift_marks(const uint32_t bits, struct shift_stream here, struct shift_stream before,
+                        __m256i out[4])
+{
+    UNROLL
+    for (int j = 0; j < 3; j++)
+        out[j] = _mm256_xor_si256(shift_look(bits, here.bytes, 6 - 2 * j, true),
+                                  shift_look(bits, before.bytes, -2 - 2 * j, false));
+    out[3] = shift_window_marks(bits, here.bytes);
+}
+#else
 /* By nibble its part of a mark. Each mark has one part with bits 6 and 7 of its window, to which that in common is
  * added. */
 INLINE __m256i shift_part(const uint32_t bits, const enum shift_part part)
@@ -86,6 +146,7 @@ INLINE void shift_marks(const uint32_t bits, struct shift_stream here, struct sh
     out[3] =
         _mm256_xor_si256(shift_look(bits, SHIFT_UPPER, here.high), shift_look(bits, SHIFT_LOWER, here.low));
 }
+#endif
 
 /* The marks with the free bits of 3 bits, of each weight a bit of `masks` in `free_bits`. */
 INLINE __m256i shift_with_free(__m256i marks, __m256i free_bits, __m256i masks)
