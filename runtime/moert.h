@@ -270,42 +270,77 @@ struct moert_options {
     struct moert_floor *refused_floor;
 };
 
-/* What the engine holds and how the budget is spent. */
-struct moert_info {
+/* The model that the bundle has. */
+struct moert_model_info {
     uint32_t n_vocab;
-    uint32_t n_context;
-    uint32_t n_layer;
-    uint32_t n_moe_layer;
-    uint32_t n_encoder_layer;     /* the first n layers are an encoder's; 0 = decoder only */
-    uint32_t n_moe_encoder_layer; /* of these, MoE layers */
-    uint32_t decoder_start_id;    /* first token of every target; models with an encoder */
-    uint32_t pad_id;
+    uint32_t n_position; /* the longest context that it knows */
     uint32_t n_expert;
     uint32_t top_k;
+    uint32_t decoder_start_id; /* first token of every target; models with an encoder */
+    uint32_t pad_id;
+    uint32_t rope_limit;   /* the trained context where rotary angles depend on whether the context is longer
+                              (LongRoPE, dynamic NTK), else 0 */
+    uint32_t rope_context; /* the angles are for contexts of up to this; 0 = up to rope_limit */
+};
+
+struct moert_layers_info {
+    uint32_t n;
+    uint32_t n_moe;
+    uint32_t n_encoder;     /* the first n layers are an encoder's; 0 = decoder only */
+    uint32_t n_moe_encoder; /* of these, MoE layers */
+};
+
+/* How it is computed. */
+struct moert_compute_info {
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
     const char *arithmetic; /* "canonical", "int8" or "bf16" */
-    const char *kv;         /* "f32", "f16" or "int8" */
+    /* The one that the certificate of the bundle, or of its settings or its plan of sparsity where they are
+     * in use, means; NULL without one. */
+    const char *certified_arithmetic;
+    const char *kv; /* "f32", "f16" or "int8" */
+    uint32_t n_context;
+    uint32_t prefill_tokens; /* largest chunk of a prompt */
+    uint32_t n_beams;        /* the most that a generator may use */
+};
+
+/* How experts come into memory. */
+struct moert_experts_info {
     const char *mode;       /* run mode in use */
     const char *evict;      /* eviction policy in use, "none" if nothing is evicted */
     const char *predict;    /* predictor in use */
     uint32_t preload_count; /* as asked for */
     uint32_t preload_ahead; /* layers that are predicted at most, 0 = nothing is */
-    const char *io;         /* how storage is read, in words; valid while the engine is open */
     uint32_t copy;          /* precision copy in use, 0 = the compiled assignment */
     uint32_t bits;          /* bitwidth of its experts; 0 = mixed */
+};
+
+struct moert_storage_info {
+    const char *io; /* how it is read, in words; valid while the engine is open */
+    /* What moec fit made the bundle for: bytes a second, and the latency of a request; 0 where it was not
+     * fitted. */
+    uint64_t fitted_bytes_per_second, fitted_latency_ns;
+};
+
+/* How the budget is spent. */
+struct moert_memory_info {
     uint64_t base_bytes;    /* program and libraries, measured on opening */
     uint64_t dense_bytes;   /* dense weights and tables */
     uint64_t kv_bytes;      /* KV caches */
+    uint64_t kv_lent_bytes; /* of these, what the expert buffer has beside its own now */
     uint64_t scratch_bytes; /* activations */
     uint64_t table_bytes;   /* bookkeeping of the expert buffer */
     uint64_t expert_buffer_bytes;
-    uint64_t low_pool_bytes;     /* of it, with precision shared: for low copies alone; else 0 */
-    uint64_t total_bytes;        /* planned peak of the process, margin included */
-    uint64_t expert_total_bytes; /* all experts of the copy in use */
-    uint64_t working_set_bytes;  /* experts of one generated token: MoE layers (of the decoder, if there are
-                                    two  stacks) x top-k x mean record of the layer. A smaller LRU buffer hits
-                                    nothing  in decoding */
+    uint64_t total_bytes; /* planned peak of the process, margin included */
+};
+
+/* What the expert buffer is to hold. */
+struct moert_buffer_info {
+    uint64_t low_pool_bytes; /* of it, with precision shared: for low copies alone; else 0 */
+    uint64_t all_bytes;      /* all experts of the copy in use */
+    /* Experts of one generated token: MoE layers (of the decoder, if there are two stacks) x top-k x mean
+     * record of the layer. A smaller LRU buffer hits nothing in decoding. */
+    uint64_t working_set_bytes;
     /* With decisions by logical caches: what those of all sequences together may hold of the experts, and
      * what a prompt may ask for beside it. While the expert buffer has room for the first, what is logically
      * present stays in memory; with room for both, while prompts pass too. Else it may be read again, which
@@ -313,23 +348,25 @@ struct moert_info {
     uint64_t logical_cache_bytes;
     uint64_t logical_passing_bytes;
     bool keeps_logical_cache; /* the buffer has room for the first now */
-    uint32_t prefill_tokens;  /* largest chunk of a prompt */
-    uint32_t n_beams;         /* the most that a generator may use */
-    uint32_t n_position;      /* the longest context that the model knows */
-    uint64_t kv_lent_bytes;   /* of kv_bytes, what the expert buffer has beside its own now */
-    uint32_t rope_limit;   /* the trained context where rotary angles depend on whether the context is longer
-                              (LongRoPE, dynamic NTK), else 0 */
-    uint32_t rope_context; /* the angles are for contexts of up to this; 0 = up to rope_limit */
-    /* The arithmetic that the certificate of the bundle, or of its settings or its plan of sparsity where
-     * they are in use, means; NULL without one. */
-    const char *certified_arithmetic;
-    /* The storage that moec fit made the bundle for: bytes a second, and the latency of a request; 0 where it was not
-     * fitted. */
-    uint64_t fitted_bytes_per_second, fitted_latency_ns;
-    /* Of the device, NULL and 0 without one: its name, and what is planned of its memory; in the pool of
-     * experts. */
-    const char *device;
-    uint64_t vram_bytes, vram_pool_bytes;
+};
+
+/* Of the device, NULL and 0 without one. */
+struct moert_device_info {
+    const char *name;
+    uint64_t vram_bytes;      /* what is planned of its memory */
+    uint64_t vram_pool_bytes; /* in the pool of experts */
+};
+
+/* What the engine holds, by what it says something of. */
+struct moert_info {
+    struct moert_model_info model;
+    struct moert_layers_info layers;
+    struct moert_compute_info compute;
+    struct moert_experts_info experts;
+    struct moert_storage_info storage;
+    struct moert_memory_info memory;
+    struct moert_buffer_info buffer;
+    struct moert_device_info device;
 };
 
 /* Counters since the engine was opened; subtract two readings for what happened in between. Each expert that
@@ -380,7 +417,7 @@ MOERT_API struct moert_decisions moert_engine_tuned(const struct moert_engine *e
 /* Writes a warning, such as of an expert buffer below one token's working set or of a certificate's
  * arithmetic that is not computed here, and returns true; returns false if there is nothing to warn of. */
 MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity);
-/* Counters of all MoE layers, and of one: ordinal 0 .. n_moe_layer - 1. */
+/* Counters of all MoE layers, and of one: ordinal 0 .. info.layers.n_moe - 1. */
 MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);
 MOERT_API struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal);
 
@@ -449,7 +486,7 @@ MOERT_API enum moert_status moert_session_create(struct moert_engine *engine, st
 MOERT_API void moert_session_free(struct moert_session *session);
 
 /* Encoder-decoder models: reads a whole source and starts an empty target for it, whose first token is
- * decoder_start_id. Call it before the first step. moert_session_fork copies the source too.
+ * info.model.decoder_start_id. Call it before the first step. moert_session_fork copies the source too.
  * Errors: MOERT_ERR_USAGE for a model without an encoder, MOERT_ERR_LIMIT if the source is longer than the
  * context (source and target each have n_context positions). */
 MOERT_API enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens,

@@ -59,7 +59,7 @@ static enum moec_status check_engine(const struct serve_options *options, struct
     struct moert_error theirs = {0};
     uint32_t *tokens = NULL;
     size_t n = 0;
-    if (info.n_encoder_layer > 0)
+    if (info.layers.n_encoder > 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s' has an encoder, which is not served: run it with moec run", options->model);
     const enum moert_status status = moert_tokenize(options->engine, "", 0, true, &tokens, &n, &theirs);

@@ -233,7 +233,7 @@ static void read_chunk(struct serve_compute *compute)
 /* A token of every session that generates. */
 static void decode(struct serve_compute *compute)
 {
-    const uint32_t n_vocab = compute->info.n_vocab, n_sessions = compute->options->n_sessions;
+    const uint32_t n_vocab = compute->info.model.n_vocab, n_sessions = compute->options->n_sessions;
     struct moert_session *sessions[SERVE_MAX_SESSIONS];
     struct serve_slot *slots[SERVE_MAX_SESSIONS];
     uint32_t tokens[SERVE_MAX_SESSIONS], n = 0;
@@ -282,12 +282,12 @@ static enum moec_status create_slots(struct serve_compute *compute, struct moec_
 {
     const uint32_t n = compute->options->n_sessions;
     MOEC_TRY(moec_alloc((void **)&compute->slots, n, sizeof *compute->slots, "sessions", err));
-    MOEC_TRY(moec_alloc_aligned((void **)&compute->rows, n + 1, compute->info.n_vocab * sizeof(float),
+    MOEC_TRY(moec_alloc_aligned((void **)&compute->rows, n + 1, compute->info.model.n_vocab * sizeof(float),
                                 "logits", err));
     for (uint32_t i = 0; i < n; i++) {
         struct moert_error theirs = {0};
         struct serve_slot *slot = &compute->slots[i];
-        MOEC_TRY(moec_alloc((void **)&slot->tokens, compute->info.n_context, sizeof *slot->tokens,
+        MOEC_TRY(moec_alloc((void **)&slot->tokens, compute->info.compute.n_context, sizeof *slot->tokens,
                             "tokens of a session", err));
         const enum moert_status status =
             moert_session_create(compute->options->engine, &slot->session, &theirs);

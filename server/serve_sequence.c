@@ -148,9 +148,10 @@ void serve_sequence_read(struct serve_compute *compute, struct serve_sequence *s
 {
     struct moert_error err = {0};
     struct serve_slot *slot = sequence->slot;
-    float *spare = compute->rows + (size_t)compute->options->n_sessions * compute->info.n_vocab;
+    float *spare = compute->rows + (size_t)compute->options->n_sessions * compute->info.model.n_vocab;
     const uint32_t left = sequence->n_prompt - sequence->n_read;
-    const uint32_t n = left < compute->info.prefill_tokens ? left : compute->info.prefill_tokens;
+    const uint32_t n =
+        left < compute->info.compute.prefill_tokens ? left : compute->info.compute.prefill_tokens;
     const bool is_end = n == left;
     const uint32_t *tokens = sequence->prompt + sequence->n_read;
     if (sequence->job->is_scored) {
@@ -258,7 +259,7 @@ void serve_sequence_take(struct serve_compute *compute, struct serve_sequence *s
     uint32_t token = 0;
     const bool has_scores = sequence->job->request.has_logprobs;
     if (has_scores) /* of the model, before rules and draws */
-        memcpy(scratch, logits, compute->info.n_vocab * sizeof *logits);
+        memcpy(scratch, logits, compute->info.model.n_vocab * sizeof *logits);
     if (!holds(sequence, moert_generator_choose(sequence->generator, logits, &token, &what, &err), &err))
         return;
     measure(compute, sequence);

@@ -36,10 +36,10 @@ static double hit_rate(const struct moert_stats *stats)
 
 int run_stats_storage_differs(const struct moert_info *info, const struct moert_stats *stats)
 {
-    if (info->fitted_bytes_per_second == 0 || stats->n_reads < FEW_READS)
+    if (info->storage.fitted_bytes_per_second == 0 || stats->n_reads < FEW_READS)
         return 0;
-    const double bytes_ns = 1e9 * (double)stats->read_bytes / (double)info->fitted_bytes_per_second;
-    const double most_ns = bytes_ns + (double)stats->n_reads * (double)info->fitted_latency_ns;
+    const double bytes_ns = 1e9 * (double)stats->read_bytes / (double)info->storage.fitted_bytes_per_second;
+    const double most_ns = bytes_ns + (double)stats->n_reads * (double)info->storage.fitted_latency_ns;
     const double busy_ns = (double)stats->busy_ns;
     return busy_ns > 2 * most_ns ? 1 : 2 * busy_ns < bytes_ns ? -1 : 0;
 }
@@ -53,7 +53,8 @@ static void print_fitted(FILE *out, const struct moert_info *info, const struct 
                 "MB/s after %.6g us;\n          moec fit with --device-file finds what suits this device\n",
                 differs > 0 ? "less than half as fast" : "more than twice as fast",
                 rate((double)stats->read_bytes, (double)stats->busy_ns * 1e-9) / 1e6,
-                (double)info->fitted_bytes_per_second / 1e6, (double)info->fitted_latency_ns / 1e3);
+                (double)info->storage.fitted_bytes_per_second / 1e6,
+                (double)info->storage.fitted_latency_ns / 1e3);
 }
 
 static void print_experts(FILE *out, const struct moert_engine *engine)
@@ -64,21 +65,21 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
     fprintf(out,
             "experts   %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " misses (%.1f%% hits), %" PRIu64
             " evicted\n          mode %s, eviction %s\n",
-            stats.hits, stats.late, stats.misses, 100 * hit_rate(&stats), stats.evictions, info.mode,
-            info.evict);
+            stats.hits, stats.late, stats.misses, 100 * hit_rate(&stats), stats.evictions, info.experts.mode,
+            info.experts.evict);
     fprintf(out, "preloads  %" PRIu64 " useful, %" PRIu64 " wasted; prediction %s", stats.useful_preloads,
-            stats.wasted_preloads, info.predict);
-    if (info.preload_count > 0)
-        fprintf(out, ", %" PRIu32 " a layer", info.preload_count);
-    if (info.preload_ahead > 1)
-        fprintf(out, ", up to %" PRIu32 " layers ahead", info.preload_ahead);
+            stats.wasted_preloads, info.experts.predict);
+    if (info.experts.preload_count > 0)
+        fprintf(out, ", %" PRIu32 " a layer", info.experts.preload_count);
+    if (info.experts.preload_ahead > 1)
+        fprintf(out, ", up to %" PRIu32 " layers ahead", info.experts.preload_ahead);
     fprintf(out, "\nstorage   %s read, %s of it preloads; waited %.3f s, computed %.3f s\n",
             cli_memory_text(a, stats.read_bytes), cli_memory_text(b, stats.preload_bytes),
             (double)stats.stall_ns * 1e-9, (double)stats.compute_ns * 1e-9);
     if (stats.pair_bytes > 0)
         fprintf(out, "          %s of it neurons alone; %" PRIu64 " requests\n",
                 cli_memory_text(a, stats.pair_bytes), stats.n_reads);
-    fprintf(out, "          %s\n", info.io);
+    fprintf(out, "          %s\n", info.storage.io);
     print_fitted(out, &info, &stats);
     if (stats.stall_ns > stats.compute_ns)
         fprintf(out,
@@ -88,23 +89,25 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
 static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t budget_bytes)
 {
     const struct moert_info info = moert_engine_info(engine);
-    const char *kv = strcmp(info.kv, "f16") == 0 ? ", F16" : strcmp(info.kv, "int8") == 0 ? ", INT8" : "";
+    const char *kv = strcmp(info.compute.kv, "f16") == 0    ? ", F16"
+                     : strcmp(info.compute.kv, "int8") == 0 ? ", INT8"
+                                                            : "";
     char a[24], b[24], c[24];
     fprintf(out, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens%s)",
-            cli_memory_text(a, info.base_bytes), cli_memory_text(b, info.dense_bytes),
-            cli_memory_text(c, info.kv_bytes), info.n_context, kv);
-    fprintf(out, ", scratch %s, expert buffer %s", cli_memory_text(a, info.scratch_bytes),
-            cli_memory_text(b, info.expert_buffer_bytes));
-    if (info.kv_lent_bytes > 0)
-        fprintf(out, " + %s that KV does not fill yet", cli_memory_text(a, info.kv_lent_bytes));
-    fprintf(out, " of %s\n", cli_memory_text(a, info.expert_total_bytes));
-    if (info.rope_limit > 0)
+            cli_memory_text(a, info.memory.base_bytes), cli_memory_text(b, info.memory.dense_bytes),
+            cli_memory_text(c, info.memory.kv_bytes), info.compute.n_context, kv);
+    fprintf(out, ", scratch %s, expert buffer %s", cli_memory_text(a, info.memory.scratch_bytes),
+            cli_memory_text(b, info.memory.expert_buffer_bytes));
+    if (info.memory.kv_lent_bytes > 0)
+        fprintf(out, " + %s that KV does not fill yet", cli_memory_text(a, info.memory.kv_lent_bytes));
+    fprintf(out, " of %s\n", cli_memory_text(a, info.buffer.all_bytes));
+    if (info.model.rope_limit > 0)
         fprintf(out, "          RoPE for contexts of %s%" PRIu32 " tokens\n",
-                info.rope_context == 0 ? "up to " : "more than ", info.rope_limit);
+                info.model.rope_context == 0 ? "up to " : "more than ", info.model.rope_limit);
     fprintf(out, "          peak %s%s%s; one token's experts: %s\n",
             cli_memory_text(a, cli_peak_memory_bytes()), budget_bytes > 0 ? " of budget " : "",
             budget_bytes > 0 ? cli_memory_text(b, budget_bytes) : "",
-            cli_memory_text(c, info.working_set_bytes));
+            cli_memory_text(c, info.buffer.working_set_bytes));
 }
 
 static void print_device(FILE *out, const struct moert_engine *engine, const struct moert_info *info)
@@ -112,10 +115,10 @@ static void print_device(FILE *out, const struct moert_engine *engine, const str
     const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
     const uint64_t n_asked = stats.hits + stats.late + stats.misses;
     char a[24], b[24];
-    if (info->device == NULL)
+    if (info->device.name == NULL)
         return;
-    fprintf(out, "device    %s: %s planned of its memory, %s of it for experts\n", info->device,
-            cli_memory_text(a, info->vram_bytes), cli_memory_text(b, info->vram_pool_bytes));
+    fprintf(out, "device    %s: %s planned of its memory, %s of it for experts\n", info->device.name,
+            cli_memory_text(a, info->device.vram_bytes), cli_memory_text(b, info->device.vram_pool_bytes));
     fprintf(out,
             "          %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " misses (%.1f%% hits), %" PRIu64
             " evicted there; %s copied to it\n",
@@ -167,8 +170,8 @@ static void print_shared(FILE *out, const struct moert_engine *engine,
             "          by what memory held: the text may be another one next time; --record-decisions FILE "
             "keeps it\n");
     fprintf(out, "          high copies have %s of memory, low ones %s\n",
-            cli_memory_text(high, info.expert_buffer_bytes - info.low_pool_bytes),
-            cli_memory_text(low, info.low_pool_bytes));
+            cli_memory_text(high, info.memory.expert_buffer_bytes - info.buffer.low_pool_bytes),
+            cli_memory_text(low, info.buffer.low_pool_bytes));
 }
 
 /* Those in use: asked for, or the bundle's. */
@@ -184,19 +187,19 @@ static struct moert_decisions decisions_of(const struct moert_engine *engine,
 static void print_logical(FILE *out, const struct moert_engine *engine)
 {
     const struct moert_info info = moert_engine_info(engine);
-    const uint64_t needed = info.logical_cache_bytes + info.logical_passing_bytes;
+    const uint64_t needed = info.buffer.logical_cache_bytes + info.buffer.logical_passing_bytes;
     char a[24], b[24];
-    if (info.logical_cache_bytes == 0)
+    if (info.buffer.logical_cache_bytes == 0)
         return;
-    fprintf(out, "          it may hold %s, ", cli_memory_text(a, info.logical_cache_bytes));
-    if (info.keeps_logical_cache && info.expert_buffer_bytes >= needed)
+    fprintf(out, "          it may hold %s, ", cli_memory_text(a, info.buffer.logical_cache_bytes));
+    if (info.buffer.keeps_logical_cache && info.memory.expert_buffer_bytes >= needed)
         fputs("which stay in memory\n", out);
-    else if (info.keeps_logical_cache)
+    else if (info.buffer.keeps_logical_cache)
         fprintf(out, "which stay in memory; a prompt may read some again, unless the buffer has %s\n",
                 cli_memory_text(b, needed));
     else
         fprintf(out, "for which the buffer has no room: some are read again; --memory %s would hold them\n",
-                cli_memory_text(b, info.total_bytes - info.expert_buffer_bytes + needed));
+                cli_memory_text(b, info.memory.total_bytes - info.memory.expert_buffer_bytes + needed));
 }
 
 static void print_decisions(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
@@ -235,14 +238,14 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
 /* The arithmetic stands beside the certified one unless both are the usual one. */
 static void print_kernels(FILE *out, const struct moert_info *info)
 {
-    const char *certified = info->certified_arithmetic;
-    const bool is_certified = certified != NULL && strcmp(certified, info->arithmetic) == 0;
-    fprintf(out, "kernels   %s, %s arithmetic", info->cpu, info->arithmetic);
+    const char *certified = info->compute.certified_arithmetic;
+    const bool is_certified = certified != NULL && strcmp(certified, info->compute.arithmetic) == 0;
+    fprintf(out, "kernels   %s, %s arithmetic", info->compute.cpu, info->compute.arithmetic);
     if (is_certified && strcmp(certified, "canonical") != 0)
         fprintf(out, " as certified");
     else if (certified != NULL && !is_certified)
         fprintf(out, " (certified: %s)", certified);
-    fprintf(out, ", %" PRIu32 " threads\n", info->n_threads);
+    fprintf(out, ", %" PRIu32 " threads\n", info->compute.n_threads);
 }
 
 static void print_neurons(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
@@ -264,7 +267,7 @@ static void print_text(FILE *out, const struct moert_engine *engine, const struc
     const struct moert_info info = moert_engine_info(engine);
     const double n_prompt = (double)figures->n_prompt_tokens, n_decode = (double)figures->n_decode_tokens;
     fprintf(out, "\nprefill   %.0f tokens in %.3f s (TTFT), %.1f tokens/s, chunks of %" PRIu32 "\n", n_prompt,
-            figures->prefill_seconds, rate(n_prompt, figures->prefill_seconds), info.prefill_tokens);
+            figures->prefill_seconds, rate(n_prompt, figures->prefill_seconds), info.compute.prefill_tokens);
     fprintf(out, "decode    %.0f tokens in %.3f s, %.2f ms a token (TPOT), %.1f tokens/s\n", n_decode,
             figures->decode_seconds, tpot_ms(figures), rate(n_decode, figures->decode_seconds));
     if (figures->drafts)
@@ -404,27 +407,27 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
     struct node memory = open_node(root, "memory", '{');
     put_u64(&memory, "budget_bytes", budget_bytes);
     put_u64(&memory, "peak_bytes", cli_peak_memory_bytes());
-    put_u64(&memory, "planned_bytes", info->total_bytes);
-    put_u64(&memory, "base_bytes", info->base_bytes);
-    put_u64(&memory, "dense_bytes", info->dense_bytes);
-    put_u64(&memory, "kv_bytes", info->kv_bytes);
-    put_u64(&memory, "kv_lent_bytes", info->kv_lent_bytes);
-    put_u64(&memory, "scratch_bytes", info->scratch_bytes);
-    put_u64(&memory, "table_bytes", info->table_bytes);
-    put_u64(&memory, "expert_buffer_bytes", info->expert_buffer_bytes);
-    if (info->low_pool_bytes > 0)
-        put_u64(&memory, "low_pool_bytes", info->low_pool_bytes);
-    put_u64(&memory, "expert_total_bytes", info->expert_total_bytes);
-    put_u64(&memory, "working_set_bytes", info->working_set_bytes);
-    if (info->logical_cache_bytes > 0) {
-        put_u64(&memory, "logical_cache_bytes", info->logical_cache_bytes);
-        put_u64(&memory, "logical_passing_bytes", info->logical_passing_bytes);
+    put_u64(&memory, "planned_bytes", info->memory.total_bytes);
+    put_u64(&memory, "base_bytes", info->memory.base_bytes);
+    put_u64(&memory, "dense_bytes", info->memory.dense_bytes);
+    put_u64(&memory, "kv_bytes", info->memory.kv_bytes);
+    put_u64(&memory, "kv_lent_bytes", info->memory.kv_lent_bytes);
+    put_u64(&memory, "scratch_bytes", info->memory.scratch_bytes);
+    put_u64(&memory, "table_bytes", info->memory.table_bytes);
+    put_u64(&memory, "expert_buffer_bytes", info->memory.expert_buffer_bytes);
+    if (info->buffer.low_pool_bytes > 0)
+        put_u64(&memory, "low_pool_bytes", info->buffer.low_pool_bytes);
+    put_u64(&memory, "expert_total_bytes", info->buffer.all_bytes);
+    put_u64(&memory, "working_set_bytes", info->buffer.working_set_bytes);
+    if (info->buffer.logical_cache_bytes > 0) {
+        put_u64(&memory, "logical_cache_bytes", info->buffer.logical_cache_bytes);
+        put_u64(&memory, "logical_passing_bytes", info->buffer.logical_passing_bytes);
         print_key(&memory, "keeps_logical_cache");
-        fputs(info->keeps_logical_cache ? "true" : "false", memory.out);
+        fputs(info->buffer.keeps_logical_cache ? "true" : "false", memory.out);
     }
-    if (info->rope_limit > 0) {
-        put_u64(&memory, "rope_limit_tokens", info->rope_limit);
-        put_u64(&memory, "rope_context_tokens", info->rope_context);
+    if (info->model.rope_limit > 0) {
+        put_u64(&memory, "rope_limit_tokens", info->model.rope_limit);
+        put_u64(&memory, "rope_context_tokens", info->model.rope_context);
     }
     close_node(&memory, '}');
 }
@@ -432,12 +435,12 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
 static void put_device(struct node *root, const struct moert_engine *engine, const struct moert_info *info)
 {
     const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
-    if (info->device == NULL)
+    if (info->device.name == NULL)
         return;
     struct node device = open_node(root, "device", '{');
-    put_text(&device, "name", info->device);
-    put_u64(&device, "planned_bytes", info->vram_bytes);
-    put_u64(&device, "pool_bytes", info->vram_pool_bytes);
+    put_text(&device, "name", info->device.name);
+    put_u64(&device, "planned_bytes", info->device.vram_bytes);
+    put_u64(&device, "pool_bytes", info->device.vram_pool_bytes);
     put_u64(&device, "hits", stats.hits);
     put_u64(&device, "late", stats.late);
     put_u64(&device, "misses", stats.misses);
@@ -492,12 +495,12 @@ static void put_experts(struct node *root, const struct moert_engine *engine, ui
     put_double(&experts, "hit_rate", hit_rate(&sum));
     close_node(&experts, '}');
     const struct moert_info info = moert_engine_info(engine);
-    if (info.fitted_bytes_per_second == 0)
+    if (info.storage.fitted_bytes_per_second == 0)
         return;
     const int differs = run_stats_storage_differs(&info, &sum);
     struct node fitted = open_node(root, "fitted_storage", '{');
-    put_u64(&fitted, "bytes_per_second", info.fitted_bytes_per_second);
-    put_u64(&fitted, "latency_ns", info.fitted_latency_ns);
+    put_u64(&fitted, "bytes_per_second", info.storage.fitted_bytes_per_second);
+    put_u64(&fitted, "latency_ns", info.storage.fitted_latency_ns);
     put_text(&fitted, "here", differs > 0 ? "slower" : differs < 0 ? "faster" : "alike");
     close_node(&fitted, '}');
 }
@@ -541,20 +544,20 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     const struct moert_info info = moert_engine_info(engine);
     struct node root = {.out = out};
     fputc('{', out);
-    put_text(&root, "mode", info.mode);
-    put_u64(&root, "copy", info.copy);
-    put_u64(&root, "bits", info.bits);
-    put_text(&root, "evict", info.evict);
-    put_text(&root, "predict", info.predict);
-    put_u64(&root, "preload_count", info.preload_count);
-    put_u64(&root, "preload_ahead", info.preload_ahead);
-    put_text(&root, "io", info.io);
-    put_text(&root, "cpu", info.cpu);
-    put_text(&root, "arithmetic", info.arithmetic);
-    put_text_or_null(&root, "certified_arithmetic", info.certified_arithmetic);
-    put_text(&root, "kv", info.kv);
-    put_u64(&root, "threads", info.n_threads);
-    put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
+    put_text(&root, "mode", info.experts.mode);
+    put_u64(&root, "copy", info.experts.copy);
+    put_u64(&root, "bits", info.experts.bits);
+    put_text(&root, "evict", info.experts.evict);
+    put_text(&root, "predict", info.experts.predict);
+    put_u64(&root, "preload_count", info.experts.preload_count);
+    put_u64(&root, "preload_ahead", info.experts.preload_ahead);
+    put_text(&root, "io", info.storage.io);
+    put_text(&root, "cpu", info.compute.cpu);
+    put_text(&root, "arithmetic", info.compute.arithmetic);
+    put_text_or_null(&root, "certified_arithmetic", info.compute.certified_arithmetic);
+    put_text(&root, "kv", info.compute.kv);
+    put_u64(&root, "threads", info.compute.n_threads);
+    put_u64(&root, "prefill_chunk_tokens", info.compute.prefill_tokens);
     put_speed(&root, figures);
     put_memory(&root, &info, figures->budget_bytes);
     put_device(&root, engine, &info);
@@ -570,7 +573,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
         put_u64(&root, "dense_weight_bytes", neurons.dense_bytes);
         put_u64(&root, "active_weight_bytes", neurons.active_bytes);
     }
-    put_experts(&root, engine, info.n_moe_layer);
+    put_experts(&root, engine, info.layers.n_moe);
     print_key(&root, "context_full");
     fputs(figures->is_context_full ? "true" : "false", out);
     if (figures->note[0] != '\0')

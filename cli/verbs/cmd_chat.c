@@ -209,7 +209,7 @@ static bool has_system(const struct cli_conversation *conversation)
 static enum moec_status find_tokens(struct chat *chat, uint32_t **tokens, size_t *n_tokens,
                                     struct moec_error *err)
 {
-    const uint32_t n_context = moert_engine_info(chat->engine).n_context;
+    const uint32_t n_context = moert_engine_info(chat->engine).compute.n_context;
     const uint32_t room = chat->n_answer < n_context / 4 ? chat->n_answer : n_context / 4;
     for (;;) {
         struct cli_conversation *conversation = &chat->conversation;

@@ -215,7 +215,7 @@ static enum moec_status open_engine(struct serving *serving, struct moec_error *
         cli_print(stderr, "note: %s\n", note);
     const struct moert_info info = moert_engine_info(serving->server.engine);
     serving->server.n_sessions = serving->engine.sessions.n_sessions;
-    serving->server.limits = serve_limits_make(info.n_context, info.n_vocab);
+    serving->server.limits = serve_limits_make(info.compute.n_context, info.model.n_vocab);
     return MOEC_OK;
 }
 

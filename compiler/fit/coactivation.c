@@ -111,11 +111,12 @@ static void take_expert(void *context, const struct moec_expert_inputs *in)
     const size_t n_chunk = (l->order->n_neuron + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
     l->tile.mlp = in->mlp;
     l->tile.expert = in->expert;
-    for (uint32_t first = 0; first < in->n_pair && *seen < MOEC_COACTIVATION_TOKENS; first += l->tile.n_tok) {
-        l->tile.n_tok = least(TILE_TOKENS - *seen % TILE_TOKENS, in->n_pair - first);
+    for (uint32_t first = 0; first < in->rows.n_pair && *seen < MOEC_COACTIVATION_TOKENS;
+         first += l->tile.n_tok) {
+        l->tile.n_tok = least(TILE_TOKENS - *seen % TILE_TOKENS, in->rows.n_pair - first);
         for (uint32_t t = 0; t < l->tile.n_tok; t++)
             memcpy(l->room.x + t * l->layer.stride,
-                   in->normed + in->pairs[first + t] / in->top_k * l->layer.stride,
+                   in->rows.normed + in->rows.pairs[first + t] / in->rows.top_k * l->layer.stride,
                    l->layer.stride * sizeof(float));
         moec_parallel_for(&l->pool, n_chunk, multiply_chunk, l);
         moec_parallel_for(&l->pool, l->tile.n_tok, keep_largest, l);

@@ -17,19 +17,19 @@
 static void take_layer(struct moec_expert_fit *fit, const struct moec_expert_inputs *in)
 {
     const size_t stride = moec_forward_stride(fit->of.config);
-    const uint32_t n_tok = in->n_pair / in->top_k;
+    const uint32_t n_tok = in->rows.n_pair / in->rows.top_k;
     for (uint32_t first = 0; first < n_tok && fit->work.layer.gptq != NULL && fit->work.layer.takes_pairs;
          first += GATHER_TOKENS) {
         const uint32_t n = n_tok - first < GATHER_TOKENS ? n_tok - first : GATHER_TOKENS;
         for (uint32_t t = 0; t < n; t++) {
             float sum = 0;
-            for (uint32_t k = 0; k < in->top_k; k++) {
-                const float weight = in->weights[(size_t)(first + t) * in->top_k + k];
+            for (uint32_t k = 0; k < in->rows.top_k; k++) {
+                const float weight = in->rows.weights[(size_t)(first + t) * in->rows.top_k + k];
                 sum += weight * weight;
             }
             fit->work.room.factors[t] = sqrtf(sum);
         }
-        moec_gptq_add(fit->work.layer.gptq, &fit->of.pool, in->normed + first * stride, stride,
+        moec_gptq_add(fit->work.layer.gptq, &fit->of.pool, in->rows.normed + first * stride, stride,
                       fit->work.room.factors, n);
     }
 }
@@ -46,16 +46,16 @@ static void take_expert(void *context, const struct moec_expert_inputs *in)
         in->expert - fit->work.layer.first_expert >= fit->work.layer.n_batch)
         return;
     struct moments *moments = &fit->work.layer.moments[in->expert - fit->work.layer.first_expert];
-    moments->n_pair += in->n_pair;
+    moments->n_pair += in->rows.n_pair;
     if (moments->input == NULL && moments->activation == NULL)
         return;
-    for (uint32_t first = 0; first < in->n_pair; first += GATHER_TOKENS) {
-        const uint32_t n = in->n_pair - first < GATHER_TOKENS ? in->n_pair - first : GATHER_TOKENS;
+    for (uint32_t first = 0; first < in->rows.n_pair; first += GATHER_TOKENS) {
+        const uint32_t n = in->rows.n_pair - first < GATHER_TOKENS ? in->rows.n_pair - first : GATHER_TOKENS;
         for (uint32_t t = 0; t < n; t++) {
-            const uint32_t pair = in->pairs[first + t];
-            memcpy(fit->work.room.rows + t * stride, in->normed + pair / in->top_k * stride,
+            const uint32_t pair = in->rows.pairs[first + t];
+            memcpy(fit->work.room.rows + t * stride, in->rows.normed + pair / in->rows.top_k * stride,
                    stride * sizeof(float));
-            fit->work.room.factors[t] = in->weights[pair];
+            fit->work.room.factors[t] = in->rows.weights[pair];
         }
         if (moments->input != NULL)
             moec_gptq_add(moments->input, &fit->of.pool, fit->work.room.rows, stride, fit->work.room.factors,

@@ -96,7 +96,7 @@ static enum moec_status run_windows(const struct moec_foretell_setup *setup, str
     void *logits = NULL;
     uint32_t n_run = 0;
     MOEC_TRY(from_runtime(moert_session_create(engine, &session, &theirs), &theirs, err));
-    MOEC_TRY_OUT(moec_alloc(&logits, moert_engine_info(engine).n_vocab, sizeof(float), "logits", err));
+    MOEC_TRY_OUT(moec_alloc(&logits, moert_engine_info(engine).model.n_vocab, sizeof(float), "logits", err));
     for (uint32_t w = 0; w < setup->windows->n_window && n_run <= setup->n_window; w++) {
         const uint8_t *parts = setup->windows->part;
         if ((parts != NULL && parts[w] != MOEC_PART_SEARCH) || setup->windows->length[w] < 2)

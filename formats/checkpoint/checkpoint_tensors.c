@@ -141,10 +141,9 @@ static enum moec_status assume(struct moec_checkpoint *ck, const struct moec_che
     if (ck->source->index != NULL && !ck->source->find(ck->source, name, &found))
         return fail_missing(ck, name, err);
     *tensor->view = (struct moec_tensor_view){
-        .coding = is_packed(ck, tensor) ? packed : moec_tensor_coding_of(ck->types.dtype),
-        .line = columns,
-        .row_step = columns,
-        .column_step = 1,
+        .tensor = {.coding = is_packed(ck, tensor) ? packed : moec_tensor_coding_of(ck->types.dtype),
+                   .line = columns},
+        .step = {.row = columns, .column = 1},
         .rows = rows,
         .columns = columns};
     ck->weight_bytes += moec_tensor_view_bytes(tensor->view);
@@ -267,16 +266,16 @@ static enum moec_status locate_expert(struct moec_checkpoint *ck, struct moec_ch
                          "tensor '%s' in '%s' at offset %" PRIu64
                          " has dtype %s but earlier experts have %s, expected one dtype for all experts",
                          moec_checkpoint_tensor_name(ck, tensor.pattern, tensor.layer, tensor.expert, name),
-                         ck->source->file(ck->source, tensor.view->file)->path, tensor.view->offset,
-                         names[dtype], names[config->expert_dtype]);
+                         ck->source->file(ck->source, tensor.view->tensor.file)->path,
+                         tensor.view->tensor.offset, names[dtype], names[config->expert_dtype]);
     return MOEC_OK;
 }
 
 /* Whether groups of MXFP4 are those of the matrix's rows. */
 static bool view_is_mxfp4(const struct moec_tensor_view *view)
 {
-    return view->coding->is_mxfp4 && !moec_tensor_view_computes(view) && view->column_step == 1 &&
-           view->first % MOEC_MXFP4_GROUP == 0 && view->row_step % MOEC_MXFP4_GROUP == 0;
+    return view->tensor.coding->is_mxfp4 && !moec_tensor_view_computes(view) && view->step.column == 1 &&
+           view->step.first % MOEC_MXFP4_GROUP == 0 && view->step.row % MOEC_MXFP4_GROUP == 0;
 }
 
 static enum moec_status locate_all_experts(struct moec_checkpoint *ck, struct moec_error *err)
@@ -328,11 +327,12 @@ static enum moec_status compare_embedding(struct moec_checkpoint *ck, const char
     const uint64_t n_bytes = moec_tensor_view_bytes(embedding.view);
     MOEC_TRY(moec_alloc(&memory, 2, PIECE, "a read buffer", err));
     uint8_t *ours = memory, *theirs = ours + PIECE;
-    bool is_same = copy.coding == embedding.view->coding;
+    bool is_same = copy.tensor.coding == embedding.view->tensor.coding;
     for (uint64_t done = 0; is_same && done < n_bytes;) {
         const size_t n = n_bytes - done < PIECE ? (size_t)(n_bytes - done) : PIECE;
-        MOEC_TRY_OUT(source->read(source, embedding.view->file, embedding.view->offset + done, ours, n, err));
-        MOEC_TRY_OUT(source->read(source, copy.file, copy.offset + done, theirs, n, err));
+        MOEC_TRY_OUT(source->read(source, embedding.view->tensor.file, embedding.view->tensor.offset + done,
+                                  ours, n, err));
+        MOEC_TRY_OUT(source->read(source, copy.tensor.file, copy.tensor.offset + done, theirs, n, err));
         is_same = memcmp(ours, theirs, n) == 0;
         done += n;
     }

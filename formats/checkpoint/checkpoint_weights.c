@@ -28,8 +28,8 @@ static enum moec_status encode_block(const struct moec_tensor_reader *reader,
     const enum moec_status status = moec_rows_encode(out, weights, count, &failed, err);
     if (status != MOEC_OK)
         (void)moec_error_prefix(err, "tensor '%s' in '%s', offset %" PRIu64 ", row %zu", reader->name,
-                                reader->source->file(reader->source, view->file)->path, view->offset,
-                                first + failed);
+                                reader->source->file(reader->source, view->tensor.file)->path,
+                                view->tensor.offset, first + failed);
     return status;
 }
 
@@ -50,7 +50,7 @@ static enum moec_status encode_rows(const struct moec_checkpoint *ck,
         .source = ck->source, .view = *view, .name = name, .scratch = weights + (size_t)ROWS * view->columns};
     name_tensor(ck, tensor, name);
     if (moec_tensor_view_has_rows(view) && !moec_tensor_view_computes(view) &&
-        out.codec.dtype == view->coding->dtype)
+        out.codec.dtype == view->tensor.coding->dtype)
         return moec_tensor_read_stored(&reader, range.from, range.end - range.from, out.rows,
                                        out.stride_bytes, err);
     for (size_t first = range.from; first < range.end; first += ROWS) {
@@ -128,7 +128,7 @@ static enum moec_status load_latents(const struct dense_stream *stream, const st
             moec_checkpoint_dense_tensor(stream->ck, is_key ? MOEC_ROLE_K : MOEC_ROLE_V, entry->layer);
         struct moec_tensor_view view = *tensor.view;
         tensor.view = &view;
-        view.first += (uint64_t)head * view.rows * view.columns;
+        view.step.first += (uint64_t)head * view.rows * view.columns;
         n = view.rows - from < n_rows - done ? view.rows - from : n_rows - done;
         const struct moec_encoded_rows out = {entry->codec, view.columns, rows + done * row_bytes, row_bytes};
         MOEC_TRY(encode_rows(stream->ck, &tensor, (struct row_range){from, (size_t)from + n}, out,

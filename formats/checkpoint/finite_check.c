@@ -37,12 +37,14 @@ static void add_view(struct moec_finite_check *check, const struct moec_checkpoi
                      uint32_t n_copy)
 {
     const struct moec_tensor_view *view = tensor->view;
-    const struct moec_tensor_scales *scales = &view->scales;
+    const struct moec_tensor_scales *scales = &view->tensor.scales;
     struct moec_tensor_span span = moec_tensor_view_span(view);
-    struct moec_finite_range range = {
-        .line = view->line, .coding = view->coding, .tensor = *tensor, .file = view->file};
+    struct moec_finite_range range = {.line = view->tensor.line,
+                                      .coding = view->tensor.coding,
+                                      .tensor = *tensor,
+                                      .file = view->tensor.file};
     span.end += (n_copy - 1) * (uint64_t)view->rows * view->columns;
-    add_range(check, &range, view->offset, span);
+    add_range(check, &range, view->tensor.offset, span);
     if (scales->coding == NULL)
         return;
     range = (struct moec_finite_range){.line = scales->scale_line,
@@ -65,7 +67,7 @@ static void add_dense(struct moec_finite_check *check)
                                    (role == MOEC_ROLE_K || role == MOEC_ROLE_V) &&
                                    moec_role_expected(&ck->config, MOEC_ROLE_KV_UP, layer);
             const bool is_split = ck->has_split_latents && role == MOEC_ROLE_KV_UP;
-            if (tensor.view->coding != NULL && !is_split)
+            if (tensor.view->tensor.coding != NULL && !is_split)
                 add_view(check, &tensor, has_heads ? moec_config_layer(&ck->config, layer)->n_head : 1);
         }
     }
@@ -81,7 +83,7 @@ static void add_experts(struct moec_finite_check *check)
                 const struct moec_checkpoint_tensor tensor =
                     moec_checkpoint_expert_tensor(ck, moec_config_moe_layer(&ck->config, ordinal), ordinal,
                                                   expert, (enum moec_projection)p);
-                if (tensor.view->coding != NULL)
+                if (tensor.view->tensor.coding != NULL)
                     add_view(check, &tensor, 1);
             }
 }

@@ -80,24 +80,24 @@ static void place_weights(struct moec_tensor_layout layout, uint32_t n_part, str
 {
     const uint64_t turns = layout.is_interleaved ? n_part : 1;
     if (is_slice(layout, view->rows, view->columns)) {
-        view->first = layout.block_first;
-        view->row_step = view->line;
-        view->column_step = 1;
+        view->step.first = layout.block_first;
+        view->step.row = view->tensor.line;
+        view->step.column = 1;
         return;
     }
     if (layout.is_row_fused) {
-        view->first = (uint64_t)layout.part * (layout.is_interleaved ? 1 : view->columns);
-        view->row_step = view->line;
-        view->column_step = turns;
+        view->step.first = (uint64_t)layout.part * (layout.is_interleaved ? 1 : view->columns);
+        view->step.row = view->tensor.line;
+        view->step.column = turns;
         return;
     }
     const uint64_t output_step = layout.is_transposed ? 1 : view->columns;
     const uint64_t part = layout.block_rows > 0
                               ? layout.block_first
                               : (uint64_t)layout.part * (layout.is_interleaved ? 1 : view->rows);
-    view->first = part * output_step;
-    view->row_step = output_step * turns;
-    view->column_step = layout.is_transposed ? moec_tensor_layout_outputs(layout, view->rows) : 1;
+    view->step.first = part * output_step;
+    view->step.row = output_step * turns;
+    view->step.column = layout.is_transposed ? moec_tensor_layout_outputs(layout, view->rows) : 1;
 }
 
 /* The same weights in one dimension, or the last dimension and all others in one. How many they are is
@@ -144,21 +144,20 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
     const uint64_t line = tensor->shape[tensor->n_dims - 1];
     MOEC_TRY(check_bytes(tensor, line, where, err));
     const bool has_blocks = layout.block_rows > 0 && layout.block_rows < rows;
-    *view = (struct moec_tensor_view){.coding = tensor->coding,
-                                      .offset = tensor->offset,
-                                      .line = line,
-                                      .file = tensor->file,
-                                      .rows = rows,
-                                      .columns = columns,
-                                      .block_rows = has_blocks ? layout.block_rows : 0,
-                                      .block_step = has_blocks ? layout.block_step : 0,
-                                      .adds_one = layout.adds_one,
-                                      .takes_log = layout.takes_log,
-                                      .tiles = layout.tiles,
-                                      .scales = tensor->scales};
+    *view = (struct moec_tensor_view){
+        .tensor = {.coding = tensor->coding,
+                   .offset = tensor->offset,
+                   .line = line,
+                   .file = tensor->file,
+                   .scales = tensor->scales},
+        .rows = rows,
+        .columns = columns,
+        .blocks = {.rows = has_blocks ? layout.block_rows : 0, .step = has_blocks ? layout.block_step : 0},
+        .change = {.adds_one = layout.adds_one, .takes_log = layout.takes_log},
+        .tiles = layout.tiles};
     place_weights(layout, n_part, view);
     if (layout.is_stacked)
-        view->first += wanted.expert * (uint64_t)rows * n_part * columns;
+        view->step.first += wanted.expert * (uint64_t)rows * n_part * columns;
     return MOEC_OK;
 }
 
@@ -167,8 +166,8 @@ struct moec_tensor_view moec_tensor_view_transpose(const struct moec_tensor_view
     struct moec_tensor_view made = *view;
     made.rows = view->columns;
     made.columns = view->rows;
-    made.row_step = view->column_step;
-    made.column_step = view->row_step;
+    made.step.row = view->step.column;
+    made.step.column = view->step.row;
     return made;
 }
 
@@ -176,9 +175,9 @@ struct moec_tensor_view moec_tensor_view_split_pairs(const struct moec_tensor_vi
                                                      uint32_t first, uint32_t dims)
 {
     struct moec_tensor_view made = *view;
-    made.pair_head = head;
-    made.pair_first = first;
-    made.pair_dims = dims;
+    made.pairs.head = head;
+    made.pairs.first = first;
+    made.pairs.dims = dims;
     return made;
 }
 
@@ -198,21 +197,21 @@ static size_t stored_output(const struct moec_tensor_view *view, size_t output)
 {
     if (view->tiles.head > 0 && !view->tiles.are_inputs)
         return tile_of(&view->tiles, output);
-    if (view->pair_dims == 0)
+    if (view->pairs.dims == 0)
         return output;
-    const size_t in_head = output % view->pair_head, half = view->pair_dims / 2;
-    if (in_head < view->pair_first || in_head >= (size_t)view->pair_first + view->pair_dims)
+    const size_t in_head = output % view->pairs.head, half = view->pairs.dims / 2;
+    if (in_head < view->pairs.first || in_head >= (size_t)view->pairs.first + view->pairs.dims)
         return output;
-    const size_t i = in_head - view->pair_first;
+    const size_t i = in_head - view->pairs.first;
     return output - i + 2 * (i % half) + i / half;
 }
 
 static size_t stored_row(const struct moec_tensor_view *view, size_t row)
 {
     const size_t output = view->rows == 1 ? row : stored_output(view, row);
-    if (view->block_rows == 0)
+    if (view->blocks.rows == 0)
         return output;
-    return output / view->block_rows * view->block_step + output % view->block_rows;
+    return output / view->blocks.rows * view->blocks.step + output % view->blocks.rows;
 }
 
 static size_t stored_column(const struct moec_tensor_view *view, size_t column)
@@ -225,18 +224,18 @@ static size_t stored_column(const struct moec_tensor_view *view, size_t column)
 /* Outputs or inputs stand in another order. */
 static bool is_reordered(const struct moec_tensor_view *view)
 {
-    return view->pair_dims > 0 || view->tiles.head > 0;
+    return view->pairs.dims > 0 || view->tiles.head > 0;
 }
 
 static bool is_float(const struct moec_tensor_view *view)
 {
-    return view->coding->dtype != MOEC_DTYPE_COUNT;
+    return view->tensor.coding->dtype != MOEC_DTYPE_COUNT;
 }
 
 /* Of weights as they are decoded: that of stored floats, else F32. */
 static enum moec_dtype stored_dtype(const struct moec_tensor_view *view)
 {
-    return is_float(view) ? view->coding->dtype : MOEC_DTYPE_F32;
+    return is_float(view) ? view->tensor.coding->dtype : MOEC_DTYPE_F32;
 }
 
 enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view)
@@ -251,16 +250,16 @@ static uint64_t stored_bytes(const struct moec_tensor_coding *coding, uint64_t n
 
 uint64_t moec_tensor_view_bytes(const struct moec_tensor_view *view)
 {
-    return stored_bytes(view->coding, (uint64_t)view->rows * view->columns);
+    return stored_bytes(view->tensor.coding, (uint64_t)view->rows * view->columns);
 }
 
 bool moec_tensor_view_has_rows(const struct moec_tensor_view *view)
 {
-    const uint32_t block = view->coding->block_weights;
+    const uint32_t block = view->tensor.coding->block_weights;
     if (view->tiles.are_inputs || (view->rows == 1 && is_reordered(view)))
         return false;
-    return (view->column_step == 1 || view->columns == 1) && view->first % block == 0 &&
-           view->columns % block == 0 && (view->row_step % block == 0 || view->rows == 1);
+    return (view->step.column == 1 || view->columns == 1) && view->step.first % block == 0 &&
+           view->columns % block == 0 && (view->step.row % block == 0 || view->rows == 1);
 }
 
 /* ---- reading ---- */
@@ -268,16 +267,18 @@ bool moec_tensor_view_has_rows(const struct moec_tensor_view *view)
 /* Rows stand one behind the other. */
 static bool is_packed(const struct moec_tensor_view *view)
 {
-    return moec_tensor_view_has_rows(view) && !is_reordered(view) && view->block_rows == 0 &&
-           (view->row_step == view->columns || view->rows == 1);
+    return moec_tensor_view_has_rows(view) && !is_reordered(view) && view->blocks.rows == 0 &&
+           (view->step.row == view->columns || view->rows == 1);
 }
 
 struct moec_tensor_span moec_tensor_view_span(const struct moec_tensor_view *view)
 {
-    const uint32_t block = view->coding->block_weights;
-    const uint64_t last_row = view->block_rows > 0 ? stored_row(view, view->rows - 1) : view->rows - 1;
-    const uint64_t last = view->first + last_row * view->row_step + (view->columns - 1) * view->column_step;
-    return (struct moec_tensor_span){view->first - view->first % block, last - last % block + block};
+    const uint32_t block = view->tensor.coding->block_weights;
+    const uint64_t last_row = view->blocks.rows > 0 ? stored_row(view, view->rows - 1) : view->rows - 1;
+    const uint64_t last =
+        view->step.first + last_row * view->step.row + (view->columns - 1) * view->step.column;
+    return (struct moec_tensor_span){view->step.first - view->step.first % block,
+                                     last - last % block + block};
 }
 
 /* Factors of the rows of the tensor that hold the matrix: first .. first + count - 1. */
@@ -287,11 +288,11 @@ struct factors {
 
 static struct factors factors_of(const struct moec_tensor_view *view)
 {
-    const struct moec_tensor_scales *scales = &view->scales;
+    const struct moec_tensor_scales *scales = &view->tensor.scales;
     const struct moec_tensor_span span = moec_tensor_view_span(view);
     if (scales->coding == NULL)
         return (struct factors){0, 0};
-    const uint64_t first_row = span.from / view->line, last_row = (span.end - 1) / view->line;
+    const uint64_t first_row = span.from / view->tensor.line, last_row = (span.end - 1) / view->tensor.line;
     const uint64_t first = first_row / scales->tensor_rows * scales->scale_rows +
                            first_row % scales->tensor_rows / scales->block_rows;
     const uint64_t last = last_row / scales->tensor_rows * scales->scale_rows +
@@ -309,7 +310,7 @@ struct moec_tensor_span moec_tensor_view_factors(const struct moec_tensor_view *
 static size_t factor_bytes(const struct moec_tensor_view *view)
 {
     const uint64_t count = factors_of(view).count;
-    const uint64_t stored = count == 0 ? 0 : stored_bytes(view->scales.coding, count);
+    const uint64_t stored = count == 0 ? 0 : stored_bytes(view->tensor.scales.coding, count);
     return (size_t)((count * sizeof(float) + stored + 15) / 16 * 16);
 }
 
@@ -324,30 +325,31 @@ uint64_t moec_tensor_scratch_bytes(const struct moec_tensor_view *view)
 {
     const uint64_t factors = factor_bytes(view);
     if (moec_tensor_view_has_rows(view))
-        return factors + MOEC_TENSOR_ROWS * stored_bytes(view->coding, view->columns);
+        return factors + MOEC_TENSOR_ROWS * stored_bytes(view->tensor.coding, view->columns);
     const struct moec_tensor_span span = moec_tensor_view_span(view);
     const uint64_t n = span.end - span.from;
-    return factors + (is_float(view) ? 0 : n * sizeof(float)) + stored_bytes(view->coding, n);
+    return factors + (is_float(view) ? 0 : n * sizeof(float)) + stored_bytes(view->tensor.coding, n);
 }
 
 static enum moec_status fail_number(const struct moec_tensor_reader *reader, uint64_t weight, float value,
                                     struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const uint64_t offset = view->offset + stored_bytes(view->coding, weight);
+    const uint64_t offset = view->tensor.offset + stored_bytes(view->tensor.coding, weight);
     return moec_fail(err, MOEC_ERR_FORMAT,
                      "tensor '%s' in '%s' has %s at [%" PRIu64 ", %" PRIu64 "] (offset %" PRIu64
                      "), expected finite numbers",
-                     reader->name, reader->source->file(reader->source, view->file)->path,
-                     isnan(value) ? "NaN" : "infinity", weight / view->line, weight % view->line, offset);
+                     reader->name, reader->source->file(reader->source, view->tensor.file)->path,
+                     isnan(value) ? "NaN" : "infinity", weight / view->tensor.line,
+                     weight % view->tensor.line, offset);
 }
 
 static enum moec_status fail_float(const struct moec_tensor_reader *reader, uint64_t from,
                                    const uint8_t *stored, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const struct moec_codec codec = {.dtype = (uint8_t)view->coding->dtype};
-    const size_t item = view->coding->block_bytes;
+    const struct moec_codec codec = {.dtype = (uint8_t)view->tensor.coding->dtype};
+    const size_t item = view->tensor.coding->block_bytes;
     size_t bad = 0;
     while (moec_codec_row_is_finite(codec, stored + bad * item, 1))
         bad++;
@@ -364,13 +366,15 @@ static enum moec_status read_weights(const struct moec_tensor_reader *reader, ui
                                      uint8_t *stored, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const struct moec_codec codec = {.dtype = (uint8_t)view->coding->dtype};
-    const uint64_t most = is_float(view) ? PIECE_BYTES / view->coding->block_bytes : n;
-    for (uint64_t done = 0, count; done < n; done += count, stored += stored_bytes(view->coding, count)) {
+    const struct moec_codec codec = {.dtype = (uint8_t)view->tensor.coding->dtype};
+    const uint64_t most = is_float(view) ? PIECE_BYTES / view->tensor.coding->block_bytes : n;
+    for (uint64_t done = 0, count; done < n;
+         done += count, stored += stored_bytes(view->tensor.coding, count)) {
         count = n - done < most ? n - done : most;
-        const enum moec_status status = reader->source->read(
-            reader->source, view->file, view->offset + stored_bytes(view->coding, from + done), stored,
-            (size_t)stored_bytes(view->coding, count), err);
+        const enum moec_status status =
+            reader->source->read(reader->source, view->tensor.file,
+                                 view->tensor.offset + stored_bytes(view->tensor.coding, from + done), stored,
+                                 (size_t)stored_bytes(view->tensor.coding, count), err);
         if (status != MOEC_OK) {
             (void)moec_error_prefix(err, "tensor '%s'", reader->name);
             return status;
@@ -384,7 +388,7 @@ static enum moec_status read_weights(const struct moec_tensor_reader *reader, ui
 /* Reads the factors once for each reader. */
 static enum moec_status read_factors(struct moec_tensor_reader *reader, struct moec_error *err)
 {
-    const struct moec_tensor_scales *scales = &reader->view.scales;
+    const struct moec_tensor_scales *scales = &reader->view.tensor.scales;
     const struct factors factors = factors_of(&reader->view);
     float *values = reader->scratch;
     uint8_t *stored = (uint8_t *)(values + factors.count);
@@ -402,16 +406,16 @@ static enum moec_status read_factors(struct moec_tensor_reader *reader, struct m
 static void apply_factors(const struct moec_tensor_reader *reader, uint64_t from, size_t n, float *weights)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const struct moec_tensor_scales *scales = &view->scales;
+    const struct moec_tensor_scales *scales = &view->tensor.scales;
     const float *values = reader->scratch;
     const uint64_t first = factors_of(view).first;
     for (size_t i = 0; i < n;) {
-        const uint64_t row = (from + i) / view->line, column = (from + i) % view->line;
+        const uint64_t row = (from + i) / view->tensor.line, column = (from + i) % view->tensor.line;
         const uint64_t scale_row =
             row / scales->tensor_rows * scales->scale_rows + row % scales->tensor_rows / scales->block_rows;
         const float factor = values[scale_row * scales->scale_line + column / scales->block_columns - first];
         uint64_t end = (column / scales->block_columns + 1) * scales->block_columns;
-        end = end < view->line ? end : view->line;
+        end = end < view->tensor.line ? end : view->tensor.line;
         for (uint64_t c = column; c < end && i < n; c++, i++)
             weights[i] *= factor;
     }
@@ -422,8 +426,8 @@ static enum moec_status decode_weights(const struct moec_tensor_reader *reader, 
                                        const uint8_t *stored, size_t n, float *weights,
                                        struct moec_error *err)
 {
-    reader->view.coding->decode(stored, n, weights);
-    if (reader->view.scales.coding != NULL)
+    reader->view.tensor.coding->decode(stored, n, weights);
+    if (reader->view.tensor.scales.coding != NULL)
         apply_factors(reader, from, n, weights);
     for (size_t i = 0; !is_float(&reader->view) && i < n; i++)
         if (!isfinite(weights[i]))
@@ -436,12 +440,12 @@ static enum moec_status read_run(const struct moec_tensor_reader *reader, size_t
                                  uint8_t *stored, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const size_t row_bytes = (size_t)stored_bytes(view->coding, view->columns);
+    const size_t row_bytes = (size_t)stored_bytes(view->tensor.coding, view->columns);
     if (is_packed(view))
-        return read_weights(reader, view->first + first * view->row_step, (uint64_t)count * view->columns,
-                            stored, err);
+        return read_weights(reader, view->step.first + first * view->step.row,
+                            (uint64_t)count * view->columns, stored, err);
     for (size_t i = 0; i < count; i++)
-        MOEC_TRY(read_weights(reader, view->first + stored_row(view, first + i) * view->row_step,
+        MOEC_TRY(read_weights(reader, view->step.first + stored_row(view, first + i) * view->step.row,
                               view->columns, stored + i * row_bytes, err));
     return MOEC_OK;
 }
@@ -455,8 +459,8 @@ static void gather_each(const struct moec_tensor_view *view, const uint8_t *base
             const struct moec_float_lines one = {.dtype = stored_dtype(view),
                                                  .data = base,
                                                  .first =
-                                                     stored_row(view, first + i) * (size_t)view->row_step +
-                                                     stored_column(view, c) * (size_t)view->column_step,
+                                                     stored_row(view, first + i) * (size_t)view->step.row +
+                                                     stored_column(view, c) * (size_t)view->step.column,
                                                  .line = 1};
             moec_gather_to_f32(&one, 1, 1, weights + i * view->columns + c);
         }
@@ -468,8 +472,8 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
 {
     const struct moec_tensor_view *view = &reader->view;
     const struct moec_tensor_span span = moec_tensor_view_span(view);
-    const size_t n = (size_t)(span.end - span.from), skipped = (size_t)(view->first - span.from);
-    const size_t item = is_float(view) ? view->coding->block_bytes : sizeof(float);
+    const size_t n = (size_t)(span.end - span.from), skipped = (size_t)(view->step.first - span.from);
+    const size_t item = is_float(view) ? view->tensor.coding->block_bytes : sizeof(float);
     uint8_t *held = weights_scratch(reader), *stored = held + (is_float(view) ? 0 : n * sizeof(float));
     if (!reader->has_span) {
         MOEC_TRY(read_factors(reader, err));
@@ -481,10 +485,10 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
     const uint8_t *base = held + skipped * item;
     const struct moec_float_lines lines = {.dtype = stored_dtype(view),
                                            .data = base,
-                                           .first = first * (size_t)view->row_step,
-                                           .step = (size_t)view->row_step,
-                                           .line = (size_t)view->column_step};
-    if (!is_reordered(view) && view->block_rows == 0)
+                                           .first = first * (size_t)view->step.row,
+                                           .step = (size_t)view->step.row,
+                                           .line = (size_t)view->step.column};
+    if (!is_reordered(view) && view->blocks.rows == 0)
         moec_gather_to_f32(&lines, view->columns, count, weights);
     else
         gather_each(view, base, first, count, weights);
@@ -501,11 +505,11 @@ static enum moec_status read_rows(struct moec_tensor_reader *reader, size_t firs
     MOEC_TRY(read_factors(reader, err));
     MOEC_TRY(read_run(reader, first, count, stored, err));
     if (is_packed(view))
-        return decode_weights(reader, view->first + first * view->row_step, stored, count * view->columns,
-                              weights, err);
-    const size_t row_bytes = (size_t)stored_bytes(view->coding, view->columns);
+        return decode_weights(reader, view->step.first + first * view->step.row, stored,
+                              count * view->columns, weights, err);
+    const size_t row_bytes = (size_t)stored_bytes(view->tensor.coding, view->columns);
     for (size_t i = 0; i < count; i++)
-        MOEC_TRY(decode_weights(reader, view->first + stored_row(view, first + i) * view->row_step,
+        MOEC_TRY(decode_weights(reader, view->step.first + stored_row(view, first + i) * view->step.row,
                                 stored + i * row_bytes, view->columns, weights + i * view->columns, err));
     return MOEC_OK;
 }
@@ -515,9 +519,9 @@ enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t
 {
     const size_t n = count * reader->view.columns;
     MOEC_TRY(read_rows(reader, first, count, weights, err));
-    for (size_t i = 0; reader->view.adds_one && i < n; i++)
+    for (size_t i = 0; reader->view.change.adds_one && i < n; i++)
         weights[i] += 1.0f;
-    for (size_t i = 0; reader->view.takes_log && i < n; i++) {
+    for (size_t i = 0; reader->view.change.takes_log && i < n; i++) {
         if (!(weights[i] < 0))
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
@@ -533,7 +537,7 @@ enum moec_status moec_tensor_read_stored(struct moec_tensor_reader *reader, size
                                          uint8_t *rows, size_t stride_bytes, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const size_t row_bytes = (size_t)stored_bytes(view->coding, view->columns);
+    const size_t row_bytes = (size_t)stored_bytes(view->tensor.coding, view->columns);
     uint8_t *stored = weights_scratch(reader);
     if (stride_bytes == row_bytes)
         return read_run(reader, first, count, rows, err);
@@ -554,13 +558,13 @@ static enum moec_status read_packed_floats(const struct moec_tensor_reader *read
     enum { PIECE = 2048 };
     uint8_t piece[4 * PIECE];
     const struct moec_tensor_view *view = &reader->view;
-    const size_t item = view->coding->block_bytes, n = (size_t)view->rows * view->columns;
+    const size_t item = view->tensor.coding->block_bytes, n = (size_t)view->rows * view->columns;
     uint8_t *stored = (uint8_t *)weights + n * (sizeof *weights - item);
     MOEC_TRY(read_run(reader, 0, view->rows, stored, err));
     for (size_t i = 0; i < n; i += PIECE) {
         const size_t count = n - i < PIECE ? n - i : PIECE;
         memcpy(piece, stored + i * item, count * item);
-        view->coding->decode(piece, count, weights + i);
+        view->tensor.coding->decode(piece, count, weights + i);
     }
     return MOEC_OK;
 }

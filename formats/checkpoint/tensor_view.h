@@ -2,10 +2,10 @@
  *
  * Files hold a linear layer as (outputs, inputs), or transposed; one tensor for each expert, or all of them
  * stacked; gate and up apart, or fused in one tensor. A layout says which, a view is the matrix that results:
- * its weight (r, c) is the tensor's weight number first + r x row_step + c x column_step in row-major order.
- * Rows that are stored as they are wanted are read straight to their destination; for others, the span that
- * the matrix covers is read once, and rows are gathered from it. Thread rule: views are plain data; a reader
- * belongs to one thread. */
+ * its weight (r, c) is the tensor's weight number step.first + r x step.row + c x step.column in row-major
+ * order. Rows that are stored as they are wanted are read straight to their destination; for others, the span
+ * that the matrix covers is read once, and rows are gathered from it. Thread rule: views are plain data; a
+ * reader belongs to one thread. */
 #ifndef MOEC_FORMATS_TENSOR_VIEW_H
 #define MOEC_FORMATS_TENSOR_VIEW_H
 
@@ -15,20 +15,35 @@
 /* The most rows that are decoded at a time. */
 #define MOEC_TENSOR_ROWS 64
 
-struct moec_tensor_view {
+/* The tensor as it stands in its file. */
+struct moec_tensor_place {
     const struct moec_tensor_coding *coding;
-    uint64_t offset; /* of the tensor's bytes in its file */
-    uint64_t line;   /* weights of the tensor's last dimension */
-    uint64_t first, row_step, column_step;
     uint32_t file;
-    uint32_t rows, columns;
-    /* With pair_dims > 0 the outputs come in heads of pair_head, and of each head pair_dims from pair_first
-     * on are stored as pairs. Outputs are the rows, or the columns where there is one row. */
-    uint32_t pair_head, pair_first, pair_dims;
-    struct moec_tensor_tiles tiles;
-    uint32_t block_rows, block_step; /* of a matrix in blocks (struct moec_tensor_layout), else 0 */
-    bool adds_one, takes_log;
+    uint64_t offset; /* of its bytes */
+    uint64_t line;   /* weights of its last dimension */
     struct moec_tensor_scales scales;
+};
+
+/* Of each head of `head` outputs, `dims` from `first` on are stored as pairs; dims 0: none are. Outputs are
+ * the rows, or the columns where there is one row. */
+struct moec_tensor_pairs {
+    uint32_t head, first, dims;
+};
+
+struct moec_tensor_view {
+    struct moec_tensor_place tensor;
+    struct {
+        uint64_t first, row, column;
+    } step;
+    uint32_t rows, columns;
+    struct moec_tensor_pairs pairs;
+    struct moec_tensor_tiles tiles;
+    struct {
+        uint32_t rows, step;
+    } blocks; /* of a matrix in blocks (struct moec_tensor_layout), else 0 */
+    struct {
+        bool adds_one, takes_log;
+    } change;
 };
 
 /* One matrix among those of a tensor. */
@@ -71,7 +86,7 @@ enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view);
 /* Whether weights are other numbers than those decoded. */
 static inline bool moec_tensor_view_computes(const struct moec_tensor_view *view)
 {
-    return view->adds_one || view->takes_log;
+    return view->change.adds_one || view->change.takes_log;
 }
 
 /* Whether each row is a run of bytes in the file, row after row in blocks of the coding. */

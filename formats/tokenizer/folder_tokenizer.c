@@ -200,7 +200,7 @@ static enum moec_status read_vocab(const char *folder, struct moec_vocab_merges 
     for (int pass = 0; pass < 2; pass++) {
         MOEC_TRY_OUT(moec_vocab_merges_json(class, files, &json, err));
         MOEC_TRY_OUT(
-            moec_tokenizer_json_read_with((struct moec_tokenizer_json){json, strlen(json), files->vocab_path},
+            moec_tokenizer_json_read_with((struct moec_tokenizer_json){json, strlen(json), files->vocab.path},
                                           &declared, vocab_size, &is_changed, model, err));
         free(json);
         json = NULL;
@@ -227,14 +227,11 @@ static enum moec_status try_vocab(const char *folder, uint64_t vocab_size, struc
     MOEC_TRY_OUT(load(folder, vocab_files[0], MOEC_TOKENIZER_JSON_MAX_BYTES, &vocab, err));
     MOEC_TRY_OUT(load(folder, vocab_files[1], MOEC_TOKENIZER_JSON_MAX_BYTES, &merges, err));
     if (vocab.bytes != NULL && merges.bytes != NULL) {
-        struct moec_vocab_merges read = {.vocab = vocab.bytes,
-                                         .n_vocab = vocab.n_bytes,
-                                         .vocab_path = vocab.path,
-                                         .merges = merges.bytes,
-                                         .n_merges = merges.n_bytes,
-                                         .merges_path = merges.path,
-                                         .bos_id = MOEC_TOKENIZER_NO_ID,
-                                         .eos_id = MOEC_TOKENIZER_NO_ID};
+        struct moec_vocab_merges read = {
+            .vocab = {.bytes = vocab.bytes, .n_bytes = vocab.n_bytes, .path = vocab.path},
+            .merges = {.bytes = merges.bytes, .n_bytes = merges.n_bytes, .path = merges.path},
+            .bos_id = MOEC_TOKENIZER_NO_ID,
+            .eos_id = MOEC_TOKENIZER_NO_ID};
         MOEC_TRY_OUT(read_vocab(folder, &read, vocab_size, model, err));
         *files = vocab_files;
     }

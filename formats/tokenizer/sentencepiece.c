@@ -33,26 +33,48 @@ enum { TYPE_UNIGRAM = 1, TYPE_BPE = 2 };
 #define SPACE_OFFSET     3
 #define SPACE_MARK_BYTES 3
 
-struct reader {
-    const char *subject;
-    struct moec_error *err;
-    struct moec_unigram_vocab vocab; /* pieces in the order of the file */
-    uint8_t *types;                  /* (n) enum piece_type */
-    size_t pieces_capacity, types_capacity;
+/* In the order of the file. */
+struct pieces {
+    struct moec_unigram_vocab vocab;
+    uint8_t *types; /* (n) enum piece_type */
+    size_t capacity, types_capacity;
+};
+
+struct trainer {
     uint32_t unk_id;
     uint64_t model_type;
     int64_t bos_id, eos_id;
-    bool byte_fallback, space_as_suffix, dummy_prefix, remove_extra, escape;
+    bool byte_fallback, space_as_suffix;
+};
+
+struct normalizer {
+    bool dummy_prefix, remove_extra, escape;
     const uint8_t *charsmap;
     size_t n_charsmap;
     uint64_t charsmap_offset;
+};
 
-    uint32_t *ranks;                     /* (n): of a BPE piece, best score first, equal scores alike */
-    struct moec_tokenizer_merge *merges; /* sorted by left piece, then right */
-    uint32_t *lefts;                     /* (n_merge) */
-    struct moec_tokenizer_added *added;  /* user-defined pieces */
-    size_t n_added, added_capacity;
-    size_t n_merge, merges_capacity, lefts_capacity;
+struct merges {
+    uint32_t *ranks;                  /* (n): of a BPE piece, best score first, equal scores alike */
+    struct moec_tokenizer_merge *all; /* sorted by left piece, then right */
+    uint32_t *lefts;                  /* (n) */
+    size_t n, capacity, lefts_capacity;
+};
+
+/* User-defined pieces. */
+struct added {
+    struct moec_tokenizer_added *all;
+    size_t n, capacity;
+};
+
+struct reader {
+    const char *subject;
+    struct moec_error *err;
+    struct pieces pieces;
+    struct trainer trainer;
+    struct normalizer normalizer;
+    struct merges merges;
+    struct added added;
 };
 
 /* ---- the message ---- */
@@ -73,14 +95,14 @@ static enum moec_status check_piece(const struct reader *r, const struct moec_un
         !isfinite(piece->score))
         return moec_fail(r->err, MOEC_ERR_FORMAT,
                          "piece %" PRIu32 " of '%s' is empty, is not UTF-8 or has no finite score",
-                         r->vocab.n, r->subject);
+                         r->pieces.vocab.n, r->subject);
     if (type == UNUSED)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
                          "piece %" PRIu32 " ('%.*s') of '%s' has type 'unused', which moec does not support",
-                         r->vocab.n, shown, piece->bytes, r->subject);
+                         r->pieces.vocab.n, shown, piece->bytes, r->subject);
     if (type < NORMAL || type > BYTE)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "piece %" PRIu32 " of '%s' has type %" PRIu64 ", expected 1..6", r->vocab.n,
+                         "piece %" PRIu32 " of '%s' has type %" PRIu64 ", expected 1..6", r->pieces.vocab.n,
                          r->subject, type);
     return MOEC_OK;
 }
@@ -105,22 +127,22 @@ static enum moec_status read_piece(struct reader *r, const struct moec_protobuf_
         }
     }
     MOEC_TRY(check_piece(r, &piece, type));
-    if (r->vocab.n == MOEC_TOKENIZER_MAX_TOKENS)
+    if (r->pieces.vocab.n == MOEC_TOKENIZER_MAX_TOKENS)
         return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u pieces", r->subject,
                          MOEC_TOKENIZER_MAX_TOKENS);
-    if (type == UNKNOWN && r->unk_id != MOEC_TOKENIZER_NO_ID)
+    if (type == UNKNOWN && r->trainer.unk_id != MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
                          "pieces %" PRIu32 " and %" PRIu32
                          " of '%s' both have type 'unknown', expected only one such piece",
-                         r->unk_id, r->vocab.n, r->subject);
-    MOEC_TRY(moec_grow((void **)&r->vocab.pieces, &r->pieces_capacity, (size_t)r->vocab.n + 1,
-                       sizeof *r->vocab.pieces, "a vocabulary", r->err));
-    MOEC_TRY(
-        moec_grow((void **)&r->types, &r->types_capacity, (size_t)r->vocab.n + 1, 1, "a vocabulary", r->err));
+                         r->trainer.unk_id, r->pieces.vocab.n, r->subject);
+    MOEC_TRY(moec_grow((void **)&r->pieces.vocab.pieces, &r->pieces.capacity, (size_t)r->pieces.vocab.n + 1,
+                       sizeof *r->pieces.vocab.pieces, "a vocabulary", r->err));
+    MOEC_TRY(moec_grow((void **)&r->pieces.types, &r->pieces.types_capacity, (size_t)r->pieces.vocab.n + 1, 1,
+                       "a vocabulary", r->err));
     if (type == UNKNOWN)
-        r->unk_id = r->vocab.n;
-    r->types[r->vocab.n] = (uint8_t)type;
-    r->vocab.pieces[r->vocab.n++] = piece;
+        r->trainer.unk_id = r->pieces.vocab.n;
+    r->pieces.types[r->pieces.vocab.n] = (uint8_t)type;
+    r->pieces.vocab.pieces[r->pieces.vocab.n++] = piece;
     return MOEC_OK;
 }
 
@@ -135,15 +157,15 @@ static enum moec_status read_trainer(struct reader *r, const struct moec_protobu
         if (field.is_bytes)
             continue;
         if (field.number == TRAINER_MODEL_TYPE)
-            r->model_type = field.value;
+            r->trainer.model_type = field.value;
         else if (field.number == TRAINER_SPACE_AS_SUFFIX)
-            r->space_as_suffix = field.value != 0;
+            r->trainer.space_as_suffix = field.value != 0;
         else if (field.number == TRAINER_BYTE_FALLBACK)
-            r->byte_fallback = field.value != 0;
+            r->trainer.byte_fallback = field.value != 0;
         else if (field.number == TRAINER_BOS_ID)
-            r->bos_id = (int64_t)field.value;
+            r->trainer.bos_id = (int64_t)field.value;
         else if (field.number == TRAINER_EOS_ID)
-            r->eos_id = (int64_t)field.value;
+            r->trainer.eos_id = (int64_t)field.value;
     }
 }
 
@@ -156,14 +178,14 @@ static enum moec_status read_normalizer(struct reader *r, const struct moec_prot
         if (!more)
             return MOEC_OK;
         if (field.number == NORMALIZER_MAP && field.is_bytes) {
-            r->charsmap = field.bytes;
-            r->n_charsmap = field.n_bytes;
+            r->normalizer.charsmap = field.bytes;
+            r->normalizer.n_charsmap = field.n_bytes;
         } else if (field.number == NORMALIZER_PREFIX && !field.is_bytes) {
-            r->dummy_prefix = field.value != 0;
+            r->normalizer.dummy_prefix = field.value != 0;
         } else if (field.number == NORMALIZER_EXTRA_SPACES && !field.is_bytes) {
-            r->remove_extra = field.value != 0;
+            r->normalizer.remove_extra = field.value != 0;
         } else if (field.number == NORMALIZER_ESCAPE && !field.is_bytes) {
-            r->escape = field.value != 0;
+            r->normalizer.escape = field.value != 0;
         }
     }
 }
@@ -172,25 +194,25 @@ static enum moec_status read_normalizer(struct reader *r, const struct moec_prot
  * In a Unigram model they compete with others, and a character map would have to leave them alone. */
 static enum moec_status list_user_defined(struct reader *r)
 {
-    for (uint32_t id = 0; id < r->vocab.n; id++) {
-        const struct moec_unigram_piece *piece = &r->vocab.pieces[id];
+    for (uint32_t id = 0; id < r->pieces.vocab.n; id++) {
+        const struct moec_unigram_piece *piece = &r->pieces.vocab.pieces[id];
         const bool has_space = memchr(piece->bytes, ' ', piece->n_bytes) != NULL;
-        if (r->types[id] != USER_DEFINED)
+        if (r->pieces.types[id] != USER_DEFINED)
             continue;
-        if (r->model_type != TYPE_BPE || r->n_charsmap > 0 || has_space)
+        if (r->trainer.model_type != TYPE_BPE || r->normalizer.n_charsmap > 0 || has_space)
             return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
                              "piece %" PRIu32
                              " ('%.*s') of '%s' is user-defined and %s, which moec does not support",
                              id, (int)(piece->n_bytes < 64 ? piece->n_bytes : 64), piece->bytes, r->subject,
-                             r->model_type != TYPE_BPE ? "in a Unigram model"
-                             : has_space               ? "has a space"
-                                                       : "in a model with a character map");
-        if (r->n_added == MOEC_TOKENIZER_MAX_ADDED)
+                             r->trainer.model_type != TYPE_BPE ? "in a Unigram model"
+                             : has_space                       ? "has a space"
+                                                               : "in a model with a character map");
+        if (r->added.n == MOEC_TOKENIZER_MAX_ADDED)
             return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u user-defined pieces", r->subject,
                              MOEC_TOKENIZER_MAX_ADDED);
-        MOEC_TRY(moec_grow((void **)&r->added, &r->added_capacity, r->n_added + 1, sizeof *r->added, "pieces",
-                           r->err));
-        r->added[r->n_added++] =
+        MOEC_TRY(moec_grow((void **)&r->added.all, &r->added.capacity, r->added.n + 1, sizeof *r->added.all,
+                           "pieces", r->err));
+        r->added.all[r->added.n++] =
             (struct moec_tokenizer_added){id, MOEC_ADDED_NORMALIZED | MOEC_ADDED_IN_MODEL};
     }
     return MOEC_OK;
@@ -198,14 +220,14 @@ static enum moec_status list_user_defined(struct reader *r)
 
 static enum moec_status list_controls(struct reader *r, struct moec_sentencepiece_affixes affixes)
 {
-    if (affixes.n_controls > MOEC_TOKENIZER_MAX_ADDED - r->n_added)
+    if (affixes.n_controls > MOEC_TOKENIZER_MAX_ADDED - r->added.n)
         return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u control and user-defined pieces",
                          r->subject, MOEC_TOKENIZER_MAX_ADDED);
-    MOEC_TRY(moec_grow((void **)&r->added, &r->added_capacity, r->n_added + affixes.n_controls,
-                       sizeof *r->added, "pieces", r->err));
+    MOEC_TRY(moec_grow((void **)&r->added.all, &r->added.capacity, r->added.n + affixes.n_controls,
+                       sizeof *r->added.all, "pieces", r->err));
     for (size_t i = 0; i < affixes.n_controls; i++) {
-        r->added[r->n_added] = affixes.controls[i];
-        r->added[r->n_added++].flags |= MOEC_ADDED_SPECIAL | MOEC_ADDED_IN_MODEL | MOEC_ADDED_WRITTEN;
+        r->added.all[r->added.n] = affixes.controls[i];
+        r->added.all[r->added.n++].flags |= MOEC_ADDED_SPECIAL | MOEC_ADDED_IN_MODEL | MOEC_ADDED_WRITTEN;
     }
     return MOEC_OK;
 }
@@ -227,18 +249,19 @@ static enum moec_status read_message(struct reader *r, const uint8_t *bytes, siz
         else if (field.number == MODEL_NORMALIZER)
             MOEC_TRY(read_normalizer(r, &field));
     }
-    if (r->vocab.n == 0 || r->unk_id == MOEC_TOKENIZER_NO_ID)
+    if (r->pieces.vocab.n == 0 || r->trainer.unk_id == MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
                          "'%s' has %" PRIu32
                          " pieces and %s piece of type 'unknown': the file is damaged or not a SentencePiece "
                          "model",
-                         r->subject, r->vocab.n, r->unk_id == MOEC_TOKENIZER_NO_ID ? "no" : "a");
-    if (r->model_type != TYPE_UNIGRAM && r->model_type != TYPE_BPE)
+                         r->subject, r->pieces.vocab.n,
+                         r->trainer.unk_id == MOEC_TOKENIZER_NO_ID ? "no" : "a");
+    if (r->trainer.model_type != TYPE_UNIGRAM && r->trainer.model_type != TYPE_BPE)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
                          "'%s' is a SentencePiece model of type %" PRIu64 ", expected 1 (Unigram) or 2 (BPE)",
-                         r->subject, r->model_type);
+                         r->subject, r->trainer.model_type);
     MOEC_TRY(list_user_defined(r));
-    if (!r->escape)
+    if (!r->normalizer.escape)
         return moec_fail(
             r->err, MOEC_ERR_UNSUPPORTED,
             "'%s' keeps spaces as they are (escape_whitespaces is off), which moec does not support",
@@ -251,23 +274,24 @@ static enum moec_status read_message(struct reader *r, const uint8_t *bytes, siz
 static int compare_scores(const void *a, const void *b, void *context)
 {
     const struct reader *r = context;
-    const double x = r->vocab.pieces[*(const uint32_t *)a].score,
-                 y = r->vocab.pieces[*(const uint32_t *)b].score;
+    const double x = r->pieces.vocab.pieces[*(const uint32_t *)a].score,
+                 y = r->pieces.vocab.pieces[*(const uint32_t *)b].score;
     return (x < y) - (x > y);
 }
 
 static enum moec_status rank_pieces(struct reader *r)
 {
     uint32_t *order = NULL;
-    MOEC_TRY(moec_alloc((void **)&r->ranks, r->vocab.n, sizeof *r->ranks, "merges", r->err));
-    MOEC_TRY(moec_alloc((void **)&order, r->vocab.n, sizeof *order, "merges", r->err));
-    for (uint32_t id = 0; id < r->vocab.n; id++)
+    MOEC_TRY(
+        moec_alloc((void **)&r->merges.ranks, r->pieces.vocab.n, sizeof *r->merges.ranks, "merges", r->err));
+    MOEC_TRY(moec_alloc((void **)&order, r->pieces.vocab.n, sizeof *order, "merges", r->err));
+    for (uint32_t id = 0; id < r->pieces.vocab.n; id++)
         order[id] = id;
-    qsort_r(order, r->vocab.n, sizeof *order, compare_scores, r);
+    qsort_r(order, r->pieces.vocab.n, sizeof *order, compare_scores, r);
     uint32_t rank = 0;
-    for (uint32_t i = 0; i < r->vocab.n; i++) {
+    for (uint32_t i = 0; i < r->pieces.vocab.n; i++) {
         rank += i > 0 && compare_scores(&order[i - 1], &order[i], r) != 0;
-        r->ranks[order[i]] = rank;
+        r->merges.ranks[order[i]] = rank;
     }
     free(order);
     return MOEC_OK;
@@ -276,13 +300,13 @@ static enum moec_status rank_pieces(struct reader *r)
 /* Id of a normal piece, or MOEC_TOKENIZER_NO_ID. */
 static uint32_t find_normal(const struct reader *r, const char *bytes, size_t n_bytes)
 {
-    uint32_t id = moec_unigram_vocab_find(&r->vocab, bytes, n_bytes);
-    return id != MOEC_TOKENIZER_NO_ID && r->types[id] == NORMAL ? id : MOEC_TOKENIZER_NO_ID;
+    uint32_t id = moec_unigram_vocab_find(&r->pieces.vocab, bytes, n_bytes);
+    return id != MOEC_TOKENIZER_NO_ID && r->pieces.types[id] == NORMAL ? id : MOEC_TOKENIZER_NO_ID;
 }
 
 static enum moec_status add_merges(struct reader *r, uint32_t id)
 {
-    const struct moec_unigram_piece *piece = &r->vocab.pieces[id];
+    const struct moec_unigram_piece *piece = &r->pieces.vocab.pieces[id];
     for (size_t at = 0; at < piece->n_bytes;) {
         const size_t n_char = moec_utf8_read(piece->bytes + at, piece->n_bytes - at).n_bytes;
         if (find_normal(r, piece->bytes + at, n_char) == MOEC_TOKENIZER_NO_ID)
@@ -298,15 +322,15 @@ static enum moec_status add_merges(struct reader *r, uint32_t id)
         const uint32_t right = find_normal(r, piece->bytes + at, piece->n_bytes - at);
         if (left == MOEC_TOKENIZER_NO_ID || right == MOEC_TOKENIZER_NO_ID)
             continue;
-        if (r->n_merge == MOEC_TOKENIZER_MAX_MERGES)
+        if (r->merges.n == MOEC_TOKENIZER_MAX_MERGES)
             return moec_fail(r->err, MOEC_ERR_LIMIT, "the pieces of '%s' have more than %u merges",
                              r->subject, MOEC_TOKENIZER_MAX_MERGES);
-        MOEC_TRY(moec_grow((void **)&r->merges, &r->merges_capacity, r->n_merge + 1, sizeof *r->merges,
-                           "merges", r->err));
-        MOEC_TRY(moec_grow((void **)&r->lefts, &r->lefts_capacity, r->n_merge + 1, sizeof *r->lefts, "merges",
-                           r->err));
-        r->lefts[r->n_merge] = left;
-        r->merges[r->n_merge++] = (struct moec_tokenizer_merge){right, r->ranks[id], id};
+        MOEC_TRY(moec_grow((void **)&r->merges.all, &r->merges.capacity, r->merges.n + 1,
+                           sizeof *r->merges.all, "merges", r->err));
+        MOEC_TRY(moec_grow((void **)&r->merges.lefts, &r->merges.lefts_capacity, r->merges.n + 1,
+                           sizeof *r->merges.lefts, "merges", r->err));
+        r->merges.lefts[r->merges.n] = left;
+        r->merges.all[r->merges.n++] = (struct moec_tokenizer_merge){right, r->merges.ranks[id], id};
     }
     return MOEC_OK;
 }
@@ -322,25 +346,25 @@ static int compare_rights(const void *a, const void *b)
 static enum moec_status sort_merges(struct reader *r, uint32_t *merge_start)
 {
     struct moec_tokenizer_merge *sorted = NULL;
-    MOEC_TRY(moec_alloc((void **)&sorted, r->n_merge, sizeof *sorted, "merges", r->err));
-    for (size_t i = 0; i < r->n_merge; i++)
-        merge_start[r->lefts[i] + 1]++;
-    for (uint32_t id = 0; id < r->vocab.n; id++)
+    MOEC_TRY(moec_alloc((void **)&sorted, r->merges.n, sizeof *sorted, "merges", r->err));
+    for (size_t i = 0; i < r->merges.n; i++)
+        merge_start[r->merges.lefts[i] + 1]++;
+    for (uint32_t id = 0; id < r->pieces.vocab.n; id++)
         merge_start[id + 1] += merge_start[id];
-    for (size_t i = r->n_merge; i > 0; i--) {
+    for (size_t i = r->merges.n; i > 0; i--) {
         /* From the end of each left piece's places; lefts[] counts those taken. */
-        const uint32_t left = r->lefts[i - 1];
-        sorted[--merge_start[left + 1]] = r->merges[i - 1];
+        const uint32_t left = r->merges.lefts[i - 1];
+        sorted[--merge_start[left + 1]] = r->merges.all[i - 1];
     }
     /* merge_start[left + 1] now says where left begins. */
-    for (uint32_t id = 0; id < r->vocab.n; id++)
+    for (uint32_t id = 0; id < r->pieces.vocab.n; id++)
         merge_start[id] = merge_start[id + 1];
-    merge_start[r->vocab.n] = (uint32_t)r->n_merge;
-    for (uint32_t id = 0; id < r->vocab.n; id++)
+    merge_start[r->pieces.vocab.n] = (uint32_t)r->merges.n;
+    for (uint32_t id = 0; id < r->pieces.vocab.n; id++)
         qsort(sorted + merge_start[id], merge_start[id + 1] - merge_start[id], sizeof *sorted,
               compare_rights);
-    free(r->merges);
-    r->merges = sorted;
+    free(r->merges.all);
+    r->merges.all = sorted;
     return MOEC_OK;
 }
 
@@ -357,14 +381,15 @@ static struct pipeline make_pipeline(const struct reader *r, uint32_t text_end)
     const struct moec_tokenizer_string mark = {text_end, SPACE_MARK_BYTES},
                                        space = {text_end + SPACE_OFFSET, 1};
     struct pipeline p = {.normalizer = {.kind = MOEC_STEP_SENTENCEPIECE}};
-    p.normalizer.flags = (r->dummy_prefix ? MOEC_STEP_PREFIX_SPACE : 0) |
-                         (r->remove_extra ? MOEC_STEP_LEFT : 0) | (r->space_as_suffix ? MOEC_STEP_RIGHT : 0);
+    p.normalizer.flags = (r->normalizer.dummy_prefix ? MOEC_STEP_PREFIX_SPACE : 0) |
+                         (r->normalizer.remove_extra ? MOEC_STEP_LEFT : 0) |
+                         (r->trainer.space_as_suffix ? MOEC_STEP_RIGHT : 0);
     p.decoder[p.n_decoder++] =
         (struct moec_tokenizer_step){.kind = MOEC_STEP_REPLACE, .pattern = mark, .content = space};
-    if (r->byte_fallback)
+    if (r->trainer.byte_fallback)
         p.decoder[p.n_decoder++] = (struct moec_tokenizer_step){.kind = MOEC_STEP_BYTE_FALLBACK};
     p.decoder[p.n_decoder++] = (struct moec_tokenizer_step){.kind = MOEC_STEP_FUSE};
-    if (r->dummy_prefix && !r->space_as_suffix)
+    if (r->normalizer.dummy_prefix && !r->trainer.space_as_suffix)
         p.decoder[p.n_decoder++] =
             (struct moec_tokenizer_step){.kind = MOEC_STEP_STRIP_CHAR, .content = space, .start = 1};
     return p;
@@ -375,10 +400,10 @@ static enum moec_status affix_id(const struct reader *r, const char *name, bool 
 {
     if (!wanted)
         return MOEC_OK;
-    if (id < 0 || id >= (int64_t)r->vocab.n)
+    if (id < 0 || id >= (int64_t)r->pieces.vocab.n)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
                          "'%s' has %s %" PRId64 ", expected a piece id below %" PRIu32, r->subject, name, id,
-                         r->vocab.n);
+                         r->pieces.vocab.n);
     ids[(*n)++] = (uint32_t)id;
     return MOEC_OK;
 }
@@ -391,10 +416,10 @@ struct arrays {
 
 static enum moec_status fill_arrays(struct reader *r, struct arrays *a, uint32_t *text_end)
 {
-    const uint32_t n = r->vocab.n;
+    const uint32_t n = r->pieces.vocab.n;
     uint64_t total = sizeof STEP_TEXT - 1;
     for (uint32_t id = 0; id < n; id++)
-        total += r->vocab.pieces[id].n_bytes;
+        total += r->pieces.vocab.pieces[id].n_bytes;
     if (total > MOEC_TOKENIZER_MAX_TEXT_BYTES)
         return moec_fail(r->err, MOEC_ERR_LIMIT,
                          "the vocabulary of '%s' has %" PRIu64 " bytes of text, more than the limit of %u",
@@ -405,21 +430,21 @@ static enum moec_status fill_arrays(struct reader *r, struct arrays *a, uint32_t
     MOEC_TRY(moec_alloc((void **)&a->text, total, 1, "a vocabulary", r->err));
     uint32_t at = 0;
     for (uint32_t id = 0; id < n; id++) {
-        const struct moec_unigram_piece *piece = &r->vocab.pieces[id];
+        const struct moec_unigram_piece *piece = &r->pieces.vocab.pieces[id];
         a->token_start[id] = at;
         memcpy(a->text + at, piece->bytes, piece->n_bytes);
         at += (uint32_t)piece->n_bytes;
-        moec_tokenizer_score_words(r->types[id] == NORMAL ? piece->score : -INFINITY,
+        moec_tokenizer_score_words(r->pieces.types[id] == NORMAL ? piece->score : -INFINITY,
                                    a->scores + 2 * (size_t)id);
     }
     a->token_start[n] = at;
     memcpy(a->text + at, STEP_TEXT, sizeof STEP_TEXT - 1);
     *text_end = at;
-    if (r->model_type != TYPE_BPE)
+    if (r->trainer.model_type != TYPE_BPE)
         return MOEC_OK;
     MOEC_TRY(rank_pieces(r));
     for (uint32_t id = 0; id < n; id++)
-        if (r->types[id] == NORMAL)
+        if (r->pieces.types[id] == NORMAL)
             MOEC_TRY(add_merges(r, id));
     return sort_merges(r, a->merge_start);
 }
@@ -432,39 +457,39 @@ static enum moec_status assemble(struct reader *r, struct moec_sentencepiece_aff
     uint32_t text_end = 0, prefix = 0, suffix = 0, n_prefix = 0, n_suffix = 0;
     void *bytes = NULL;
     size_t n_bytes = 0;
-    if (r->n_charsmap > MOEC_TOKENIZER_MAX_CHARSMAP)
+    if (r->normalizer.n_charsmap > MOEC_TOKENIZER_MAX_CHARSMAP)
         return moec_fail(r->err, MOEC_ERR_LIMIT,
                          "'%s' has a character map of %zu bytes, more than the limit of %u", r->subject,
-                         r->n_charsmap, MOEC_TOKENIZER_MAX_CHARSMAP);
-    MOEC_TRY(affix_id(r, "bos_id", affixes.bos, r->bos_id, &prefix, &n_prefix));
-    MOEC_TRY(affix_id(r, "eos_id", affixes.eos, r->eos_id, &suffix, &n_suffix));
+                         r->normalizer.n_charsmap, MOEC_TOKENIZER_MAX_CHARSMAP);
+    MOEC_TRY(affix_id(r, "bos_id", affixes.bos, r->trainer.bos_id, &prefix, &n_prefix));
+    MOEC_TRY(affix_id(r, "eos_id", affixes.eos, r->trainer.eos_id, &suffix, &n_suffix));
     MOEC_TRY_OUT(fill_arrays(r, &a, &text_end));
     const struct pipeline pipeline = make_pipeline(r, text_end);
-    const bool is_bpe = r->model_type == TYPE_BPE;
+    const bool is_bpe = r->trainer.model_type == TYPE_BPE;
     const struct moec_tokenizer_model flat = {
         .flags = (is_bpe ? MOEC_TOKENIZER_FUSE_UNK : MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_SENTENCEPIECE) |
-                 (r->byte_fallback ? MOEC_TOKENIZER_BYTE_FALLBACK : 0),
-        .n_tokens = r->vocab.n,
-        .n_merges = (uint32_t)r->n_merge,
-        .n_added = (uint32_t)r->n_added,
+                 (r->trainer.byte_fallback ? MOEC_TOKENIZER_BYTE_FALLBACK : 0),
+        .n_tokens = r->pieces.vocab.n,
+        .n_merges = (uint32_t)r->merges.n,
+        .n_added = (uint32_t)r->added.n,
         .n_normalizer = 1,
         .n_decoder = pipeline.n_decoder,
         .n_prefix = n_prefix,
         .n_suffix = n_suffix,
-        .unk_id = r->unk_id,
+        .unk_id = r->trainer.unk_id,
         .text_bytes = text_end + (uint32_t)sizeof STEP_TEXT - 1,
-        .charsmap_bytes = (uint32_t)r->n_charsmap,
+        .charsmap_bytes = (uint32_t)r->normalizer.n_charsmap,
         .token_start = a.token_start,
         .merge_start = a.merge_start,
-        .merges = r->merges,
-        .added = r->added,
+        .merges = r->merges.all,
+        .added = r->added.all,
         .normalizer = &pipeline.normalizer,
         .decoder = pipeline.decoder,
         .prefix = &prefix,
         .suffix = &suffix,
         .scores = a.scores,
         .text = a.text,
-        .charsmap = r->charsmap,
+        .charsmap = r->normalizer.charsmap,
     };
     MOEC_TRY_OUT(moec_tokenizer_model_encode(&flat, &bytes, &n_bytes, r->err));
     MOEC_TRY_OUT(moec_tokenizer_model_decode(bytes, n_bytes, r->subject, model, r->err));
@@ -486,27 +511,23 @@ enum moec_status moec_sentencepiece_read(const uint8_t *bytes, size_t n_bytes, c
         return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %zu bytes, more than the limit of %zu", subject,
                          n_bytes, MOEC_SENTENCEPIECE_MAX_BYTES);
     /* Defaults of the message. */
-    struct reader r = {.subject = subject,
-                       .err = err,
-                       .unk_id = MOEC_TOKENIZER_NO_ID,
-                       .model_type = TYPE_UNIGRAM,
-                       .bos_id = 1,
-                       .eos_id = 2,
-                       .dummy_prefix = true,
-                       .remove_extra = true,
-                       .escape = true};
+    struct reader r = {
+        .subject = subject,
+        .err = err,
+        .trainer = {.unk_id = MOEC_TOKENIZER_NO_ID, .model_type = TYPE_UNIGRAM, .bos_id = 1, .eos_id = 2},
+        .normalizer = {.dummy_prefix = true, .remove_extra = true, .escape = true}};
     enum moec_status status = read_message(&r, bytes, n_bytes);
     if (status == MOEC_OK)
-        status = moec_unigram_vocab_sort(&r.vocab, subject, err);
+        status = moec_unigram_vocab_sort(&r.pieces.vocab, subject, err);
     if (status == MOEC_OK)
         status = list_controls(&r, affixes);
     if (status == MOEC_OK)
         status = assemble(&r, affixes, model);
-    moec_unigram_vocab_release(&r.vocab);
-    free(r.types);
-    free(r.ranks);
-    free(r.merges);
-    free(r.lefts);
-    free(r.added);
+    moec_unigram_vocab_release(&r.pieces.vocab);
+    free(r.pieces.types);
+    free(r.merges.ranks);
+    free(r.merges.all);
+    free(r.merges.lefts);
+    free(r.added.all);
     return status;
 }

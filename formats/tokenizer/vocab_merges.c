@@ -68,9 +68,9 @@ static enum moec_status put_merges(const struct moec_vocab_merges *files, struct
                                    struct moec_error *err)
 {
     size_t number = 0;
-    for (size_t at = 0; at < files->n_merges; number++) {
-        const char *line = files->merges + at, *end = memchr(line, '\n', files->n_merges - at);
-        size_t n = end == NULL ? files->n_merges - at : (size_t)(end - line);
+    for (size_t at = 0; at < files->merges.n_bytes; number++) {
+        const char *line = files->merges.bytes + at, *end = memchr(line, '\n', files->merges.n_bytes - at);
+        size_t n = end == NULL ? files->merges.n_bytes - at : (size_t)(end - line);
         at += n + 1;
         n -= n > 0 && line[n - 1] == '\r';
         if (n >= 8 && memcmp(line, "#version", 8) == 0)
@@ -79,7 +79,7 @@ static enum moec_status put_merges(const struct moec_vocab_merges *files, struct
         if (space == NULL || memchr(space + 1, ' ', n - (size_t)(space + 1 - line)) != NULL)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "line %zu of '%s' is not a merge, expected two tokens with a space between",
-                             number + 1, files->merges_path);
+                             number + 1, files->merges.path);
         moec_json_out_string_n(list, NULL, line, n);
     }
     return MOEC_OK;
@@ -140,11 +140,11 @@ static void put_steps(const struct moec_vocab_class *class, const struct moec_vo
 static enum moec_status check_vocab(const struct moec_vocab_merges *files, struct moec_error *err)
 {
     struct moec_json *tree = NULL;
-    MOEC_TRY(moec_json_parse(files->vocab, files->n_vocab, MOEC_TOKENIZER_JSON_MAX_BYTES, files->vocab_path,
-                             &tree, err));
+    MOEC_TRY(moec_json_parse(files->vocab.bytes, files->vocab.n_bytes, MOEC_TOKENIZER_JSON_MAX_BYTES,
+                             files->vocab.path, &tree, err));
     enum moec_status status = MOEC_OK;
     if (moec_json_type(tree) != MOEC_JSON_OBJECT)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' holds %s, expected an object", files->vocab_path,
+        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' holds %s, expected an object", files->vocab.path,
                            moec_json_type_name(tree));
     moec_json_free(tree);
     return status;
@@ -163,10 +163,10 @@ enum moec_status moec_vocab_merges_json(const struct moec_vocab_class *class,
     MOEC_TRY_OUT(moec_json_out_line(merges, &list, err));
     MOEC_TRY_OUT(moec_json_out_line(root, &steps, err));
     /* `steps` is an object: its members follow the model. */
-    if (asprintf(json, "{\"model\":{\"type\":\"BPE\",\"vocab\":%.*s,\"merges\":%s},%s", (int)files->n_vocab,
-                 files->vocab, list, strchr(steps, '{') + 1) < 0) {
+    if (asprintf(json, "{\"model\":{\"type\":\"BPE\",\"vocab\":%.*s,\"merges\":%s},%s",
+                 (int)files->vocab.n_bytes, files->vocab.bytes, list, strchr(steps, '{') + 1) < 0) {
         *json = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: tokenizer of '%s'", files->vocab_path);
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: tokenizer of '%s'", files->vocab.path);
     }
 out:
     free(list);

@@ -19,10 +19,14 @@ struct moec_vocab_class {
 /* NULL for a class that is not known. `model_type` counts where `tokenizer_class` is empty. */
 const struct moec_vocab_class *moec_vocab_class_find(const char *tokenizer_class, const char *model_type);
 
+struct moec_vocab_file {
+    const char *bytes;
+    size_t n_bytes;
+    const char *path; /* for messages */
+};
+
 struct moec_vocab_merges {
-    const char *vocab, *merges; /* the files' bytes */
-    size_t n_vocab, n_merges;
-    const char *vocab_path, *merges_path; /* for messages */
+    struct moec_vocab_file vocab, merges;
     bool add_prefix_space;
     uint32_t bos_id, eos_id; /* put around a text; MOEC_TOKENIZER_NO_ID: none */
 };

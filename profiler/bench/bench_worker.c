@@ -52,28 +52,29 @@ static enum moec_status from_runtime(enum moert_status status, const struct moer
 static void describe(const struct server *server, struct moec_bench_opened *opened)
 {
     struct moert_info info = moert_engine_info(server->engine);
-    opened->n_threads = info.n_threads;
-    opened->prefill_tokens = info.prefill_tokens;
-    opened->copy = info.copy;
-    opened->base_bytes = info.base_bytes;
-    opened->dense_bytes = info.dense_bytes;
-    opened->kv_bytes = info.kv_bytes;
-    opened->scratch_bytes = info.scratch_bytes;
-    opened->expert_buffer_bytes = info.expert_buffer_bytes;
-    opened->expert_total_bytes = info.expert_total_bytes;
-    opened->working_set_bytes = info.working_set_bytes;
-    opened->logical_cache_bytes = info.logical_cache_bytes;
-    opened->logical_passing_bytes = info.logical_passing_bytes;
-    opened->keeps_logical_cache = info.keeps_logical_cache;
-    (void)snprintf(opened->cpu, sizeof opened->cpu, "%s", info.cpu);
-    (void)snprintf(opened->arithmetic, sizeof opened->arithmetic, "%s", info.arithmetic);
-    (void)snprintf(opened->kv, sizeof opened->kv, "%s", info.kv);
-    (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.evict);
-    (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.predict);
-    (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);
-    (void)snprintf(opened->device, sizeof opened->device, "%s", info.device != NULL ? info.device : "");
-    opened->vram_bytes = info.vram_bytes;
-    opened->vram_pool_bytes = info.vram_pool_bytes;
+    opened->n_threads = info.compute.n_threads;
+    opened->prefill_tokens = info.compute.prefill_tokens;
+    opened->copy = info.experts.copy;
+    opened->base_bytes = info.memory.base_bytes;
+    opened->dense_bytes = info.memory.dense_bytes;
+    opened->kv_bytes = info.memory.kv_bytes;
+    opened->scratch_bytes = info.memory.scratch_bytes;
+    opened->expert_buffer_bytes = info.memory.expert_buffer_bytes;
+    opened->expert_total_bytes = info.buffer.all_bytes;
+    opened->working_set_bytes = info.buffer.working_set_bytes;
+    opened->logical_cache_bytes = info.buffer.logical_cache_bytes;
+    opened->logical_passing_bytes = info.buffer.logical_passing_bytes;
+    opened->keeps_logical_cache = info.buffer.keeps_logical_cache;
+    (void)snprintf(opened->cpu, sizeof opened->cpu, "%s", info.compute.cpu);
+    (void)snprintf(opened->arithmetic, sizeof opened->arithmetic, "%s", info.compute.arithmetic);
+    (void)snprintf(opened->kv, sizeof opened->kv, "%s", info.compute.kv);
+    (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.experts.evict);
+    (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.experts.predict);
+    (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.storage.io);
+    (void)snprintf(opened->device, sizeof opened->device, "%s",
+                   info.device.name != NULL ? info.device.name : "");
+    opened->vram_bytes = info.device.vram_bytes;
+    opened->vram_pool_bytes = info.device.vram_pool_bytes;
     const struct moert_decisions tuned = moert_engine_tuned(server->engine);
     const bool is_planned = moert_engine_neurons(server->engine).is_planned;
     char text[MOERT_DECISIONS_TEXT_BYTES];
@@ -98,7 +99,7 @@ static enum moec_status open_engine(struct server *server, struct moec_bench_ope
     MOEC_TRY(from_runtime(moert_session_create(server->engine, &server->session, &theirs), &theirs, err));
     describe(server, opened);
     opened->open_seconds = (double)(moec_now_ns() - begin_ns) * 1e-9;
-    server->n_vocab = moert_engine_info(server->engine).n_vocab;
+    server->n_vocab = moert_engine_info(server->engine).model.n_vocab;
     const uint64_t n_answer =
         sizeof(struct moec_bench_sample) + (uint64_t)tokens->n_tokens * sizeof(struct moec_bench_token);
     MOEC_TRY(moec_alloc((void **)&server->answer, n_answer, 1, "times of tokens", err));
@@ -161,13 +162,13 @@ static enum moert_status read_prompt(struct server *server, const uint32_t *ids,
 {
     const uint32_t n = server->setup->tokens->prompt_tokens;
     const struct moert_info info = moert_engine_info(server->engine);
-    moert_session_set_prompt(server->session, info.n_encoder_layer == 0 ? n : 0);
-    if (info.n_encoder_layer == 0)
+    moert_session_set_prompt(server->session, info.layers.n_encoder == 0 ? n : 0);
+    if (info.layers.n_encoder == 0)
         return moert_session_step(server->session, ids, n, server->logits, err);
     const enum moert_status status = moert_session_encode(server->session, ids, n, err);
     if (status != MOERT_OK)
         return status;
-    return moert_session_step(server->session, &info.decoder_start_id, 1, server->logits, err);
+    return moert_session_step(server->session, &info.model.decoder_start_id, 1, server->logits, err);
 }
 
 /* The prompt, then one token after the other, each with the choice that a user would wait for. */

@@ -235,8 +235,10 @@ static enum moec_status cross_source(struct compute_job *job, struct decoder *d,
     if (!moec_config_is_encoder_decoder(config))
         return MOEC_OK;
     const struct moec_kv_rows rows = moec_kv_state_rows(&d->kv, layer, 0);
-    const struct moec_span span = {
-        .n_rows = 1, .n_source = job->samples.n_positions, .k_prefix = rows.keys, .v_prefix = rows.values};
+    const struct moec_span span = {.n_rows = 1,
+                                   .n_source = job->samples.n_positions,
+                                   .keys.k_prefix = rows.keys,
+                                   .keys.v_prefix = rows.values};
     return moec_forward_cross(&job->pass.forward, layer, (struct moec_batch){&span, 1, 1}, d->hidden, err);
 }
 
@@ -246,7 +248,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
 {
     const struct moec_config *config = &job->bundle->config;
     uint32_t token = (uint32_t)moec_random_below(&d->random, config->n_vocab);
-    struct moec_sequence_rows row = {.n_rows = 1, .tokens = &token, .route = d->state};
+    struct moec_sequence_rows row = {.n_rows = 1, .tokens = &token, .decides.route = d->state};
     const struct moec_sequences sequences = {.spans = &row, .n_spans = 1};
     uint64_t begun = moec_now_ns();
     MOEC_TRY(moec_forward_embed(&job->pass.forward, &token, 1, d->hidden, err));
@@ -259,7 +261,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
                                         d->hidden, err));
         MOEC_TRY(cross_source(job, d, layer, err));
         const int32_t ordinal = moec_config_moe_ordinal(config, layer);
-        row.route_layer = ordinal > 0 ? (uint32_t)ordinal : 0;
+        row.decides.layer = ordinal > 0 ? (uint32_t)ordinal : 0;
         uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
         MOEC_TRY(moec_forward_mlp(

@@ -73,7 +73,7 @@ static enum moec_status read_expert(const struct moec_bundle *bundle, struct moe
     reader->ops->submit(reader, &read);
     while (done == NULL)
         done = reader->ops->wait(reader);
-    *waited_ns += read.done_ns > begun_ns ? read.done_ns - begun_ns : 0;
+    *waited_ns += read.at.done_ns > begun_ns ? read.at.done_ns - begun_ns : 0;
     if (read.error != 0)
         return moec_record_failed(bundle, (struct moec_record_id){0, ordinal, expert}, read.error, NULL, err);
     return moec_bundle_check_record(bundle, (struct moec_record_id){0, ordinal, expert}, slot + place.skip,
@@ -174,7 +174,7 @@ static bool must_wait(const struct waiting *waiting)
 static void waiting_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct waiting *waiting = (struct waiting *)self;
-    waiting->n_active = answer->n_active;
+    waiting->n_active = answer->active.n;
     waiting->n_taken = 0;
     if (waiting->reads_beside)
         ask_companion(&waiting->companion);

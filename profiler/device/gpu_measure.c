@@ -175,7 +175,7 @@ static enum moec_status measure_session(struct job *job, struct moert_engine *en
                                         struct moec_error *err)
 {
     static const double middle[] = {0.5};
-    const uint32_t n_vocab = moert_engine_info(engine).n_vocab;
+    const uint32_t n_vocab = moert_engine_info(engine).model.n_vocab;
     struct moec_random random = {1};
     struct moert_error wrong = {0};
     float times[TOKENS], scratch[TOKENS];
@@ -228,7 +228,7 @@ static enum moec_status measure_tokens(struct job *job, struct moec_error *err)
         moert_engine_open_on(job->bundle->file.path, &options, &io, job->options->entry, &engine, &wrong),
         &wrong, err));
     MOEC_TRY_OUT(
-        moec_alloc((void **)&logits, moert_engine_info(engine).n_vocab, sizeof *logits, "logits", err));
+        moec_alloc((void **)&logits, moert_engine_info(engine).model.n_vocab, sizeof *logits, "logits", err));
     MOEC_TRY_OUT(as_moec(moert_session_create(engine, &session, &wrong), &wrong, err));
     status = measure_session(job, engine, session, n_positions, logits, err);
 out:

@@ -346,9 +346,8 @@ static enum moec_status prepare_products(struct work *work, const struct moec_ma
         work->products[i] = (struct moec_cuda_product){.matrix = moec_cuda_matrix_make(shape, data),
                                                        .n_rows = shape->rows,
                                                        .n_tok = n_tok,
-                                                       .x = x,
-                                                       .x_stride = x_stride,
-                                                       .y = {y, shape->rows, NULL},
+                                                       .x = {.first = x, .stride = x_stride},
+                                                       .y.rows = {y, shape->rows, NULL},
                                                        .rounded = rounded};
     }
 out:
@@ -405,14 +404,14 @@ static enum moec_status send_jobs(struct work *work, const struct moec_gpu_speed
     void *place = take(work, n_jobs * sizeof *piece);
     for (uint32_t j = 0; j < n_jobs; j++) {
         uint8_t *data = take(work, batch->n_bytes);
-        piece[j] = (struct moec_cuda_mlp_job){.gate = moved(&mlp->gate, batch->record, data),
-                                              .up = moved(&mlp->up, batch->record, data),
-                                              .down = moved(&mlp->down, batch->record, data),
+        piece[j] = (struct moec_cuda_mlp_job){.gate.matrix = moved(&mlp->gate, batch->record, data),
+                                              .up.matrix = moved(&mlp->up, batch->record, data),
+                                              .down.matrix = moved(&mlp->down, batch->record, data),
                                               .first = j * n,
                                               .n = n,
-                                              .threshold = mlp->filter.threshold,
-                                              .filter_at = (uint8_t)mlp->filter.at,
-                                              .has_filter = mlp->filter.is_on};
+                                              .filter = {.threshold = mlp->filter.threshold,
+                                                         .at = (uint8_t)mlp->filter.at,
+                                                         .is_set = mlp->filter.is_on}};
         MOEC_TRY(send(work->speed, data, batch->record, batch->n_bytes, err));
     }
     *jobs = place;
@@ -429,7 +428,7 @@ static enum moec_status prepare_rows(struct work *work, const struct moec_gpu_sp
     const uint64_t x_bytes = batch->n_tok * stride * sizeof(float),
                    out_bytes = n_pairs * stride * sizeof(float), h_bytes = n_pairs * h_stride * sizeof(float),
                    partial_bytes =
-                       rows->most <= MOEC_CUDA_FEW
+                       rows->jobs.most <= MOEC_CUDA_FEW
                            ? (uint64_t)n_pairs * (n_ff / MOEC_SUM_CHUNK + 1) * n_embd * sizeof(float)
                            : 0,
                    round_bytes = rounded_bytes(work->speed, n_embd, batch->n_tok);
@@ -442,26 +441,26 @@ static enum moec_status prepare_rows(struct work *work, const struct moec_gpu_sp
                       err));
     float *const x = take(work, x_bytes);
     MOEC_TRY(send_inputs(work, batch->n_tok, n_embd, x, err));
-    rows->x = x;
-    rows->x_stride = rows->out_stride = stride;
-    rows->h_stride = h_stride;
-    rows->out = take(work, out_bytes);
-    rows->h = take(work, h_bytes);
+    rows->x.first = x;
+    rows->x.stride = rows->out.stride = stride;
+    rows->h.stride = h_stride;
+    rows->out.first = take(work, out_bytes);
+    rows->h.first = take(work, h_bytes);
     rows->partials = partial_bytes > 0 ? take(work, partial_bytes) : NULL;
-    rows->rounded = round_bytes > 0 ? take(work, round_bytes) : NULL;
-    return send_pairs(work, batch, &rows->pairs, err);
+    rows->x.rounded = round_bytes > 0 ? take(work, round_bytes) : NULL;
+    return send_pairs(work, batch, &rows->pairs.list, err);
 }
 
 static enum moec_status prepare_mlps(struct work *work, const struct moec_gpu_speed_batch *batch,
                                      struct moec_error *err)
 {
-    struct moec_cuda_mlp mlp = {.n_jobs = batch->n_jobs,
-                                .most = batch->n_tok * batch->top_k / batch->n_jobs,
-                                .n_ff = batch->mlp->up.rows,
-                                .n_embd = batch->mlp->up.columns,
-                                .pairs_per_row = batch->top_k,
-                                .activation = batch->mlp->activation,
-                                .n_x = batch->n_tok};
+    struct moec_cuda_mlp mlp = {
+        .jobs = {.n = batch->n_jobs, .most = batch->n_tok * batch->top_k / batch->n_jobs},
+        .shape = {.n_ff = batch->mlp->up.rows,
+                  .n_embd = batch->mlp->up.columns,
+                  .activation = batch->mlp->activation},
+        .pairs.per_row = batch->top_k,
+        .x.n = batch->n_tok};
     struct moec_cuda_mlp_job *piece = NULL;
     enum moec_status status = MOEC_OK;
     work->n_launches = sets_of(work->speed, batch->n_jobs * batch->n_bytes);
@@ -470,7 +469,7 @@ static enum moec_status prepare_mlps(struct work *work, const struct moec_gpu_sp
     for (uint32_t i = 0; i < work->n_launches; i++) {
         const void *jobs = NULL;
         MOEC_TRY_OUT(send_jobs(work, batch, piece, &jobs, err));
-        mlp.jobs = jobs;
+        mlp.jobs.each = jobs;
         work->mlps[i] = mlp;
     }
 out:

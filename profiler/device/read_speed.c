@@ -69,7 +69,7 @@ static void end_read(struct measuring *m, const struct moec_read *read)
 {
     if (read->error != 0 && m->failed.error == 0)
         m->failed = *read;
-    m->latencies_ns[m->n_ended++] = (float)(read->done_ns - read->begun_ns);
+    m->latencies_ns[m->n_ended++] = (float)(read->at.done_ns - read->at.begun_ns);
     m->n_bytes += read->n_bytes;
 }
 

@@ -63,7 +63,7 @@ static enum moec_status need(struct moec_memory_request *memory, uint64_t budget
         return MOEC_OK;
     memory->budget_bytes = budget_bytes;
     MOEC_TRY(moec_memory_plan_make(memory, &made, err));
-    out->kept = (double)made.expert_buffer_bytes / (double)memory->all_record_bytes;
+    out->kept = (double)made.expert_buffer_bytes / (double)memory->bundle.all_record_bytes;
     return MOEC_OK;
 }
 
@@ -71,7 +71,7 @@ static enum moec_status plan(struct moec_memory_request *memory, const struct mo
                              struct moec_doctor_plan *out, struct moec_error *err)
 {
     for (int program = 0; program < MOEC_DOCTOR_N_PROGRAM; program++) {
-        memory->base_bytes = request->base_bytes[program];
+        memory->process.base_bytes = request->base_bytes[program];
         MOEC_TRY(need(memory, request->budget_bytes, &out->needs[program], err));
     }
     return MOEC_OK;
@@ -85,14 +85,14 @@ static struct moec_memory_request memory_of(const struct moec_config *config,
     const uint32_t n_context = context_of(config, request), n_beam = generation->n_beam;
     return (struct moec_memory_request){
         .config = config,
-        .n_context = n_context,
-        .n_sessions = 1,
-        .n_beams = n_beam,
-        .n_logits = 1,
-        .generator_bytes = moec_generator_bytes(config, n_context, n_beam, false) -
-                           (n_beam - 1) * moec_session_beside_bytes(config, n_context) -
-                           config->n_vocab * sizeof(float),
-        .n_threads = request->n_threads,
+        .sessions = {.n_context = n_context,
+                     .n = 1,
+                     .n_beams = n_beam,
+                     .n_logits = 1,
+                     .generator_bytes = moec_generator_bytes(config, n_context, n_beam, false) -
+                                        (n_beam - 1) * moec_session_beside_bytes(config, n_context) -
+                                        config->n_vocab * sizeof(float)},
+        .process.n_threads = request->n_threads,
     };
 }
 
@@ -140,9 +140,9 @@ static enum moec_status size_widths(const struct moec_bundle_plan *bundle, struc
         size->token_bytes = n_token * record_bytes;
         MOEC_TRY_OUT(moec_bundle_plan_bytes(bundle, &(struct moec_bundle_assignment){.experts = experts},
                                             &size->plans[dense].bundle_bytes, err));
-        memory->largest_record_bytes = record_bytes;
-        memory->all_record_bytes = size->expert_bytes;
-        memory->token_record_bytes = size->token_bytes;
+        memory->bundle.largest_record_bytes = record_bytes;
+        memory->bundle.all_record_bytes = size->expert_bytes;
+        memory->bundle.token_record_bytes = size->token_bytes;
         MOEC_TRY_OUT(plan(memory, request, &size->plans[dense], err));
     }
 out:
@@ -173,11 +173,11 @@ static enum moec_status size_dense(const struct moec_checkpoint *checkpoint,
                                             .alignment = moec_bundle_choose_alignment(config)};
     MOEC_TRY_OUT(moec_bundle_plan_create(&parts, &bundle, err));
     struct moec_memory_request memory = memory_of(config, generation, request);
-    memory.dense_bytes = dense.blob_bytes;
+    memory.bundle.dense_bytes = dense.blob_bytes;
     /* The cache's tables depend on dimensions and on how many layouts records have. */
     const struct moec_bundle shape = {.config = *config, .n_layout = 1, .n_copy = 1};
     const struct moec_expert_cache_options options = {0};
-    memory.table_bytes = moec_expert_cache_table_bytes(&shape, &options);
+    memory.bundle.table_bytes = moec_expert_cache_table_bytes(&shape, &options);
     if (at == 0)
         count_parameters(config, &dense, doctor);
     status = size_widths(bundle, &memory, request, at, doctor, err);
@@ -260,8 +260,8 @@ enum moec_status moec_doctor_bundle(const struct moec_bundle *bundle,
         size->is_exact =
             size->bits == 16 &&
             moec_codec_traits((struct moec_codec){.dtype = bundle->config.expert_dtype})->is_exact;
-        size->expert_bytes = memory.all_record_bytes;
-        size->token_bytes = memory.token_record_bytes;
+        size->expert_bytes = memory.bundle.all_record_bytes;
+        size->token_bytes = memory.bundle.token_record_bytes;
         size->plans[0].bundle_bytes = bundle->file.n_bytes;
         MOEC_TRY(plan(&memory, request, &size->plans[0], err));
     }

@@ -85,22 +85,22 @@ void moec_batch_sequences_add(struct moec_batch_sequences *sequences, const uint
         memset(span->counts, 0, sequences->n_expert * sizeof *span->counts);
     }
     if (sequences->routes != NULL) {
-        span->route = &sequences->routes[i];
-        span->route->first_ordinal = sequences->ordinal;
-        moec_route_state_reset(span->route, 0);
+        span->decides.route = &sequences->routes[i];
+        span->decides.route->first_ordinal = sequences->ordinal;
+        moec_route_state_reset(span->decides.route, 0);
         if (sequences->replay != NULL)
-            moec_route_state_lend(span->route,
-                                  sequences->touched + (size_t)sequences->n_rows * span->route->top_k,
+            moec_route_state_lend(span->decides.route,
+                                  sequences->touched + (size_t)sequences->n_rows * span->decides.route->top_k,
                                   sequences->ranges + sequences->n_rows, n_rows);
         sequences->n_rows += n_rows;
-        span->n_prompt = n_prompt < n_rows ? n_prompt : n_rows;
+        span->decides.n_prompt = n_prompt < n_rows ? n_prompt : n_rows;
     }
 }
 
 void moec_batch_sequences_replay(struct moec_batch_sequences *sequences)
 {
     for (uint32_t i = 0; sequences->replay != NULL && i < sequences->batch.n_spans; i++) {
-        const struct moec_route_state *route = sequences->spans[i].route;
+        const struct moec_route_state *route = sequences->spans[i].decides.route;
         const struct moec_path_value *initial =
             route->initial != NULL ? route->initial + (size_t)route->first_ordinal * route->n_expert : NULL;
         moec_cache_replay_run(sequences->replay, route->touched, route->n_done[0], initial);

@@ -44,10 +44,9 @@ static enum moec_status open_checkpoint(struct moec_source *source, uint64_t cac
 static enum moec_status open_cache(struct moec_source *source, const struct moec_cache_form *beside,
                                    struct moec_error *err)
 {
-    const struct moec_expert_cache_options options = {.buffer_bytes = source->cache_bytes,
-                                                      .beside = beside,
-                                                      .n_beside = beside != NULL,
-                                                      .io = {.io = MOEC_IO_AUTO_MAPPED}};
+    const struct moec_expert_cache_options options = {
+        .buffer.n_bytes = source->cache_bytes,
+        .records = {.beside = beside, .n_beside = beside != NULL, .io = {.io = MOEC_IO_AUTO_MAPPED}}};
     MOEC_TRY(moec_expert_cache_create(source->bundle, &options, &source->cache, err));
     source->experts = moec_expert_cache_experts(source->cache);
     return MOEC_OK;

@@ -246,7 +246,7 @@ static void make_sequences(struct moec_sweep *sweep, uint32_t layer, const struc
         moec_batch_sequences_add(&sweep->sequences, tokens_of(sweep, stack, batch->first + i), n,
                                  stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
         if (sweep->predicted != NULL)
-            sweep->sequences.spans[i].predicted =
+            sweep->sequences.spans[i].decides.predicted =
                 sweep->predicted + starts[batch->first + i] * moec_precision_predicted_words(config);
     }
 }
@@ -260,9 +260,9 @@ static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const st
         const uint32_t n = rows_of(sweep, stack, batch->first + i);
         sweep->spans[i] = (struct moec_span){.first_row = row,
                                              .n_rows = n,
-                                             .k_own = own.keys + row * own.stride,
-                                             .v_own = own.values + row * own.stride,
-                                             .forgets_own = forgets_own};
+                                             .keys = {.k_own = own.keys + row * own.stride,
+                                                      .v_own = own.values + row * own.stride,
+                                                      .forgets_own = forgets_own}};
         row += n;
     }
 }
@@ -285,8 +285,8 @@ static enum moec_status cross(struct moec_sweep *sweep, const struct layer_run *
         *span = (struct moec_span){.first_row = span->first_row,
                                    .n_rows = span->n_rows,
                                    .n_source = rows_of(sweep, MOEC_STACK_ENCODER, batch->first + i),
-                                   .k_prefix = rows.keys + source * rows.stride,
-                                   .v_prefix = rows.values + source * rows.stride};
+                                   .keys = {.k_prefix = rows.keys + source * rows.stride,
+                                            .v_prefix = rows.values + source * rows.stride}};
         source += span->n_source;
     }
     return moec_forward_cross(forward, layer, (struct moec_batch){sweep->spans, batch->n, batch->n_rows},

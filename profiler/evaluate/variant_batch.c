@@ -103,9 +103,9 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch, const
         const struct moec_kv_rows own = moec_kv_state_rows(&batch->rows.kv, tile->layer, row);
         batch->spans.of[i] = (struct moec_span){.first_row = row,
                                                 .n_rows = item->n_source,
-                                                .k_own = own.keys,
-                                                .v_own = own.values,
-                                                .forgets_own = true};
+                                                .keys.k_own = own.keys,
+                                                .keys.v_own = own.values,
+                                                .keys.forgets_own = true};
         moec_batch_sequences_add(&batch->spans.sequences, NULL, item->n_source, 0);
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
@@ -144,8 +144,7 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
                                    .n_rows = span->n_rows,
                                    .first_position = span->first_position,
                                    .n_source = (uint32_t)(start[item->window + 1] - start[item->window]),
-                                   .k_prefix = rows.keys,
-                                   .v_prefix = rows.values};
+                                   .keys = {.k_prefix = rows.keys, .v_prefix = rows.values}};
         *cost += moec_cost_cross_attention(config, tile->layer, span->n_source, item->n_rows) +
                  moec_cost_source_keys(config, tile->layer, item->n_source);
     }
@@ -170,11 +169,11 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
         batch->spans.of[i] = (struct moec_span){.first_row = row,
                                                 .n_rows = item->n_rows,
                                                 .first_position = item->first_position,
-                                                .k_prefix = has_prefix ? prefix.keys : NULL,
-                                                .v_prefix = has_prefix ? prefix.values : NULL,
-                                                .k_own = own.keys,
-                                                .v_own = own.values,
-                                                .forgets_own = true};
+                                                .keys.k_prefix = has_prefix ? prefix.keys : NULL,
+                                                .keys.v_prefix = has_prefix ? prefix.values : NULL,
+                                                .keys.k_own = own.keys,
+                                                .keys.v_own = own.values,
+                                                .keys.forgets_own = true};
         const uint32_t *tokens =
             moec_windows_target(baseline->group.windows, baseline->group.first_window + item->window);
         moec_batch_sequences_add(&batch->spans.sequences, tokens + item->first_position, item->n_rows, 0);

@@ -380,10 +380,10 @@ static void expect(struct moec_experts *self, const struct moec_router_answer *a
     variants->next.layer = answer->layer;
     /* Those of form 0, which stand first. */
     variants->next.n = 0;
-    while (variants->next.n < answer->n_active &&
-           answer->active[variants->next.n] < variants->of.config->n_expert)
+    while (variants->next.n < answer->active.n &&
+           answer->active.list[variants->next.n] < variants->of.config->n_expert)
         variants->next.n++;
-    memcpy(variants->next.all, answer->active, variants->next.n * sizeof *answer->active);
+    memcpy(variants->next.all, answer->active.list, variants->next.n * sizeof *answer->active.list);
     pthread_mutex_unlock(&variants->lock);
 }
 

@@ -158,13 +158,14 @@ static void take_tiles(struct moec_neuron_harm *harm, const struct moec_expert_i
                        moec_parallel_body *run_chunk)
 {
     const size_t n_chunk = (harm->of.config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
-    for (uint32_t first = 0; first < in->n_pair; first += TILE_TOKENS) {
-        struct tile tile = {harm, in->mlp, in->expert, least(TILE_TOKENS, in->n_pair - first)};
+    for (uint32_t first = 0; first < in->rows.n_pair; first += TILE_TOKENS) {
+        struct tile tile = {harm, in->mlp, in->expert, least(TILE_TOKENS, in->rows.n_pair - first)};
         for (uint32_t t = 0; t < tile.n_tok; t++) {
-            const uint32_t pair = in->pairs[first + t];
-            memcpy(harm->room.x + t * harm->of.stride, in->normed + pair / in->top_k * harm->of.stride,
+            const uint32_t pair = in->rows.pairs[first + t];
+            memcpy(harm->room.x + t * harm->of.stride,
+                   in->rows.normed + pair / in->rows.top_k * harm->of.stride,
                    harm->of.stride * sizeof(float));
-            harm->room.w[t] = in->weights[pair];
+            harm->room.w[t] = in->rows.weights[pair];
         }
         if (with_products)
             moec_forward_activations(in->forward, in->mlp, tile.n_tok, harm->room.x, harm->room.h,
@@ -218,7 +219,7 @@ static void sum_chunk(void *context, size_t item, int thread)
 static void take_sums(void *context, const struct moec_expert_inputs *in)
 {
     struct moec_neuron_harm *harm = context;
-    if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
+    if (in->expert == MOEC_EXPERT_ALL || in->rows.n_pair == 0)
         return;
     harm->layer.pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
     take_tiles(harm, in, true, sum_chunk);
@@ -353,7 +354,7 @@ static void count_chunk(void *context, size_t item, int thread)
 static void take_counts(void *context, const struct moec_expert_inputs *in)
 {
     struct moec_neuron_harm *harm = context;
-    if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
+    if (in->expert == MOEC_EXPERT_ALL || in->rows.n_pair == 0)
         return;
     harm->layer.pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
     take_tiles(harm, in, false, count_chunk);

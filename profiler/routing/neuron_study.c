@@ -142,7 +142,7 @@ static enum moec_status take_expert(struct studying *studying, const struct moec
     const uint32_t *tokens = studying->tokens.picked + (size_t)expert * MOEC_NEURON_TOKENS;
     const struct moec_expert_request request = moec_expert_request_of(layer, expert);
     const struct moec_router_answer answer = {
-        .layer = layer, .n_tok = n, .active = &expert, .n_active = 1, .n_takers = &n};
+        .layer = layer, .n_tok = n, .active = {.list = &expert, .n = 1, .n_takers = &n}};
     const uint64_t n_value = (uint64_t)n * config->n_ff_expert;
     double limits[2][N_LEVEL];
     struct moec_mlp mlp;

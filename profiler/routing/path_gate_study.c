@@ -79,12 +79,10 @@ static void count_token(struct counting *counting, uint32_t ordinal, uint32_t pl
     moec_scored_order(counting->gate, n_expert, n_expert);
     const struct moec_router_answer answer = {.layer = moec_config_moe_layer(&profile->config, ordinal - 1),
                                               .n_tok = 2,
-                                              .experts = last.experts,
-                                              .weights = last.weights,
-                                              .last_experts = has_before ? before.experts : NULL,
-                                              .last_weights = has_before ? before.weights : NULL,
-                                              .next_gate = counting->gate,
-                                              .n_next_gate = n_expert};
+                                              .choices = {.experts = last.experts, .weights = last.weights},
+                                              .last = {.experts = has_before ? before.experts : NULL,
+                                                       .weights = has_before ? before.weights : NULL},
+                                              .next = {.gate = {.experts = counting->gate, .n = n_expert}}};
     const uint32_t n = counting->predict->ops->rank(counting->predict, &answer, ordinal, counting->ranking);
     for (uint32_t rank = 0; rank < profile->top_k; rank++) {
         counting->n_choice += chosen.experts[rank] != UINT32_MAX;

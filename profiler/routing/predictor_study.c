@@ -84,27 +84,28 @@ static enum moec_status answer_of(struct studying *studying, const struct moec_l
     const size_t first = (size_t)token * config->top_k;
     const float *input = from->inputs + token * pair->stride;
     const uint32_t n = 2 * config->top_k < config->n_expert ? 2 * config->top_k : config->n_expert;
-    *answer = (struct moec_router_answer){.layer = moec_config_moe_layer(config, from->ordinal),
-                                          .n_tok = 1,
-                                          .experts = from->experts + first,
-                                          .weights = from->weights + first};
+    *answer = (struct moec_router_answer){
+        .layer = moec_config_moe_layer(config, from->ordinal),
+        .n_tok = 1,
+        .choices = {.experts = from->experts + first, .weights = from->weights + first}};
     if (pair->before != NULL) {
-        answer->last_experts = pair->before->experts + first;
-        answer->last_weights = pair->before->weights + first;
+        answer->last.experts = pair->before->experts + first;
+        answer->last.weights = pair->before->weights + first;
     }
     MOEC_TRY(moec_router_preview(pair->forward, moec_config_moe_layer(config, pair->to->ordinal), 1, input,
                                  (struct moec_router_preview){.sums = studying->probabilities}, err));
     for (uint32_t e = 0; e < config->n_expert; e++)
         studying->gate[e] = (struct moec_scored_expert){e, studying->probabilities[e]};
     moec_scored_order(studying->gate, config->n_expert, n);
-    answer->next_gate = studying->gate;
-    answer->n_next_gate = n;
+    answer->next.gate.experts = studying->gate;
+    answer->next.gate.n = n;
     if (studying->learned_predictor != NULL &&
         moec_learned_predictor_batch(
             studying->learned_predictor, studying->job->kernels, from->ordinal,
-            &(struct moec_predictor_batch){1, input, pair->stride, answer->experts, config->top_k}, n)) {
-        answer->next_learned = studying->learned_predictor->list;
-        answer->n_next_learned = n;
+            &(struct moec_predictor_batch){1, input, pair->stride, answer->choices.experts, config->top_k},
+            n)) {
+        answer->next.learned.experts = studying->learned_predictor->list;
+        answer->next.learned.n = n;
     }
     return MOEC_OK;
 }

@@ -274,8 +274,7 @@ enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ord
     if (study->of.experts->ops->expect != NULL && n_active > 0) {
         const struct moec_router_answer answer = {.layer = moec_config_moe_layer(config, ordinal),
                                                   .n_tok = row,
-                                                  .active = study->tokens.active,
-                                                  .n_active = n_active};
+                                                  .active = {.list = study->tokens.active, .n = n_active}};
         study->of.experts->ops->expect(study->of.experts, &answer);
     }
     for (uint32_t i = 0; i < n_active; i++)

@@ -92,28 +92,28 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
     struct moec_router_answer answer = {
         .layer = replay->moe_layers[ordinal],
         .n_tok = replay->n_tok[step],
-        .active = replay->active + from->active,
-        .n_active = from->n_active,
-        .n_takers = replay->n_tok[step] > 1 ? recording->n_takers + from->active : NULL,
-        .experts = replay->experts + from->choices,
-        .weights = replay->weights + from->choices,
-        .is_low = replay->is_low != NULL ? replay->is_low + from->choices : NULL};
+        .active = {.list = replay->active + from->active,
+                   .n = from->n_active,
+                   .n_takers = replay->n_tok[step] > 1 ? recording->n_takers + from->active : NULL},
+        .choices = {.experts = replay->experts + from->choices,
+                    .weights = replay->weights + from->choices,
+                    .is_low = replay->is_low != NULL ? replay->is_low + from->choices : NULL}};
     if (ordinal > recording->steps[step].layers.first) {
-        answer.last_experts = replay->experts + from[-1].choices;
-        answer.last_weights = replay->weights + from[-1].choices;
+        answer.last.experts = replay->experts + from[-1].choices;
+        answer.last.weights = replay->weights + from[-1].choices;
     }
     if (ordinal + 1 < recording->shape.n_layer)
-        answer.next_low = moec_recording_low(recording, step * recording->shape.n_layer + ordinal + 1);
+        answer.next.is_low = moec_recording_low(recording, step * recording->shape.n_layer + ordinal + 1);
     if (from->n_next_gate > 0) {
-        answer.next_gate = replay->scored + from->next_gate;
-        answer.n_next_gate = from->n_next_gate;
+        answer.next.gate.experts = replay->scored + from->next_gate;
+        answer.next.gate.n = from->n_next_gate;
     }
     for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
-        answer.later_gates[i] =
+        answer.next.later[i] =
             (struct moec_gate_list){replay->scored + from->later_gates[i], from->n_later_gates[i]};
     if (from->n_next_learned > 0) {
-        answer.next_learned = replay->scored + from->next_learned;
-        answer.n_next_learned = from->n_next_learned;
+        answer.next.learned.experts = replay->scored + from->next_learned;
+        answer.next.learned.n = from->n_next_learned;
     }
     return answer;
 }

@@ -329,10 +329,10 @@ static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, ui
     const struct moec_sequence_rows rows = {
         .n_rows = n_tok,
         .counts = work->counts != NULL ? work->counts + (size_t)ordinal * config->n_expert : NULL,
-        .route = &work->state,
-        .route_layer = ordinal,
-        .n_prompt = setup->recording->steps[step].is_prefill ? n_tok : 0,
-        .predicted = (uint64_t *)hint(work, from, ordinal)};
+        .decides = {.route = &work->state,
+                    .layer = ordinal,
+                    .n_prompt = setup->recording->steps[step].is_prefill ? n_tok : 0,
+                    .predicted = (uint64_t *)hint(work, from, ordinal)}};
     const struct moec_sequences sequences = {.spans = &rows, .n_spans = 1};
     const struct moec_routing routing = {.experts = to->experts + answer->choices,
                                          .weights = to->weights + answer->choices};
@@ -364,7 +364,8 @@ static void foretell_gate(struct work *work, uint64_t step, uint32_t ordinal)
     const struct moec_replay *recorded = work->setup->replay;
     const struct moec_replay_answer *answer = &recorded->answers[step * recorded->n_layer + ordinal];
     const bool is_free = work->setup->recording->steps[step].is_prefill && work->setup->route->decode_only;
-    const struct moec_sequence_rows rows = {.n_rows = 1, .route = &work->state, .route_layer = ordinal};
+    const struct moec_sequence_rows rows = {.n_rows = 1,
+                                            .decides = {.route = &work->state, .layer = ordinal}};
     if (!work->decided->owns_scored || recorded->n_tok[step] != 1 || answer->n_next_gate == 0 || is_free)
         return;
     moec_decide_foretell(&work->forward, recorded->moe_layers[ordinal + 1], 1, &rows,

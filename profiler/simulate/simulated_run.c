@@ -312,8 +312,8 @@ static void load_until(struct run *run, double until_ns)
 
 static bool is_asked(const struct run *run, const struct moec_router_answer *answer, uint32_t key)
 {
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        if (key == run->at.ordinal * run->model->shape.n_layer_key + answer->active[i])
+    for (uint32_t i = 0; i < answer->active.n; i++)
+        if (key == run->at.ordinal * run->model->shape.n_layer_key + answer->active.list[i])
             return true;
     return false;
 }
@@ -462,23 +462,23 @@ static void admit(struct run *run, uint32_t n_active)
 static void put_in_order(struct run *run, const struct moec_router_answer *answer, bool is_tight)
 {
     const uint32_t base = run->at.ordinal * run->model->shape.n_layer_key;
-    moec_read_order(answer->n_active, run->asked.is_present, run->asked.is_there, is_tight, answer->n_takers,
-                    run->asked.turns);
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        run->asked.turns[i] = base + answer->active[run->asked.turns[i]];
+    moec_read_order(answer->active.n, run->asked.is_present, run->asked.is_there, is_tight,
+                    answer->active.n_takers, run->asked.turns);
+    for (uint32_t i = 0; i < answer->active.n; i++)
+        run->asked.turns[i] = base + answer->active.list[run->asked.turns[i]];
 }
 
 /* Judges what the router asks for, and begins to read what is missing. */
 static void ask(struct run *run, const struct moec_router_answer *answer)
 {
     const uint32_t base = run->at.ordinal * run->model->shape.n_layer_key;
-    moec_residency_ask(run->buffer.residency, run->at.ordinal, 0, answer->active, answer->n_active,
+    moec_residency_ask(run->buffer.residency, run->at.ordinal, 0, answer->active.list, answer->active.n,
                        run->asked.is_present);
-    COUNT(run, run->at.ordinal, asked, answer->n_active);
+    COUNT(run, run->at.ordinal, asked, answer->active.n);
     run->asked.n_flying = run->asked.n_collected = run->asked.n_waits = 0;
     run->asked.n_admitted = 0;
-    for (uint32_t i = 0; i < answer->n_active; i++) {
-        const uint32_t key = base + answer->active[i];
+    for (uint32_t i = 0; i < answer->active.n; i++) {
+        const uint32_t key = base + answer->active.list[i];
         if (!run->asked.is_present[i])
             continue;
         run->asked.n_admitted++;
@@ -486,10 +486,10 @@ static void ask(struct run *run, const struct moec_router_answer *answer)
         if (!run->asked.is_there[i])
             demand(run, key);
     }
-    COUNT(run, run->at.ordinal, misses, answer->n_active - run->asked.n_admitted);
+    COUNT(run, run->at.ordinal, misses, answer->active.n - run->asked.n_admitted);
     put_in_order(run, answer, true);
-    admit(run, answer->n_active);
-    if (run->asked.n_admitted == answer->n_active)
+    admit(run, answer->active.n);
+    if (run->asked.n_admitted == answer->active.n)
         put_in_order(run, answer, false);
 }
 
@@ -507,18 +507,18 @@ static void release(struct run *run, uint32_t key)
 static double uses_of(const struct moec_router_answer *answer)
 {
     uint64_t n = 0;
-    if (answer->n_takers == NULL)
+    if (answer->active.n_takers == NULL)
         return 1;
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        n += answer->n_takers[i];
-    return (double)n / answer->n_active;
+    for (uint32_t i = 0; i < answer->active.n; i++)
+        n += answer->active.n_takers[i];
+    return (double)n / answer->active.n;
 }
 
 static void compute(struct run *run, const struct moec_router_answer *answer)
 {
     const double uses = uses_of(answer);
     double shared_ns = run->setup->device->shared_ns[run->at.ordinal] * answer->n_tok;
-    for (uint32_t next = 0; next < answer->n_active;) {
+    for (uint32_t next = 0; next < answer->active.n;) {
         double work_ns = shared_ns + run->clock.owed_ns;
         uint32_t end = next;
         shared_ns = run->clock.owed_ns = 0;
@@ -535,7 +535,7 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
         load_until(run, run->clock.now_ns);
         for (; next < end; next++) {
             release(run, run->asked.turns[next]);
-            admit(run, answer->n_active);
+            admit(run, answer->active.n);
             read_on(run);
         }
     }
@@ -587,14 +587,14 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
         const double gap_ns = recorded_gap_ns(run, recorded);
         COUNT(run, run->at.ordinal, compute_ns, gap_ns);
         run->clock.now_ns += gap_ns;
-        run->clock.expert_ns = answer->n_active > 0 ? recorded_expert_ns(recorded) : 0;
+        run->clock.expert_ns = answer->active.n > 0 ? recorded_expert_ns(recorded) : 0;
     } else {
         pass_time(run, run->setup->device->gap_ns[run->at.ordinal],
                   run->setup->device->gap_ns_per_position[run->at.ordinal]);
     }
     load_until(run, run->clock.now_ns);
     /* Every token found its expert full: the source of experts hears nothing. */
-    if (answer->n_active == 0)
+    if (answer->active.n == 0)
         return;
     run->guesses.is_going = false;
     cancel_prefetch(run, answer);
@@ -617,10 +617,10 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
                   .top_k = run->model->shape.top_k,
                   .paths = run->model->paths},
         .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
-        .ahead = run->setup->preload.ahead,
-        .count = run->setup->preload.count,
-        .is_tried = true,
-        .handling_ns = MOEC_PRELOAD_HANDLING_NS,
+        .bounds.ahead = run->setup->preload.ahead,
+        .bounds.count = run->setup->preload.count,
+        .bounds.is_tried = true,
+        .bounds.handling_ns = MOEC_PRELOAD_HANDLING_NS,
         .n_form = run->model->shape.n_form,
         .precision = run->setup->preload.precision};
     /* Nothing is guessed where everything stays anyway. */
@@ -675,21 +675,22 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                                    ? run->setup->buffer.low_pool_bytes
                                    : moec_simulated_low_pool(model, run->setup->buffer.capacity_bytes);
     const struct moec_residency_setup setup = {
-        .n_layer = model->shape.n_layer,
-        .n_encoder = model->shape.n_encoder,
-        .n_shallow = run->setup->evict.n_shallow > 0 ? run->setup->evict.n_shallow : model->shape.n_shallow,
-        .top_k = model->shape.top_k,
-        .n_expert = model->shape.n_expert,
-        .n_form = model->shape.n_form,
-        .slot_bytes = model->records.slot_bytes,
-        .capacity_bytes = run->setup->buffer.capacity_bytes - low_bytes,
-        .low_capacity_bytes = low_bytes,
-        .policy = run->setup->evict.policy,
-        .evict_weights = run->setup->evict.weights,
-        .frequency = model->records.frequency,
+        .shape.n_layer = model->shape.n_layer,
+        .shape.n_encoder = model->shape.n_encoder,
+        .shape.n_shallow =
+            run->setup->evict.n_shallow > 0 ? run->setup->evict.n_shallow : model->shape.n_shallow,
+        .shape.top_k = model->shape.top_k,
+        .shape.n_expert = model->shape.n_expert,
+        .shape.n_form = model->shape.n_form,
+        .pools.slot_bytes = model->records.slot_bytes,
+        .pools.capacity_bytes = run->setup->buffer.capacity_bytes - low_bytes,
+        .pools.low_capacity_bytes = low_bytes,
+        .policy.ops = run->setup->evict.policy,
+        .policy.weights = run->setup->evict.weights,
+        .policy.frequency = model->records.frequency,
         .logical = run->buffer.logical,
-        .evicted = evicted,
-        .context = run};
+        .evicted.call = evicted,
+        .evicted.context = run};
     MOEC_TRY(moec_alloc((void **)&run->buffer.records, n_key, sizeof *run->buffer.records, "simulated buffer",
                         err));
     MOEC_TRY(moec_alloc((void **)&run->guesses.queue, n_key + 1, sizeof *run->guesses.queue,
@@ -713,7 +714,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                                                 .paths = model->paths},
                                       .view = {.is_present = view_is_present, .context = run}};
     MOEC_TRY(moec_residency_create(&setup, &run->buffer.residency, err));
-    MOEC_TRY(moec_arena_create_empty(model->records.slot_bytes, (uint32_t)n_key, setup.capacity_bytes,
+    MOEC_TRY(moec_arena_create_empty(model->records.slot_bytes, (uint32_t)n_key, setup.pools.capacity_bytes,
                                      &run->buffer.arenas[0], err));
     if (low_bytes > 0)
         MOEC_TRY(moec_arena_create_empty(model->records.slot_bytes, (uint32_t)n_key, low_bytes,
@@ -831,14 +832,14 @@ enum moec_status moec_simulated_warm_keys(const struct moec_simulated_model *mod
                                           uint32_t *keys, uint32_t *n, struct moec_error *err)
 {
     struct moec_residency *residency = NULL;
-    const struct moec_residency_setup setup = {.n_layer = model->shape.n_layer,
-                                               .n_encoder = model->shape.n_encoder,
-                                               .n_expert = model->shape.n_expert,
-                                               .n_form = model->shape.n_form,
-                                               .slot_bytes = model->records.slot_bytes,
-                                               .capacity_bytes = capacity_bytes,
-                                               .policy = &moec_evict_fifo,
-                                               .frequency = model->records.frequency};
+    const struct moec_residency_setup setup = {.shape.n_layer = model->shape.n_layer,
+                                               .shape.n_encoder = model->shape.n_encoder,
+                                               .shape.n_expert = model->shape.n_expert,
+                                               .shape.n_form = model->shape.n_form,
+                                               .pools.slot_bytes = model->records.slot_bytes,
+                                               .pools.capacity_bytes = capacity_bytes,
+                                               .policy.ops = &moec_evict_fifo,
+                                               .policy.frequency = model->records.frequency};
     *n = 0;
     MOEC_TRY(moec_residency_create(&setup, &residency, err));
     *n = moec_residency_warm(residency, keys);

@@ -85,7 +85,7 @@ static void run_layer(struct stream *stream, const struct moec_router_answer *an
     stream->counts->compute_ns += shared_ns;
     for (uint32_t e = 0; e < stream->model->shape.n_expert; e++) {
         const uint32_t key = ordinal * stream->model->shape.n_expert + e;
-        const bool is_needed = next < answer->n_active && answer->active[next] == e;
+        const bool is_needed = next < answer->active.n && answer->active.list[next] == e;
         const double begun_ns = read_next(stream, key);
         judge(stream, begun_ns, answer_ns, is_needed);
         if (is_needed) {
@@ -125,7 +125,7 @@ static void run_step(struct stream *stream, uint64_t step)
         const struct moec_router_answer answer = moec_recording_answer(stream->setup->recording, step, s);
         const double gap_ns = (device->gap_ns[s] + device->gap_ns_per_position[s] * position) * at->n_tok;
         const double uses =
-            answer.n_active > 0 ? (double)at->n_tok * stream->model->shape.top_k / answer.n_active : 0;
+            answer.active.n > 0 ? (double)at->n_tok * stream->model->shape.top_k / answer.active.n : 0;
         stream->clock.now_ns += gap_ns;
         stream->counts->compute_ns += gap_ns;
         run_layer(stream, &answer, s, uses);

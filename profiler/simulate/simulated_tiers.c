@@ -258,19 +258,20 @@ static void admit(struct run *run, uint32_t n_active)
 
 static void put_missing(struct run *run, const struct moec_router_answer *answer, uint32_t i, uint32_t at)
 {
-    run->asked.missing[at] = answer->active[i];
-    run->asked.takers[at] = answer->n_takers != NULL ? answer->n_takers[i] : 1;
+    run->asked.missing[at] = answer->active.list[i];
+    run->asked.takers[at] = answer->active.n_takers != NULL ? answer->active.n_takers[i] : 1;
 }
 
 /* What the pool has, in the order in which it is there; then what it misses, as the buffer would hand it out.
  */
 static void put_in_order(struct run *run, const struct moec_router_answer *answer)
 {
-    const uint32_t base = run->at.ordinal * run->model->shape.n_expert, n = answer->n_active;
+    const uint32_t base = run->at.ordinal * run->model->shape.n_expert, n = answer->active.n;
     uint32_t n_missing = 0;
-    moec_read_order(n, run->asked.is_present, run->asked.is_there, false, answer->n_takers, run->asked.order);
+    moec_read_order(n, run->asked.is_present, run->asked.is_there, false, answer->active.n_takers,
+                    run->asked.order);
     for (uint32_t i = 0; i < run->asked.n_present; i++)
-        run->asked.turns[i] = base + answer->active[run->asked.order[i]];
+        run->asked.turns[i] = base + answer->active.list[run->asked.order[i]];
     for (uint32_t i = 0; i < n; i++)
         if (!run->asked.is_present[i])
             put_missing(run, answer, i, n_missing++);
@@ -293,18 +294,18 @@ static void put_in_order(struct run *run, const struct moec_router_answer *answe
 static void ask(struct run *run, const struct moec_router_answer *answer)
 {
     const uint32_t base = run->at.ordinal * run->model->shape.n_expert;
-    moec_residency_ask(run->tiers.pool, run->at.ordinal, 0, answer->active, answer->n_active,
+    moec_residency_ask(run->tiers.pool, run->at.ordinal, 0, answer->active.list, answer->active.n,
                        run->asked.is_present);
-    run->at.counts->asked += answer->n_active;
+    run->at.counts->asked += answer->active.n;
     run->asked.n_present = 0;
-    for (uint32_t i = 0; i < answer->n_active; i++) {
-        struct record *record = &run->tiers.records[base + answer->active[i]];
+    for (uint32_t i = 0; i < answer->active.n; i++) {
+        struct record *record = &run->tiers.records[base + answer->active.list[i]];
         record->on_cpu = false;
         if (!run->asked.is_present[i])
             continue;
         if (record->landed_ns == INFINITY) { /* a guess that has not begun, and is right */
             run->at.counts->prefetches++;
-            begin_copy(run, base + answer->active[i], run->clock.now_ns);
+            begin_copy(run, base + answer->active.list[i], run->clock.now_ns);
         }
         run->asked.is_there[i] = record->landed_ns <= run->clock.now_ns;
         run->at.counts->hits += run->asked.is_there[i];
@@ -313,10 +314,10 @@ static void ask(struct run *run, const struct moec_router_answer *answer)
         record->is_prefetch = false;
         run->asked.n_present++;
     }
-    run->at.counts->misses += answer->n_active - run->asked.n_present;
+    run->at.counts->misses += answer->active.n - run->asked.n_present;
     run->asked.n_admitted = run->asked.n_present;
     put_in_order(run, answer);
-    admit(run, answer->n_active);
+    admit(run, answer->active.n);
 }
 
 static void wait_until(struct run *run, double ns)
@@ -330,7 +331,7 @@ static void wait_until(struct run *run, double ns)
 static void compute(struct run *run, const struct moec_router_answer *answer)
 {
     bool has_waited = false;
-    for (uint32_t i = 0; i < answer->n_active; i++) {
+    for (uint32_t i = 0; i < answer->active.n; i++) {
         const uint32_t key = run->asked.turns[i];
         if (run->tiers.records[key].on_cpu) {
             has_waited = true;
@@ -343,7 +344,7 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
         moec_residency_release(run->tiers.pool, key);
         if (run->tiers.keeps_nothing)
             moec_residency_drop(run->tiers.pool, key);
-        admit(run, answer->n_active);
+        admit(run, answer->active.n);
     }
     if (has_waited)
         wait_until(run, fmax(run->clock.cpu_ns, run->clock.now_ns) + run->setup->gpu->answer_ns);
@@ -373,15 +374,15 @@ static void pass_time(struct run *run, bool is_last)
 static void run_layer(struct run *run, const struct moec_router_answer *answer)
 {
     pass_time(run, false);
-    if (answer->n_active == 0)
+    if (answer->active.n == 0)
         return;
     copy_prefetches(run, run->clock.now_ns);
-    run->at.uses = (double)answer->n_tok * run->model->shape.top_k / answer->n_active;
+    run->at.uses = (double)answer->n_tok * run->model->shape.top_k / answer->active.n;
     /* Those among the guesses that it asks for are no guesses any more. */
     for (uint32_t i = run->guesses.n_begun; i < run->guesses.n; i++) {
         const uint32_t key = run->guesses.keys[i];
-        for (uint32_t a = 0; a < answer->n_active; a++)
-            if (key == run->at.ordinal * run->model->shape.n_expert + answer->active[a])
+        for (uint32_t a = 0; a < answer->active.n; a++)
+            if (key == run->at.ordinal * run->model->shape.n_expert + answer->active.list[a])
                 run->guesses.keys[i] = run->guesses.keys[run->guesses.n_begun++];
     }
     take_prefetches_back(run);
@@ -404,7 +405,7 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
                   .top_k = model->shape.top_k,
                   .paths = model->paths},
         .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
-        .count = run->setup->preload.count > 0 ? run->setup->preload.count : model->shape.top_k};
+        .bounds.count = run->setup->preload.count > 0 ? run->setup->preload.count : model->shape.top_k};
     if (run->setup->mode != MOEC_TIERS_PRELOAD)
         return MOEC_OK;
     if (run->setup->preload.predictor == NULL ||
@@ -420,16 +421,16 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     const struct moec_simulated_tiers_setup *of = run->setup;
     const struct moec_simulated_model *model = run->model;
     const uint32_t n_key = model->shape.n_layer * model->shape.n_expert;
-    struct moec_residency_setup setup = {.n_layer = model->shape.n_layer,
-                                         .n_encoder = model->shape.n_encoder,
-                                         .n_shallow = of->evict.n_shallow > 0 ? of->evict.n_shallow
-                                                                              : model->shape.n_shallow,
-                                         .top_k = model->shape.top_k,
-                                         .n_expert = model->shape.n_expert,
-                                         .slot_bytes = model->records.slot_bytes,
-                                         .capacity_bytes = of->room.pool_bytes,
-                                         .policy = of->evict.policy,
-                                         .evict_weights = of->evict.weights};
+    struct moec_residency_setup setup = {.shape.n_layer = model->shape.n_layer,
+                                         .shape.n_encoder = model->shape.n_encoder,
+                                         .shape.n_shallow = of->evict.n_shallow > 0 ? of->evict.n_shallow
+                                                                                    : model->shape.n_shallow,
+                                         .shape.top_k = model->shape.top_k,
+                                         .shape.n_expert = model->shape.n_expert,
+                                         .pools.slot_bytes = model->records.slot_bytes,
+                                         .pools.capacity_bytes = of->room.pool_bytes,
+                                         .policy.ops = of->evict.policy,
+                                         .policy.weights = of->evict.weights};
     struct {
         void **at;
         size_t n, size;
@@ -452,8 +453,8 @@ static enum moec_status create(struct run *run, struct moec_error *err)
         MOEC_TRY(moec_alloc(arrays[i].at, arrays[i].n, arrays[i].size, "simulated tiers", err));
     run->tiers.keeps_nothing = of->mode == MOEC_TIERS_ON_DEMAND || of->mode == MOEC_TIERS_LAYER_WISE;
     MOEC_TRY(moec_residency_create(&setup, &run->tiers.pool, err));
-    setup.capacity_bytes = of->room.buffer_bytes;
-    setup.frequency = model->records.frequency;
+    setup.pools.capacity_bytes = of->room.buffer_bytes;
+    setup.policy.frequency = model->records.frequency;
     MOEC_TRY(moec_residency_create(&setup, &run->tiers.buffer, err));
     (void)moec_residency_warm(run->tiers.buffer, run->guesses.keys);
     if (of->mode == MOEC_TIERS_RESIDENT)

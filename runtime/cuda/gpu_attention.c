@@ -7,22 +7,30 @@
 
 #include <math.h>
 
+struct of_layer {
+    uint32_t index;
+    const struct moec_layer_kind *kind;
+    const struct moec_layer *weights;
+    struct moec_gpu_mixer_row row;
+};
+
+/* What the device is sent of a batch. */
+struct sent {
+    struct moec_cuda_rows keys, values; /* where the batch's rows go; of a latent what follows it */
+    const struct moec_cuda_span *spans;
+    const uint32_t *row_span; /* of each row */
+    const float *growth;      /* (n_tok) factors of queries, or NULL */
+};
+
 /* One attention of a layer, for a batch. */
 struct attention {
     struct moec_gpu_backend *b;
-    uint32_t layer;
-    const struct moec_layer_kind *kind;
-    const struct moec_layer *weights;
-    const struct moec_span *spans;
-    uint32_t n_spans, n_tok;
+    struct of_layer layer;
+    struct moec_batch batch;
     float *hidden;
     bool is_cross;     /* from a decoder to an encoder */
     bool has_own_keys; /* the batch's rows make keys and values */
-    struct moec_gpu_mixer_row row;
-    struct moec_cuda_rows keys, values; /* where the batch's rows go; of a latent what follows it */
-    const struct moec_cuda_span *device_spans;
-    const uint32_t *row_span; /* of each row, likewise the device's */
-    const float *growth;      /* (n_tok) factors of queries, likewise, or NULL */
+    struct sent sent;
 };
 
 uint64_t moec_gpu_mixer_staging_bytes(const struct moec_config *config, uint32_t n_tok)
@@ -39,7 +47,7 @@ uint64_t moec_gpu_mixer_staging_bytes(const struct moec_config *config, uint32_t
 
 static struct moec_cuda_rows mixer_rows(const struct moec_gpu_backend *b, size_t offset)
 {
-    return moec_gpu_rows(b->room.mixer + offset, b->mixer_stride);
+    return moec_gpu_rows(b->room.mixer + offset, b->strides.mixer);
 }
 
 static uint32_t position_of(const struct moec_span *span, uint32_t row)
@@ -51,14 +59,14 @@ static uint32_t position_of(const struct moec_span *span, uint32_t row)
 static bool has_angles(struct moec_gpu_backend *b, const struct moec_span *spans, uint32_t n_spans,
                        uint32_t n_tok)
 {
-    bool same = b->n_positioned == n_tok;
+    bool same = b->positions.n == n_tok;
     for (uint32_t i = 0; i < n_spans; i++)
         for (uint32_t row = spans[i].first_row; row < spans[i].first_row + spans[i].n_rows; row++) {
             const uint32_t position = position_of(&spans[i], row);
-            same = same && b->positions[row] == position;
-            b->positions[row] = position;
+            same = same && b->positions.of[row] == position;
+            b->positions.of[row] = position;
         }
-    b->n_positioned = n_tok;
+    b->positions.n = n_tok;
     return same;
 }
 
@@ -70,7 +78,7 @@ static enum moec_status send_angles(struct moec_gpu_backend *b, uint32_t at, uin
     const uint64_t n_bytes = (uint64_t)n_tok * dim * sizeof(float);
     float *angles = moec_gpu_staging_take(&b->staging, n_bytes);
     for (uint32_t row = 0; row < n_tok; row++)
-        moec_rope_angles(b->config, kind, b->model->model->inverse_frequency[at], b->positions[row],
+        moec_rope_angles(b->config, kind, b->model->model->inverse_frequency[at], b->positions.of[row],
                          angles + (size_t)row * dim, angles + (size_t)row * dim + dim / 2);
     return b->ops->copy(b->gpu, b->stream,
                         (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, b->room.rope[at], angles, n_bytes}, err);
@@ -80,13 +88,13 @@ static enum moec_status send_angles(struct moec_gpu_backend *b, uint32_t at, uin
 static enum moec_status send_all_angles(struct moec_gpu_backend *b, const struct attention *attention,
                                         struct moec_error *err)
 {
-    if (has_angles(b, attention->spans, attention->n_spans, attention->n_tok))
+    if (has_angles(b, attention->batch.spans, attention->batch.n_spans, attention->batch.n_tok))
         return MOEC_OK;
-    b->n_positioned = 0; /* until all have come */
+    b->positions.n = 0; /* until all have come */
     for (uint32_t i = 0; i < b->config->n_kind; i++)
         if (b->room.rope[i] != NULL && moec_config_rope_kind(b->config, i) == i)
-            MOEC_TRY(send_angles(b, i, attention->n_tok, err));
-    b->n_positioned = attention->n_tok;
+            MOEC_TRY(send_angles(b, i, attention->batch.n_tok, err));
+    b->positions.n = attention->batch.n_tok;
     return MOEC_OK;
 }
 
@@ -100,30 +108,30 @@ static uint32_t visible_keys(const struct moec_span *span)
 static enum moec_status send_places(struct attention *attention, struct moec_error *err)
 {
     struct moec_gpu_staging *staging = &attention->b->staging;
-    const size_t stride = moec_layer_kv_dim(attention->kind);
-    const uint32_t n_tok = attention->n_tok, latent_dim = attention->kind->latent_dim;
-    const uint64_t span_bytes = attention->n_spans * sizeof(struct moec_cuda_span),
+    const size_t stride = moec_layer_kv_dim(attention->layer.kind);
+    const uint32_t n_tok = attention->batch.n_tok, latent_dim = attention->layer.kind->latent_dim;
+    const uint64_t span_bytes = attention->batch.n_spans * sizeof(struct moec_cuda_span),
                    place_bytes = 2 * (uint64_t)n_tok * sizeof(float *);
     float **places = moec_gpu_staging_take(staging, place_bytes);
     struct moec_cuda_span *spans = moec_gpu_staging_take(staging, span_bytes);
     uint32_t *row_span = moec_gpu_staging_take(staging, n_tok * sizeof *row_span);
-    for (uint32_t i = 0; i < attention->n_spans; i++) {
-        const struct moec_span *span = &attention->spans[i];
+    for (uint32_t i = 0; i < attention->batch.n_spans; i++) {
+        const struct moec_span *span = &attention->batch.spans[i];
         spans[i] =
             (struct moec_cuda_span){.first_row = span->first_row,
                                     .first_position = span->first_position,
                                     .own_from = span->n_source > 0 ? span->n_source : span->first_position,
                                     .n_keys = visible_keys(span),
-                                    .k_prefix = span->k_prefix,
-                                    .v_prefix = span->v_prefix,
-                                    .k_own = span->k_own,
-                                    .v_own = span->v_own};
+                                    .k_prefix = span->keys.k_prefix,
+                                    .v_prefix = span->keys.v_prefix,
+                                    .k_own = span->keys.k_own,
+                                    .v_own = span->keys.v_own};
         for (uint32_t row = 0; row < span->n_rows; row++) {
-            float *key = attention->has_own_keys ? span->k_own + row * stride : NULL;
+            float *key = attention->has_own_keys ? span->keys.k_own + row * stride : NULL;
             places[span->first_row + row] = key;
             places[n_tok + span->first_row + row] = !attention->has_own_keys ? NULL
                                                     : latent_dim > 0         ? key + latent_dim
-                                                                             : span->v_own + row * stride;
+                                                                     : span->keys.v_own + row * stride;
             row_span[span->first_row + row] = i;
         }
     }
@@ -132,10 +140,10 @@ static enum moec_status send_places(struct attention *attention, struct moec_err
     MOEC_TRY(moec_gpu_staging_send(staging, spans, span_bytes, &device_spans, err));
     MOEC_TRY(moec_gpu_staging_send(staging, row_span, n_tok * sizeof *row_span, &device_rows, err));
     float *const *each = device_places;
-    attention->keys = (struct moec_cuda_rows){.each = each};
-    attention->values = (struct moec_cuda_rows){.each = each + n_tok};
-    attention->device_spans = device_spans;
-    attention->row_span = device_rows;
+    attention->sent.keys = (struct moec_cuda_rows){.each = each};
+    attention->sent.values = (struct moec_cuda_rows){.each = each + n_tok};
+    attention->sent.spans = device_spans;
+    attention->sent.row_span = device_rows;
     return MOEC_OK;
 }
 
@@ -143,18 +151,18 @@ static enum moec_status send_places(struct attention *attention, struct moec_err
 static enum moec_status send_growth(struct attention *attention, struct moec_error *err)
 {
     struct moec_gpu_backend *b = attention->b;
-    const uint64_t n_bytes = attention->n_tok * sizeof(float);
+    const uint64_t n_bytes = attention->batch.n_tok * sizeof(float);
     bool grows = false;
     if (b->config->position.query_growth == 0)
         return MOEC_OK;
     float *factors = moec_gpu_staging_take(&b->staging, n_bytes);
     const void *device = NULL;
-    for (uint32_t row = 0; row < attention->n_tok; row++) {
-        factors[row] = moec_rope_query_factor(b->config, attention->kind, b->positions[row]);
+    for (uint32_t row = 0; row < attention->batch.n_tok; row++) {
+        factors[row] = moec_rope_query_factor(b->config, attention->layer.kind, b->positions.of[row]);
         grows = grows || factors[row] != 1;
     }
     MOEC_TRY(moec_gpu_staging_send(&b->staging, factors, n_bytes, &device, err));
-    attention->growth = grows ? device : NULL;
+    attention->sent.growth = grows ? device : NULL;
     return MOEC_OK;
 }
 
@@ -162,21 +170,21 @@ static enum moec_status send_growth(struct attention *attention, struct moec_err
 static enum moec_status add_positions(const struct attention *attention, struct moec_error *err)
 {
     struct moec_gpu_backend *b = attention->b;
-    const struct moec_matrix *positions = &attention->weights->positions;
-    const uint64_t n_bytes = attention->n_tok * sizeof(uint32_t);
+    const struct moec_matrix *positions = &attention->layer.weights->positions;
+    const uint64_t n_bytes = attention->batch.n_tok * sizeof(uint32_t);
     const void *device = NULL;
     if (positions->rows == 0)
         return MOEC_OK;
     uint32_t *ids = moec_gpu_staging_take(&b->staging, n_bytes);
-    for (uint32_t row = 0; row < attention->n_tok; row++)
-        ids[row] = moec_min_u32(b->positions[row], positions->rows - 1);
+    for (uint32_t row = 0; row < attention->batch.n_tok; row++)
+        ids[row] = moec_min_u32(b->positions.of[row], positions->rows - 1);
     MOEC_TRY(moec_gpu_staging_send(&b->staging, ids, n_bytes, &device, err));
     const struct moec_cuda_lookup step = {.matrix = moec_gpu_matrix(positions),
                                           .ids = device,
-                                          .n = attention->n_tok,
-                                          .out = moec_gpu_rows(b->room.shared, b->stride)};
+                                          .n = attention->batch.n_tok,
+                                          .out = moec_gpu_rows(b->room.mlp.shared, b->strides.row)};
     b->kernels->lookup(b->stream, &step);
-    moec_gpu_add(b, attention->n_tok, b->room.shared, 0, attention->hidden);
+    moec_gpu_add(b, attention->batch.n_tok, b->room.mlp.shared, 0, attention->hidden);
     return MOEC_OK;
 }
 
@@ -184,8 +192,10 @@ static enum moec_status add_positions(const struct attention *attention, struct 
 
 static void clip(const struct attention *attention, struct moec_cuda_rows rows, size_t n)
 {
-    const struct moec_cuda_scaling step = {
-        .x = rows, .n_tok = attention->n_tok, .n = (uint32_t)n, .limit = attention->kind->clip_qkv};
+    const struct moec_cuda_scaling step = {.x = rows,
+                                           .n_tok = attention->batch.n_tok,
+                                           .n = (uint32_t)n,
+                                           .limit = attention->layer.kind->clip_qkv};
     attention->b->kernels->scaling(attention->b->stream, &step);
 }
 
@@ -194,11 +204,12 @@ static void rotate(const struct attention *attention, struct moec_cuda_rows rows
 {
     const struct moec_gpu_backend *b = attention->b;
     const struct moec_cuda_rotation step = {.x = rows,
-                                            .angles = b->room.rope[b->config->layer_kind[attention->layer]],
-                                            .n_tok = attention->n_tok,
+                                            .angles =
+                                                b->room.rope[b->config->layer_kind[attention->layer.index]],
+                                            .n_tok = attention->batch.n_tok,
                                             .n_head = n_head,
-                                            .head_dim = attention->kind->head_dim,
-                                            .n_pair = moec_layer_rotary_dim(attention->kind) / 2};
+                                            .head_dim = attention->layer.kind->head_dim,
+                                            .n_pair = moec_layer_rotary_dim(attention->layer.kind) / 2};
     if (step.angles != NULL)
         b->kernels->rotation(b->stream, &step);
 }
@@ -206,8 +217,8 @@ static void rotate(const struct attention *attention, struct moec_cuda_rows rows
 static void grow(const struct attention *attention, struct moec_cuda_rows queries, size_t n)
 {
     const struct moec_cuda_scaling step = {
-        .x = queries, .n_tok = attention->n_tok, .n = (uint32_t)n, .factors = attention->growth};
-    if (attention->growth != NULL)
+        .x = queries, .n_tok = attention->batch.n_tok, .n = (uint32_t)n, .factors = attention->sent.growth};
+    if (attention->sent.growth != NULL)
         attention->b->kernels->scaling(attention->b->stream, &step);
 }
 
@@ -215,37 +226,37 @@ static void grow(const struct attention *attention, struct moec_cuda_rows querie
 static void norm_heads(const struct attention *attention, struct moec_cuda_rows q)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_layer_kind *kind = attention->layer.kind;
     const bool is_whole = kind->qk_norm == MOEC_QK_NORM_WHOLE;
     const float eps = (float)b->config->rms_eps;
     const uint32_t n_q = is_whole ? 1 : kind->n_head, n_k = is_whole ? 1 : kind->n_kv_head;
-    moec_gpu_norm_parts(b, attention->weights->q_norm, eps, attention->n_tok,
+    moec_gpu_norm_parts(b, attention->layer.weights->q_norm, eps, attention->batch.n_tok,
                         (struct moec_gpu_parts){n_q, kind->n_head * kind->head_dim / n_q}, q);
-    moec_gpu_norm_parts(b, attention->weights->k_norm, eps, attention->n_tok,
+    moec_gpu_norm_parts(b, attention->layer.weights->k_norm, eps, attention->batch.n_tok,
                         (struct moec_gpu_parts){n_k, kind->n_kv_head * kind->head_dim / n_k},
-                        attention->keys);
+                        attention->sent.keys);
 }
 
 /* As place_rows of runtime/forward/attention/attention.c. */
 static void place(const struct attention *attention, struct moec_cuda_rows q)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer_kind *kind = attention->kind;
-    const struct moec_layer *weights = attention->weights;
+    const struct moec_layer_kind *kind = attention->layer.kind;
+    const struct moec_layer *weights = attention->layer.weights;
     const size_t kv_dim = moec_layer_kv_dim(kind);
     const bool has_norms = weights->q_norm != NULL, norms_after = kind->qk_norm >= MOEC_QK_NORM_HEAD_AFTER;
     if (weights->v_norm != NULL)
-        moec_gpu_norm_parts(b, weights->v_norm, (float)b->config->rms_eps, attention->n_tok,
-                            (struct moec_gpu_parts){kind->n_kv_head, kind->head_dim}, attention->values);
+        moec_gpu_norm_parts(b, weights->v_norm, (float)b->config->rms_eps, attention->batch.n_tok,
+                            (struct moec_gpu_parts){kind->n_kv_head, kind->head_dim}, attention->sent.values);
     if (has_norms && !norms_after)
         norm_heads(attention, q);
     if (kind->clip_qkv > 0) {
         clip(attention, q, moec_layer_q_dim(kind));
-        clip(attention, attention->keys, kv_dim);
-        clip(attention, attention->values, kv_dim);
+        clip(attention, attention->sent.keys, kv_dim);
+        clip(attention, attention->sent.values, kv_dim);
     }
     rotate(attention, q, kind->n_head);
-    rotate(attention, attention->keys, kind->n_kv_head);
+    rotate(attention, attention->sent.keys, kind->n_kv_head);
     grow(attention, q, moec_layer_q_dim(kind));
     if (has_norms && norms_after)
         norm_heads(attention, q);
@@ -254,24 +265,24 @@ static void place(const struct attention *attention, struct moec_cuda_rows q)
 static void project(const struct attention *attention)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer *weights = attention->weights;
-    const struct moec_cuda_rows x = moec_gpu_rows(b->room.normed, b->stride),
-                                q = mixer_rows(b, attention->row.q);
-    const uint32_t n_tok = attention->n_tok;
+    const struct moec_layer *weights = attention->layer.weights;
+    const struct moec_cuda_rows x = moec_gpu_rows(b->room.inputs.normed, b->strides.row),
+                                q = mixer_rows(b, attention->layer.row.q);
+    const uint32_t n_tok = attention->batch.n_tok;
     moec_gpu_multiply(b,
                       (struct moec_gpu_dense){attention->is_cross ? &weights->cross_q : &weights->q,
                                               attention->is_cross ? NULL : weights->q_bias},
                       n_tok, x, q, MOEC_CUDA_STORE);
     if (attention->has_own_keys) {
-        moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->k, weights->k_bias}, n_tok, x, attention->keys,
-                          MOEC_CUDA_STORE);
+        moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->k, weights->k_bias}, n_tok, x,
+                          attention->sent.keys, MOEC_CUDA_STORE);
         moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->v, weights->v_bias}, n_tok, x,
-                          attention->values, MOEC_CUDA_STORE);
-        const struct moec_cuda_norm copy = {.x = attention->keys,
-                                            .out = attention->values,
-                                            .n_tok = n_tok,
-                                            .n_part = 1,
-                                            .n = (uint32_t)moec_layer_kv_dim(attention->kind)};
+                          attention->sent.values, MOEC_CUDA_STORE);
+        const struct moec_cuda_norm copy = {
+            .x = attention->sent.keys,
+            .out = attention->sent.values,
+            .n_tok = n_tok,
+            .parts = {.n_part = 1, .n = (uint32_t)moec_layer_kv_dim(attention->layer.kind)}};
         if (weights->v.rows == 0)
             b->kernels->norm(b->stream, &copy);
     }
@@ -285,26 +296,24 @@ static void project(const struct attention *attention)
 static void absorb(const struct attention *attention, struct moec_cuda_rows queries)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_layer_kind *kind = attention->layer.kind;
     const uint32_t n_plain = moec_layer_plain_dim(kind), score_dim = moec_layer_score_dim(kind);
-    const struct moec_cuda_rows q = mixer_rows(b, attention->row.q);
-    const struct moec_cuda_sum keys = {.matrix = moec_gpu_matrix(&attention->weights->kv_up),
+    const struct moec_cuda_rows q = mixer_rows(b, attention->layer.row.q);
+    const struct moec_cuda_sum keys = {.matrix = moec_gpu_matrix(&attention->layer.weights->kv_up),
                                        .n_rows = n_plain,
-                                       .n_tok = attention->n_tok,
-                                       .h = queries.first,
-                                       .h_stride = queries.stride,
+                                       .n_tok = attention->batch.n_tok,
+                                       .h = {.first = queries.first, .stride = queries.stride},
                                        .y = q,
-                                       .n_batch = kind->n_head,
-                                       .row_step = n_plain + moec_layer_value_dim(kind),
-                                       .h_step = kind->head_dim,
-                                       .y_step = score_dim};
-    const struct moec_cuda_norm rotated = {.x = moec_gpu_rows(queries.first + n_plain, queries.stride),
-                                           .out = moec_gpu_rows(q.first + kind->latent_dim, q.stride),
-                                           .n_tok = attention->n_tok,
-                                           .n_part = kind->n_head,
-                                           .n = kind->rotary_dim,
-                                           .x_step = kind->head_dim,
-                                           .out_step = score_dim};
+                                       .batch = {.n = kind->n_head,
+                                                 .row_step = n_plain + moec_layer_value_dim(kind),
+                                                 .x_step = kind->head_dim,
+                                                 .y_step = score_dim}};
+    const struct moec_cuda_norm rotated = {
+        .x = moec_gpu_rows(queries.first + n_plain, queries.stride),
+        .out = moec_gpu_rows(q.first + kind->latent_dim, q.stride),
+        .n_tok = attention->batch.n_tok,
+        .parts = {
+            .n_part = kind->n_head, .n = kind->rotary_dim, .x_step = kind->head_dim, .out_step = score_dim}};
     b->kernels->sum(b->stream, &keys);
     b->kernels->norm(b->stream, &rotated);
 }
@@ -314,9 +323,10 @@ static void norm_latent(const struct attention *attention, const float *weight, 
                         struct moec_cuda_rows latents)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_cuda_scaling step = {.x = latents, .n_tok = attention->n_tok, .n = n, .factor = scale};
-    moec_gpu_norm_parts(b, weight, MOEC_LATENT_NORM_EPS, attention->n_tok, (struct moec_gpu_parts){1, n},
-                        latents);
+    const struct moec_cuda_scaling step = {
+        .x = latents, .n_tok = attention->batch.n_tok, .n = n, .factor = scale};
+    moec_gpu_norm_parts(b, weight, MOEC_LATENT_NORM_EPS, attention->batch.n_tok,
+                        (struct moec_gpu_parts){1, n}, latents);
     if (scale != 0)
         b->kernels->scaling(b->stream, &step);
 }
@@ -325,13 +335,13 @@ static void norm_latent(const struct attention *attention, const float *weight, 
 static void project_latent(const struct attention *attention)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer_kind *kind = attention->kind;
-    const struct moec_layer *weights = attention->weights;
-    const uint32_t n_tok = attention->n_tok;
-    const struct moec_cuda_rows queries = mixer_rows(b, attention->row.queries),
-                                latents = mixer_rows(b, attention->row.query_latent);
-    struct moec_cuda_rows x = moec_gpu_rows(b->room.normed, b->stride);
-    moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->kv_down, NULL}, n_tok, x, attention->keys,
+    const struct moec_layer_kind *kind = attention->layer.kind;
+    const struct moec_layer *weights = attention->layer.weights;
+    const uint32_t n_tok = attention->batch.n_tok;
+    const struct moec_cuda_rows queries = mixer_rows(b, attention->layer.row.queries),
+                                latents = mixer_rows(b, attention->layer.row.query_latent);
+    struct moec_cuda_rows x = moec_gpu_rows(b->room.inputs.normed, b->strides.row);
+    moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->kv_down, NULL}, n_tok, x, attention->sent.keys,
                       MOEC_CUDA_STORE);
     if (kind->q_latent_dim > 0) {
         moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->q_down, NULL}, n_tok, x, latents,
@@ -341,10 +351,11 @@ static void project_latent(const struct attention *attention)
         x = latents;
     }
     moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->q, NULL}, n_tok, x, queries, MOEC_CUDA_STORE);
-    norm_latent(attention, weights->kv_down_norm, b->config->scale.latent, kind->latent_dim, attention->keys);
+    norm_latent(attention, weights->kv_down_norm, b->config->scale.latent, kind->latent_dim,
+                attention->sent.keys);
     rotate(attention, moec_gpu_rows(queries.first + moec_layer_plain_dim(kind), queries.stride),
            kind->n_head);
-    rotate(attention, attention->values, 1);
+    rotate(attention, attention->sent.values, 1);
     grow(attention, queries, (size_t)kind->n_head * kind->head_dim);
     absorb(attention, queries);
 }
@@ -353,20 +364,19 @@ static void project_latent(const struct attention *attention)
 static void expand(const struct attention *attention, struct moec_cuda_rows outputs)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_layer_kind *kind = attention->layer.kind;
     const uint32_t n_plain = moec_layer_plain_dim(kind), value_dim = moec_layer_value_dim(kind);
-    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(&attention->weights->kv_up),
-                                           .first_row = n_plain,
-                                           .n_rows = value_dim,
-                                           .n_tok = attention->n_tok,
-                                           .x = b->room.mixer + attention->row.attended,
-                                           .x_stride = b->mixer_stride,
-                                           .y = outputs,
-                                           .sink = MOEC_CUDA_STORE,
-                                           .n_batch = kind->n_head,
-                                           .row_step = n_plain + value_dim,
-                                           .x_step = attention->row.attended_step,
-                                           .y_step = value_dim};
+    const struct moec_cuda_product step = {
+        .matrix = moec_gpu_matrix(&attention->layer.weights->kv_up),
+        .first_row = n_plain,
+        .n_rows = value_dim,
+        .n_tok = attention->batch.n_tok,
+        .x = {.first = b->room.mixer + attention->layer.row.attended, .stride = b->strides.mixer},
+        .y = {.rows = outputs, .sink = MOEC_CUDA_STORE},
+        .batch = {.n = kind->n_head,
+                  .row_step = n_plain + value_dim,
+                  .x_step = attention->layer.row.attended_step,
+                  .y_step = value_dim}};
     b->kernels->product(b->stream, &step);
 }
 
@@ -375,63 +385,62 @@ static void expand(const struct attention *attention, struct moec_cuda_rows outp
 static void attend(const struct attention *attention)
 {
     const struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer_kind *kind = attention->kind;
-    const enum moec_stack stack = moec_config_stack(b->config, attention->layer);
+    const struct moec_layer_kind *kind = attention->layer.kind;
+    const enum moec_stack stack = moec_config_stack(b->config, attention->layer.index);
     const bool is_latent = kind->latent_dim > 0, has_bias = b->config->position.n_bucket > 0;
     const float scale = kind->score_scale > 0 ? kind->score_scale : 1.0f / sqrtf((float)kind->head_dim);
     const bool is_biased = has_bias && !attention->is_cross;
     const struct moec_cuda_attention step = {
-        .spans = attention->device_spans,
-        .row_span = attention->row_span,
-        .n_tok = attention->n_tok,
-        .n_head = kind->n_head,
-        .group = kind->n_head / kind->n_kv_head,
-        .key_dim = moec_layer_score_dim(kind),
-        .value_dim = moec_layer_weighed_dim(kind),
-        .kv_stride = moec_layer_kv_dim(kind),
-        .group_step = is_latent ? 0 : kind->head_dim,
-        .q = b->room.mixer + attention->row.q,
-        .q_stride = b->mixer_stride,
-        .out = b->room.mixer + attention->row.attended,
-        .out_stride = b->mixer_stride,
-        .out_step = attention->row.attended_step,
-        .scale = has_bias ? 0 : scale,
-        .sinks = attention->is_cross ? NULL : attention->weights->sinks,
-        .position_bias = is_biased ? b->model->position_bias[stack] : NULL,
-        .bias_width = is_biased ? (uint32_t)moec_position_bias_width(b->config, stack) : 0,
-        .bias_limit = b->config->position.max_distance,
-        .window = kind->window,
-        .chunk = kind->chunk,
-        .is_causal = !attention->is_cross && stack == MOEC_STACK_DECODER};
+        .rows = {.spans = attention->sent.spans,
+                 .row_span = attention->sent.row_span,
+                 .n_tok = attention->batch.n_tok},
+        .heads = {.n_head = kind->n_head,
+                  .group = kind->n_head / kind->n_kv_head,
+                  .key_dim = moec_layer_score_dim(kind),
+                  .value_dim = moec_layer_weighed_dim(kind),
+                  .kv_stride = moec_layer_kv_dim(kind),
+                  .group_step = is_latent ? 0 : kind->head_dim,
+                  .out_step = attention->layer.row.attended_step},
+        .q = {.first = b->room.mixer + attention->layer.row.q, .stride = b->strides.mixer},
+        .out = {.first = b->room.mixer + attention->layer.row.attended, .stride = b->strides.mixer},
+        .scores = {.scale = has_bias ? 0 : scale,
+                   .sinks = attention->is_cross ? NULL : attention->layer.weights->sinks,
+                   .position_bias = is_biased ? b->model->position_bias[stack] : NULL,
+                   .bias_width = is_biased ? (uint32_t)moec_position_bias_width(b->config, stack) : 0,
+                   .bias_limit = b->config->position.max_distance},
+        .sight = {.window = kind->window,
+                  .chunk = kind->chunk,
+                  .is_causal = !attention->is_cross && stack == MOEC_STACK_DECODER}};
     b->kernels->attention(b->stream, &step);
 }
 
 static enum moec_status run(struct attention *attention, struct moec_error *err)
 {
     struct moec_gpu_backend *b = attention->b;
-    const struct moec_layer *weights = attention->weights;
-    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_layer *weights = attention->layer.weights;
+    const struct moec_layer_kind *kind = attention->layer.kind;
     const bool is_latent = kind->latent_dim > 0;
-    const uint32_t n_tok = attention->n_tok;
-    struct moec_cuda_rows outputs = mixer_rows(b, attention->row.attended);
+    const uint32_t n_tok = attention->batch.n_tok;
+    struct moec_cuda_rows outputs = mixer_rows(b, attention->layer.row.attended);
     MOEC_TRY(send_places(attention, err));
     if (is_latent && kind->latent_dim % MOEC_LANES != 0) /* sums of latents are read by whole lanes */
         MOEC_TRY(
-            b->ops->clear(b->gpu, b->stream, b->room.mixer, n_tok * b->mixer_stride * sizeof(float), err));
+            b->ops->clear(b->gpu, b->stream, b->room.mixer, n_tok * b->strides.mixer * sizeof(float), err));
     moec_gpu_norm(b, attention->is_cross ? weights->cross_norm : weights->attention_norm, n_tok,
-                  attention->hidden, b->room.normed);
+                  attention->hidden, b->room.inputs.normed);
     if (is_latent)
         project_latent(attention);
     else
         project(attention);
     attend(attention);
     if (is_latent) {
-        outputs = mixer_rows(b, attention->row.queries);
+        outputs = mixer_rows(b, attention->layer.row.queries);
         expand(attention, outputs);
     }
     if (!attention->is_cross)
         moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->output_gate, NULL}, n_tok,
-                          moec_gpu_rows(b->room.normed, b->stride), outputs, MOEC_CUDA_MULTIPLY_SIGMOID);
+                          moec_gpu_rows(b->room.inputs.normed, b->strides.row), outputs,
+                          MOEC_CUDA_MULTIPLY_SIGMOID);
     moec_gpu_add_outputs(b,
                          (struct moec_gpu_dense){attention->is_cross ? &weights->cross_o : &weights->o,
                                                  attention->is_cross ? NULL : weights->o_bias},
@@ -445,14 +454,12 @@ static struct attention attention_of(struct moec_gpu_backend *b, uint32_t layer,
 {
     const struct moec_layer_kind *kind = moec_config_layer(b->config, layer);
     return (struct attention){.b = b,
-                              .layer = layer,
-                              .kind = kind,
-                              .weights = &b->model->layers[layer],
-                              .spans = batch.spans,
-                              .n_spans = batch.n_spans,
-                              .n_tok = batch.n_tok,
-                              .hidden = hidden,
-                              .row = moec_gpu_mixer_row_of(kind)};
+                              .layer = {.index = layer,
+                                        .kind = kind,
+                                        .weights = &b->model->layers[layer],
+                                        .row = moec_gpu_mixer_row_of(kind)},
+                              .batch = batch,
+                              .hidden = hidden};
 }
 
 enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, struct moec_batch batch,
@@ -461,7 +468,7 @@ enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, s
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     struct attention attention = attention_of(b, layer, batch, hidden);
     MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_mixer_staging_bytes(b->config, batch.n_tok), err));
-    if (moec_layer_is_running(attention.kind))
+    if (moec_layer_is_running(attention.layer.kind))
         return moec_gpu_running(b, layer, batch, hidden, err);
     attention.has_own_keys = batch.n_spans == 0 || batch.spans[0].n_source == 0;
     MOEC_TRY(send_all_angles(b, &attention, err));
@@ -495,7 +502,7 @@ static enum moec_status run_keys(struct moec_gpu_backend *b, const struct moec_m
                                  const struct moec_matrix *v, uint32_t n_tok, const float *x,
                                  struct moec_kv_rows out, struct moec_error *err)
 {
-    const struct moec_cuda_rows rows = moec_gpu_rows(x, b->stride);
+    const struct moec_cuda_rows rows = moec_gpu_rows(x, b->strides.row);
     moec_gpu_multiply(b, (struct moec_gpu_dense){k, NULL}, n_tok, rows, moec_gpu_rows(out.keys, k->rows),
                       MOEC_CUDA_STORE);
     moec_gpu_multiply(b, (struct moec_gpu_dense){v, NULL}, n_tok, rows, moec_gpu_rows(out.values, v->rows),
@@ -508,8 +515,8 @@ enum moec_status moec_gpu_keys(struct moec_backend *self, uint32_t layer, uint32
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
-    moec_gpu_norm(b, weights->attention_norm, n_tok, hidden, b->room.normed);
-    return run_keys(b, &weights->k, &weights->v, n_tok, b->room.normed, out, err);
+    moec_gpu_norm(b, weights->attention_norm, n_tok, hidden, b->room.inputs.normed);
+    return run_keys(b, &weights->k, &weights->v, n_tok, b->room.inputs.normed, out, err);
 }
 
 enum moec_status moec_gpu_cross_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok,

@@ -71,9 +71,9 @@ static void backend_free(struct moec_backend *self, void *memory)
 static void backend_copy(struct moec_backend *self, void *to, const void *from, uint64_t n_bytes)
 {
     struct moec_gpu_backend *b = of(self);
-    if (b->lost == MOEC_OK && n_bytes > 0)
-        b->lost = b->ops->copy(b->gpu, b->stream, (struct moec_gpu_move){MOEC_GPU_WITHIN, to, from, n_bytes},
-                               &b->lost_words);
+    if (b->lost.status == MOEC_OK && n_bytes > 0)
+        b->lost.status = b->ops->copy(
+            b->gpu, b->stream, (struct moec_gpu_move){MOEC_GPU_WITHIN, to, from, n_bytes}, &b->lost.words);
 }
 
 /* ---- embedding ---- */
@@ -83,15 +83,15 @@ static enum moec_status backend_embed(struct moec_backend *self, const uint32_t 
 {
     struct moec_gpu_backend *b = of(self);
     const void *ids = NULL;
-    if (b->lost != MOEC_OK)
-        return moec_fail(err, b->lost, "%s", b->lost_words.message);
+    if (b->lost.status != MOEC_OK)
+        return moec_fail(err, b->lost.status, "%s", b->lost.words.message);
     MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_staging_piece_bytes(n_tok * sizeof *tokens), err));
     MOEC_TRY(moec_gpu_staging_put(&b->staging, tokens, n_tok * sizeof *tokens, &ids, err));
     const struct moec_cuda_lookup step = {.matrix = moec_gpu_matrix(&b->model->embedding),
                                           .ids = ids,
                                           .n = n_tok,
                                           .scale = b->config->scale.embedding,
-                                          .out = moec_gpu_rows(hidden, b->stride)};
+                                          .out = moec_gpu_rows(hidden, b->strides.row)};
     b->kernels->lookup(b->stream, &step);
     moec_gpu_clear_late(b, n_tok, hidden);
     return moec_gpu_check(b, err);
@@ -101,7 +101,7 @@ static enum moec_status backend_embed(struct moec_backend *self, const uint32_t 
 
 static void scale_normed(const struct moec_gpu_backend *b, uint32_t n_tok, float factor)
 {
-    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.normed, b->stride),
+    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.inputs.normed, b->strides.row),
                                            .n_tok = n_tok,
                                            .n = b->config->n_embd,
                                            .factor = factor};
@@ -112,14 +112,14 @@ static void scale_normed(const struct moec_gpu_backend *b, uint32_t n_tok, float
 static void norm_outputs(struct moec_gpu_backend *b, uint32_t n_tok, const float *hidden)
 {
     const struct moec_config *config = b->config;
-    const struct moec_cuda_rows normed = moec_gpu_rows(b->room.normed, b->stride);
+    const struct moec_cuda_rows normed = moec_gpu_rows(b->room.inputs.normed, b->strides.row);
     if (config->head.projects_output) {
         moec_gpu_multiply(
             b, (struct moec_gpu_dense){&b->model->output_projection, b->model->output_projection_bias}, n_tok,
-            moec_gpu_rows(hidden, b->stride), normed, MOEC_CUDA_SILU);
+            moec_gpu_rows(hidden, b->strides.row), normed, MOEC_CUDA_SILU);
         moec_gpu_pad(b, n_tok, config->n_embd, normed);
     } else {
-        moec_gpu_norm(b, b->model->final_norm, n_tok, hidden, b->room.normed);
+        moec_gpu_norm(b, b->model->final_norm, n_tok, hidden, b->room.inputs.normed);
     }
     if (config->head.is_scaled)
         scale_normed(b, n_tok, (float)(1 / sqrt((double)config->n_embd)));
@@ -130,17 +130,16 @@ static void norm_outputs(struct moec_gpu_backend *b, uint32_t n_tok, const float
 /* Logits of a few rows, to room.logits. */
 static void multiply_head(struct moec_gpu_backend *b, uint32_t first, uint32_t n)
 {
-    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(&b->model->head),
-                                           .n_rows = b->config->n_vocab,
-                                           .n_tok = n,
-                                           .x = b->room.normed + first * b->stride,
-                                           .x_stride = b->stride,
-                                           .bias = b->model->head_bias,
-                                           .y = moec_gpu_rows(b->room.logits, b->config->n_vocab),
-                                           .sink = b->config->scale.logit_cap > 0 ? MOEC_CUDA_CAP
-                                                                                  : MOEC_CUDA_STORE,
-                                           .cap = b->config->scale.logit_cap,
-                                           .rounded = b->rounded};
+    const struct moec_cuda_product step = {
+        .matrix = moec_gpu_matrix(&b->model->head),
+        .n_rows = b->config->n_vocab,
+        .n_tok = n,
+        .x = {.first = b->room.inputs.normed + first * b->strides.row, .stride = b->strides.row},
+        .y = {.bias = b->model->head_bias,
+              .rows = moec_gpu_rows(b->room.logits, b->config->n_vocab),
+              .sink = b->config->scale.logit_cap > 0 ? MOEC_CUDA_CAP : MOEC_CUDA_STORE,
+              .cap = b->config->scale.logit_cap},
+        .rounded = b->rounded.rows};
     b->kernels->product(b->stream, &step);
 }
 
@@ -157,7 +156,8 @@ static enum moec_status backend_head(struct moec_backend *self, uint32_t n_tok, 
         multiply_head(b, done, n);
         MOEC_TRY(moec_gpu_answer(b, n * n_vocab, err));
         for (uint32_t i = 0; i < n; i++)
-            memcpy(logits + (done + i) * logits_stride, b->answers + i * n_vocab, n_vocab * sizeof(float));
+            memcpy(logits + (done + i) * logits_stride, b->memory.answers + i * n_vocab,
+                   n_vocab * sizeof(float));
     }
     return MOEC_OK;
 }
@@ -175,9 +175,10 @@ static enum moec_status backend_choose(struct moec_backend *self, const float *h
     MOEC_TRY(moec_gpu_check(b, err));
     MOEC_TRY(b->ops->copy(
         b->gpu, b->stream,
-        (struct moec_gpu_move){MOEC_GPU_TO_HOST, b->answers, &b->room.draw->chosen, sizeof *chosen}, err));
+        (struct moec_gpu_move){MOEC_GPU_TO_HOST, b->memory.answers, &b->room.draw->chosen, sizeof *chosen},
+        err));
     MOEC_TRY(moec_gpu_answer(b, 0, err));
-    memcpy(chosen, b->answers, sizeof *chosen);
+    memcpy(chosen, b->memory.answers, sizeof *chosen);
     return MOEC_OK;
 }
 
@@ -190,26 +191,28 @@ static void set_model(struct moec_gpu_backend *b, const struct moec_gpu_model *m
     b->config = config;
     b->stream = model->stream;
     b->max_tokens = max_tokens;
-    b->stride = moec_forward_stride(config);
-    b->mixer_stride = moec_gpu_mixer_stride(config);
-    b->h_stride = moec_lanes_padded(moec_gpu_most_neurons(config));
-    b->logits_stride = moec_lanes_padded(moec_config_choices(config));
-    b->n_positioned = 0;
+    b->strides.row = moec_forward_stride(config);
+    b->strides.mixer = moec_gpu_mixer_stride(config);
+    b->strides.h = moec_lanes_padded(moec_gpu_most_neurons(config));
+    b->strides.logits = moec_lanes_padded(moec_config_choices(config));
+    b->positions.n = 0;
 }
 
 static enum moec_status create(struct moec_gpu_backend *b, struct moec_error *err)
 {
     const uint64_t n_bytes = moec_gpu_room_carve(b->config, b->max_tokens, NULL, &b->room);
-    b->memory_bytes = n_bytes;
-    b->answer_bytes = answer_bytes(b->config, b->max_tokens);
-    MOEC_TRY(moec_alloc((void **)&b->positions, b->max_tokens, sizeof *b->positions, "positions", err));
-    MOEC_TRY(b->ops->alloc(b->gpu, n_bytes, "working memory", (void **)&b->memory, err));
-    (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory, &b->room);
-    MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err));
-    MOEC_TRY(b->ops->alloc_pinned(b->gpu, b->answer_bytes, "logits", (void **)&b->answers, err));
+    b->memory.room_bytes = n_bytes;
+    b->memory.answer_bytes = answer_bytes(b->config, b->max_tokens);
+    MOEC_TRY(moec_alloc((void **)&b->positions.of, b->max_tokens, sizeof *b->positions.of, "positions", err));
+    MOEC_TRY(b->ops->alloc(b->gpu, n_bytes, "working memory", (void **)&b->memory.room, err));
+    (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory.room, &b->room);
+    MOEC_TRY(
+        b->ops->clear(b->gpu, b->stream, b->room.mlp.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err));
+    MOEC_TRY(
+        b->ops->alloc_pinned(b->gpu, b->memory.answer_bytes, "logits", (void **)&b->memory.answers, err));
     if (b->cooperates)
         MOEC_TRY(b->ops->alloc_pinned(b->gpu, given_bytes(b->config), "experts of the processor",
-                                      (void **)&b->given, err));
+                                      (void **)&b->memory.given, err));
     return moec_gpu_staging_create(b->gpu, b->stream, staging_bytes(b->config, b->max_tokens), &b->staging,
                                    err);
 }
@@ -259,16 +262,16 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
 static void release(struct moec_gpu_backend *b)
 {
     moec_gpu_staging_release(&b->staging);
-    b->ops->free_pinned(b->gpu, b->answers);
-    b->ops->free_pinned(b->gpu, b->given);
-    b->ops->free(b->gpu, b->memory);
-    b->ops->free(b->gpu, b->rounded_room);
-    free(b->positions);
-    b->answers = NULL;
-    b->given = NULL;
-    b->memory = NULL;
-    b->rounded_room = NULL;
-    b->positions = NULL;
+    b->ops->free_pinned(b->gpu, b->memory.answers);
+    b->ops->free_pinned(b->gpu, b->memory.given);
+    b->ops->free(b->gpu, b->memory.room);
+    b->ops->free(b->gpu, b->rounded.memory);
+    free(b->positions.of);
+    b->memory.answers = NULL;
+    b->memory.given = NULL;
+    b->memory.room = NULL;
+    b->rounded.memory = NULL;
+    b->positions.of = NULL;
 }
 
 /* Whether the working memory serves this model too. */
@@ -276,9 +279,10 @@ static bool has_room(const struct moec_gpu_backend *b, const struct moec_gpu_mod
 {
     struct moec_gpu_room room = {0};
     const struct moec_config *config = &model->model->config;
-    return !b->cooperates && moec_gpu_room_carve(config, b->max_tokens, NULL, &room) <= b->memory_bytes &&
+    return !b->cooperates &&
+           moec_gpu_room_carve(config, b->max_tokens, NULL, &room) <= b->memory.room_bytes &&
            staging_bytes(config, b->max_tokens) <= b->staging.n_bytes &&
-           answer_bytes(config, b->max_tokens) <= b->answer_bytes;
+           answer_bytes(config, b->max_tokens) <= b->memory.answer_bytes;
 }
 
 enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *b, const struct moec_gpu_model *model,
@@ -287,7 +291,7 @@ enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *b, const struct 
     if (model == b->model && max_tokens <= b->max_tokens)
         return MOEC_OK;
     MOEC_TRY(moec_gpu_answer(b, 0, err));
-    b->rounded = NULL;
+    b->rounded.rows = NULL;
     if (max_tokens > b->max_tokens || !has_room(b, model)) {
         release(b);
         set_model(b, model, max_tokens);
@@ -295,9 +299,9 @@ enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *b, const struct 
     }
     set_model(b, model, b->max_tokens);
     memset(&b->room, 0, sizeof b->room);
-    (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory, &b->room);
+    (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory.room, &b->room);
     b->staging.stream = b->stream;
-    return b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err);
+    return b->ops->clear(b->gpu, b->stream, b->room.mlp.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err);
 }
 
 enum moec_status moec_gpu_check_arithmetic(const struct moec_gpu_info *info, enum moec_arithmetic arithmetic,
@@ -324,27 +328,27 @@ uint64_t moec_gpu_backend_bf16_bytes(const struct moec_config *config, uint32_t 
 enum moec_status moec_gpu_backend_use_bf16(struct moec_gpu_backend *b, struct moec_error *err)
 {
     const uint64_t n_bytes = moec_gpu_backend_bf16_bytes(b->config, b->max_tokens);
-    if (b->rounded_room == NULL || b->rounded_bytes < n_bytes) {
-        b->ops->free(b->gpu, b->rounded_room);
-        b->rounded_room = NULL;
-        MOEC_TRY(
-            b->ops->alloc(b->gpu, n_bytes, "inputs in the arithmetic bf16", (void **)&b->rounded_room, err));
-        b->rounded_bytes = n_bytes;
+    if (b->rounded.memory == NULL || b->rounded.n_bytes < n_bytes) {
+        b->ops->free(b->gpu, b->rounded.memory);
+        b->rounded.memory = NULL;
+        MOEC_TRY(b->ops->alloc(b->gpu, n_bytes, "inputs in the arithmetic bf16", (void **)&b->rounded.memory,
+                               err));
+        b->rounded.n_bytes = n_bytes;
     }
-    b->rounded = b->rounded_room;
+    b->rounded.rows = b->rounded.memory;
     return MOEC_OK;
 }
 
 void moec_gpu_backend_use_canonical(struct moec_gpu_backend *b)
 {
-    b->rounded = NULL;
+    b->rounded.rows = NULL;
 }
 
 void moec_gpu_backend_free(struct moec_gpu_backend *b)
 {
     if (b == NULL)
         return;
-    if (b->answers == NULL || moec_gpu_answer(b, 0, NULL) != MOEC_OK)
+    if (b->memory.answers == NULL || moec_gpu_answer(b, 0, NULL) != MOEC_OK)
         (void)b->ops->finish(b->gpu, b->stream, NULL);
     release(b);
     free(b);

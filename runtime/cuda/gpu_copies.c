@@ -224,10 +224,10 @@ static void ask_behind(struct source *source, const struct moec_router_answer *a
 {
     struct moec_experts *behind = source->behind;
     struct moec_router_answer asked = *answer;
-    asked.active = source->missing;
-    asked.n_active = n_missing;
-    asked.n_takers = answer->n_takers != NULL ? source->takers : NULL;
-    asked.order = source->order;
+    asked.active.list = source->missing;
+    asked.active.n = n_missing;
+    asked.active.n_takers = answer->active.n_takers != NULL ? source->takers : NULL;
+    asked.active.order = source->order;
     memcpy(source->order, source->missing, n_missing * sizeof *source->order);
     if (n_missing > 0 && behind->ops->expect != NULL)
         behind->ops->expect(behind, &asked);
@@ -237,31 +237,31 @@ static void ask_behind(struct source *source, const struct moec_router_answer *a
 static void copies_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct source *source = of(self);
-    const uint32_t last = answer->active[answer->n_active - 1]; /* they increase */
+    const uint32_t last = answer->active.list[answer->active.n - 1]; /* they increase */
     uint32_t n_missing = 0, n_there = 0;
     if (answer->form + last / source->n_expert >= source->n_form)
         return; /* acquire reports it */
-    for (uint32_t i = 0; i < answer->n_active; i++) {
+    for (uint32_t i = 0; i < answer->active.n; i++) {
         const struct moec_expert_request request = {.layer = answer->layer,
-                                                    .expert = answer->active[i] % source->n_expert,
-                                                    .form =
-                                                        answer->form + answer->active[i] / source->n_expert};
+                                                    .expert = answer->active.list[i] % source->n_expert,
+                                                    .form = answer->form +
+                                                            answer->active.list[i] / source->n_expert};
         struct moec_gpu_expert_copy *copy = copy_of(source, request);
         if (is_there(source, request)) {
             copy->expected++;
-            if (answer->order != NULL)
-                answer->order[n_there] = answer->active[i];
+            if (answer->active.order != NULL)
+                answer->active.order[n_there] = answer->active.list[i];
             n_there++;
             continue;
         }
         copy->asked++;
-        if (answer->n_takers != NULL)
-            source->takers[n_missing] = answer->n_takers[i];
-        source->missing[n_missing++] = answer->active[i];
+        if (answer->active.n_takers != NULL)
+            source->takers[n_missing] = answer->active.n_takers[i];
+        source->missing[n_missing++] = answer->active.list[i];
     }
     ask_behind(source, answer, n_missing);
-    if (answer->order != NULL)
-        memcpy(answer->order + n_there, source->order, n_missing * sizeof *answer->order);
+    if (answer->active.order != NULL)
+        memcpy(answer->active.order + n_there, source->order, n_missing * sizeof *answer->active.order);
 }
 
 static enum moec_status copies_acquire(struct moec_experts *self, struct moec_expert_request request,

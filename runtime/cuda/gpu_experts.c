@@ -19,7 +19,7 @@ static struct moec_gpu_experts *of(struct moec_experts *self)
 /* Whether all of a present key's record has come. */
 static bool is_there(const struct moec_gpu_experts *experts, uint32_t key)
 {
-    return key != experts->prefetched && experts->entries[key].copy <= experts->n_landed;
+    return key != experts->guesses.key && experts->keys.entries[key].copy <= experts->copies.n_landed;
 }
 
 /* ---- places in the pool ---- */
@@ -27,26 +27,27 @@ static bool is_there(const struct moec_gpu_experts *experts, uint32_t key)
 static bool find_gap(const struct moec_gpu_experts *experts, uint64_t n_bytes, uint64_t *offset, uint32_t *at)
 {
     uint64_t end = 0;
-    for (*at = 0; *at < experts->n_slot; ++*at) {
-        const uint32_t key = experts->slots[*at];
-        if (experts->entries[key].offset - end >= n_bytes)
+    for (*at = 0; *at < experts->pool.n_slot; ++*at) {
+        const uint32_t key = experts->pool.slots[*at];
+        if (experts->keys.entries[key].offset - end >= n_bytes)
             break;
-        end = experts->entries[key].offset + experts->slot_bytes[key];
+        end = experts->keys.entries[key].offset + experts->keys.slot_bytes[key];
     }
     *offset = end;
-    return *at < experts->n_slot || experts->pool_bytes - end >= n_bytes;
+    return *at < experts->pool.n_slot || experts->pool.n_bytes - end >= n_bytes;
 }
 
 bool moec_gpu_place(struct moec_gpu_experts *experts, uint32_t key)
 {
     uint64_t offset = 0;
     uint32_t at = 0;
-    if (!find_gap(experts, experts->slot_bytes[key], &offset, &at))
+    if (!find_gap(experts, experts->keys.slot_bytes[key], &offset, &at))
         return false;
-    memmove(experts->slots + at + 1, experts->slots + at, (experts->n_slot - at) * sizeof *experts->slots);
-    experts->slots[at] = key;
-    experts->n_slot++;
-    experts->entries[key].offset = offset;
+    memmove(experts->pool.slots + at + 1, experts->pool.slots + at,
+            (experts->pool.n_slot - at) * sizeof *experts->pool.slots);
+    experts->pool.slots[at] = key;
+    experts->pool.n_slot++;
+    experts->keys.entries[key].offset = offset;
     return true;
 }
 
@@ -54,14 +55,15 @@ bool moec_gpu_place(struct moec_gpu_experts *experts, uint32_t key)
 void moec_gpu_leave(struct moec_gpu_experts *experts, uint32_t key)
 {
     uint32_t at = 0;
-    while (experts->slots[at] != key)
+    while (experts->pool.slots[at] != key)
         at++;
-    experts->n_slot--;
-    memmove(experts->slots + at, experts->slots + at + 1, (experts->n_slot - at) * sizeof *experts->slots);
-    if (experts->entries[key].used > experts->freed)
-        experts->freed = experts->entries[key].used;
-    if (experts->entries[key].copy > experts->freed_copy)
-        experts->freed_copy = experts->entries[key].copy;
+    experts->pool.n_slot--;
+    memmove(experts->pool.slots + at, experts->pool.slots + at + 1,
+            (experts->pool.n_slot - at) * sizeof *experts->pool.slots);
+    if (experts->keys.entries[key].used > experts->copies.freed)
+        experts->copies.freed = experts->keys.entries[key].used;
+    if (experts->keys.entries[key].copy > experts->copies.freed_copy)
+        experts->copies.freed_copy = experts->keys.entries[key].copy;
     moec_gpu_preload_judge(experts, key, false);
 }
 
@@ -100,7 +102,8 @@ static bool admit(struct moec_gpu_experts *experts, uint32_t key)
 /* The oldest copy under way is done, or will never be: its source is given back. */
 void moec_gpu_end_flight(struct moec_gpu_experts *experts)
 {
-    const struct moec_gpu_flight *flight = &experts->flights[++experts->n_landed % MOEC_GPU_FLYING];
+    const struct moec_gpu_flight *flight =
+        &experts->copies.flights[++experts->copies.n_landed % MOEC_GPU_FLYING];
     experts->setup.behind->ops->release(experts->setup.behind, flight->request);
 }
 
@@ -108,8 +111,8 @@ void moec_gpu_end_flight(struct moec_gpu_experts *experts)
 static enum moec_status look(struct moec_gpu_experts *experts, struct moec_error *err)
 {
     bool done = true;
-    while (experts->n_landed < experts->n_copy) {
-        const struct moec_gpu_event *event = moec_gpu_landed(experts, experts->n_landed + 1);
+    while (experts->copies.n_landed < experts->copies.n_copy) {
+        const struct moec_gpu_event *event = moec_gpu_landed(experts, experts->copies.n_landed + 1);
         MOEC_TRY(experts->ops->is_done(experts->setup.gpu, event, &done, err));
         if (!done)
             break;
@@ -121,9 +124,9 @@ static enum moec_status look(struct moec_gpu_experts *experts, struct moec_error
 /* Waits until at most n copies are under way. */
 static enum moec_status land(struct moec_gpu_experts *experts, uint64_t n, struct moec_error *err)
 {
-    while (experts->n_copy - experts->n_landed > n) {
+    while (experts->copies.n_copy - experts->copies.n_landed > n) {
         MOEC_TRY(experts->ops->finish_event(experts->setup.gpu,
-                                            moec_gpu_landed(experts, experts->n_landed + 1), err));
+                                            moec_gpu_landed(experts, experts->copies.n_landed + 1), err));
         moec_gpu_end_flight(experts);
     }
     return MOEC_OK;
@@ -135,21 +138,24 @@ static enum moec_status give_copy(struct moec_gpu_experts *experts, uint32_t key
 {
     const struct moec_gpu_ops *ops = experts->ops;
     struct moec_gpu *gpu = experts->setup.gpu;
-    struct moec_gpu_entry *entry = &experts->entries[key];
+    struct moec_gpu_entry *entry = &experts->keys.entries[key];
     const uint64_t n_bytes = moec_gpu_layout(experts, key)->n_bytes;
-    if (experts->freed > experts->n_waited) {
-        MOEC_TRY(ops->wait(gpu, experts->stream, experts->marks[experts->freed % MOEC_GPU_MARKS], err));
-        experts->n_waited = experts->freed;
+    if (experts->copies.freed > experts->copies.n_waited) {
+        MOEC_TRY(ops->wait(gpu, experts->copies.stream,
+                           experts->copies.marks[experts->copies.freed % MOEC_GPU_MARKS], err));
+        experts->copies.n_waited = experts->copies.freed;
     }
-    if (experts->has_left) {
-        MOEC_TRY(moec_gpu_prefetches_wait(experts->prefetches, experts->stream, err));
-        experts->has_left = false;
+    if (experts->guesses.has_left) {
+        MOEC_TRY(moec_gpu_prefetches_wait(experts->guesses.prefetches, experts->copies.stream, err));
+        experts->guesses.has_left = false;
     }
     MOEC_TRY(ops->copy(
-        gpu, experts->stream,
-        (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, experts->pool + entry->offset, record, n_bytes}, err));
-    MOEC_TRY(ops->record(gpu, experts->stream, moec_gpu_landed(experts, experts->n_copy + 1), err));
-    entry->copy = ++experts->n_copy;
+        gpu, experts->copies.stream,
+        (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, experts->pool.memory + entry->offset, record, n_bytes},
+        err));
+    MOEC_TRY(
+        ops->record(gpu, experts->copies.stream, moec_gpu_landed(experts, experts->copies.n_copy + 1), err));
+    entry->copy = ++experts->copies.n_copy;
     experts->counters.copied_bytes += n_bytes;
     experts->counters.record_bytes += n_bytes;
     return MOEC_OK;
@@ -159,7 +165,7 @@ void moec_gpu_experts_settle(struct moec_gpu_experts *experts)
 {
     (void)pthread_mutex_lock(&experts->lock);
     if (land(experts, 0, NULL) != MOEC_OK)
-        while (experts->n_landed < experts->n_copy)
+        while (experts->copies.n_landed < experts->copies.n_copy)
             moec_gpu_end_flight(experts);
     (void)pthread_mutex_unlock(&experts->lock);
 }
@@ -183,7 +189,7 @@ static uint64_t most_behind(const struct moec_gpu_experts *experts)
 {
     const uint64_t bound = experts->setup.behind->max_held > 0 ? experts->setup.behind->max_held : 1;
     const uint64_t most = bound > MOEC_GPU_FLYING ? MOEC_GPU_FLYING : bound;
-    return most > experts->n_here ? most - experts->n_here : 0;
+    return most > experts->here.n ? most - experts->here.n : 0;
 }
 
 /* Holds a record behind that an answer has asked for. One whose copy is early is borrowed where it can be:
@@ -193,7 +199,7 @@ static enum moec_status hold_behind(struct moec_gpu_experts *experts, struct moe
                                     bool is_early, struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_experts *behind = experts->setup.behind;
-    struct moec_gpu_entry *entry = &experts->entries[moec_gpu_key(experts, request)];
+    struct moec_gpu_entry *entry = &experts->keys.entries[moec_gpu_key(experts, request)];
     if (is_early && behind->ops->borrow != NULL && behind->ops->borrow(behind, request, mlp))
         return MOEC_OK;
     entry->asked -= entry->asked > 0;
@@ -206,7 +212,7 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
 {
     struct moec_experts *behind = experts->setup.behind;
     const uint32_t key = moec_gpu_key(experts, request);
-    struct moec_gpu_entry *entry = &experts->entries[key];
+    struct moec_gpu_entry *entry = &experts->keys.entries[key];
     const uint64_t room = most_behind(experts), most = room > 0 ? room : 1;
     struct moec_mlp mlp;
     enum moec_status status = land(experts, moec_gpu_is_ready_behind(experts, request) ? most - 1 : 0, err);
@@ -219,8 +225,8 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
     if (status == MOEC_OK) {
         status = give_copy(experts, key, mlp.up.data, err);
         if (status == MOEC_OK)
-            experts->flights[experts->n_copy % MOEC_GPU_FLYING] =
-                (struct moec_gpu_flight){request, experts->n_copy};
+            experts->copies.flights[experts->copies.n_copy % MOEC_GPU_FLYING] =
+                (struct moec_gpu_flight){request, experts->copies.n_copy};
         else
             behind->ops->release(behind, request);
     }
@@ -238,23 +244,23 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
  * reported when the expert is acquired. */
 static void bring_wanted(struct moec_gpu_experts *experts)
 {
-    for (; experts->n_tried < experts->n_wanted; experts->n_tried++) {
-        const uint32_t wanted = experts->order[experts->n_tried];
-        const struct moec_expert_request request = {.layer = experts->wanted_layer,
-                                                    .expert = wanted % experts->n_expert,
-                                                    .form =
-                                                        experts->wanted_form + wanted / experts->n_expert};
+    for (; experts->wanted.n_tried < experts->wanted.n; experts->wanted.n_tried++) {
+        const uint32_t wanted = experts->wanted.order[experts->wanted.n_tried];
+        const struct moec_expert_request request = {.layer = experts->wanted.layer,
+                                                    .expert = wanted % experts->keys.n_expert,
+                                                    .form = experts->wanted.form +
+                                                            wanted / experts->keys.n_expert};
         const uint32_t key = moec_gpu_key(experts, request);
-        if (experts->entries[key].asked == 0 || experts->entries[key].is_here ||
+        if (experts->keys.entries[key].asked == 0 || experts->keys.entries[key].is_here ||
             moec_residency_is_present(experts->residency, key))
             continue;
         if (!moec_gpu_is_ready_behind(experts, request) ||
-            (experts->n_here > 0 && most_behind(experts) == 0) ||
-            experts->n_copy - experts->n_landed == MOEC_GPU_FLYING || !admit(experts, key))
+            (experts->here.n > 0 && most_behind(experts) == 0) ||
+            experts->copies.n_copy - experts->copies.n_landed == MOEC_GPU_FLYING || !admit(experts, key))
             return;
         if (bring(experts, request, true, NULL) != MOEC_OK)
             return;
-        experts->entries[key].expected++;
+        experts->keys.entries[key].expected++;
     }
 }
 
@@ -266,42 +272,43 @@ static void ask_behind(struct moec_gpu_experts *experts, const struct moec_route
 {
     struct moec_experts *behind = experts->setup.behind;
     struct moec_router_answer asked = *answer;
-    asked.active = experts->missing;
-    asked.n_active = n_missing;
-    asked.n_takers = answer->n_takers != NULL ? experts->takers : NULL;
-    asked.order = experts->order;
-    memcpy(experts->order, experts->missing, n_missing * sizeof *experts->order);
-    experts->was_told = n_missing > 0 && behind->ops->expect != NULL;
-    if (experts->was_told)
+    asked.active.list = experts->wanted.missing;
+    asked.active.n = n_missing;
+    asked.active.n_takers = answer->active.n_takers != NULL ? experts->wanted.takers : NULL;
+    asked.active.order = experts->wanted.order;
+    memcpy(experts->wanted.order, experts->wanted.missing, n_missing * sizeof *experts->wanted.order);
+    experts->wanted.was_told = n_missing > 0 && behind->ops->expect != NULL;
+    if (experts->wanted.was_told)
         behind->ops->expect(behind, &asked);
-    experts->wanted_layer = answer->layer;
-    experts->wanted_form = answer->form;
-    experts->n_wanted = n_missing;
-    experts->n_tried = 0;
+    experts->wanted.layer = answer->layer;
+    experts->wanted.form = answer->form;
+    experts->wanted.n = n_missing;
+    experts->wanted.n_tried = 0;
 }
 
 static uint32_t ask(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
 {
-    const uint32_t ordinal = (uint32_t)experts->ordinals[answer->layer];
-    const uint32_t first = (ordinal * experts->n_form + answer->form) * experts->n_expert;
+    const uint32_t ordinal = (uint32_t)experts->keys.ordinals[answer->layer];
+    const uint32_t first = (ordinal * experts->keys.n_form + answer->form) * experts->keys.n_expert;
     uint32_t n_missing = 0;
-    moec_residency_ask(experts->residency, ordinal, answer->form, answer->active, answer->n_active,
-                       experts->was_present);
-    for (uint32_t i = 0; i < answer->n_active; i++) {
-        struct moec_gpu_entry *entry = &experts->entries[first + answer->active[i]];
-        experts->is_ready[i] = experts->was_present[i] && is_there(experts, first + answer->active[i]);
-        if (experts->was_present[i]) {
+    moec_residency_ask(experts->residency, ordinal, answer->form, answer->active.list, answer->active.n,
+                       experts->wanted.was_present);
+    for (uint32_t i = 0; i < answer->active.n; i++) {
+        struct moec_gpu_entry *entry = &experts->keys.entries[first + answer->active.list[i]];
+        experts->wanted.is_ready[i] =
+            experts->wanted.was_present[i] && is_there(experts, first + answer->active.list[i]);
+        if (experts->wanted.was_present[i]) {
             entry->expected++;
-            experts->counters.hits += experts->is_ready[i];
-            experts->counters.late += !experts->is_ready[i];
-            moec_gpu_preload_judge(experts, first + answer->active[i], true);
+            experts->counters.hits += experts->wanted.is_ready[i];
+            experts->counters.late += !experts->wanted.is_ready[i];
+            moec_gpu_preload_judge(experts, first + answer->active.list[i], true);
             continue;
         }
         entry->asked++;
         experts->counters.misses++;
-        if (answer->n_takers != NULL)
-            experts->takers[n_missing] = answer->n_takers[i];
-        experts->missing[n_missing++] = answer->active[i];
+        if (answer->active.n_takers != NULL)
+            experts->wanted.takers[n_missing] = answer->active.n_takers[i];
+        experts->wanted.missing[n_missing++] = answer->active.list[i];
     }
     return n_missing;
 }
@@ -311,22 +318,22 @@ static uint32_t ask(struct moec_gpu_experts *experts, const struct moec_router_a
 static void share_missing(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
 {
     struct moec_cooperation at = {0};
-    if (!experts->setup.cooperates || answer->n_tok > MOEC_COOPERATION_TOKENS)
+    if (!experts->setup.cooperation.is_on || answer->n_tok > MOEC_COOPERATION_TOKENS)
         return;
-    experts->n_here_tok = answer->n_tok;
-    for (uint32_t i = 0; i < experts->n_wanted; i++) {
-        const uint32_t wanted = experts->order[i];
+    experts->here.n_tok = answer->n_tok;
+    for (uint32_t i = 0; i < experts->wanted.n; i++) {
+        const uint32_t wanted = experts->wanted.order[i];
         const struct moec_expert_request request = {.layer = answer->layer,
-                                                    .expert = wanted % experts->n_expert,
-                                                    .form = answer->form + wanted / experts->n_expert};
+                                                    .expert = wanted % experts->keys.n_expert,
+                                                    .form = answer->form + wanted / experts->keys.n_expert};
         const uint32_t key = moec_gpu_key(experts, request);
         const double n_bytes = (double)moec_gpu_layout(experts, key)->n_bytes;
-        at.cpu_ns = experts->cpu_byte_ns * n_bytes * answer->n_tok;
-        at.copy_ns = experts->copy_byte_ns * n_bytes;
-        at.gpu_ns = experts->setup.gpu_byte_ns * n_bytes;
-        experts->entries[key].is_here = moec_cooperation_takes_cpu(&at);
-        experts->counters.computed_here += experts->entries[key].is_here;
-        if (experts->entries[key].is_here)
+        at.cpu_ns = experts->here.cpu_byte_ns * n_bytes * answer->n_tok;
+        at.copy_ns = experts->here.copy_byte_ns * n_bytes;
+        at.gpu_ns = experts->setup.cooperation.gpu_byte_ns * n_bytes;
+        experts->keys.entries[key].is_here = moec_cooperation_takes_cpu(&at);
+        experts->counters.computed_here += experts->keys.entries[key].is_here;
+        if (experts->keys.entries[key].is_here)
             at.cpu_free_ns += at.cpu_ns;
         else
             at.bus_free_ns += at.copy_ns;
@@ -336,7 +343,8 @@ static void share_missing(struct moec_gpu_experts *experts, const struct moec_ro
 static void gpu_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct moec_gpu_experts *experts = of(self);
-    if (answer->form + answer->active[answer->n_active - 1] / experts->n_expert >= experts->n_form)
+    if (answer->form + answer->active.list[answer->active.n - 1] / experts->keys.n_expert >=
+        experts->keys.n_form)
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&experts->lock);
     (void)look(experts, NULL);
@@ -344,13 +352,13 @@ static void gpu_expect(struct moec_experts *self, const struct moec_router_answe
     ask_behind(experts, answer, n_missing);
     share_missing(experts, answer);
     moec_gpu_preload_answer(experts, answer);
-    if (answer->order != NULL) {
-        moec_read_order(answer->n_active, experts->was_present, experts->is_ready, false, NULL,
-                        experts->turns);
-        for (uint32_t i = 0; i < answer->n_active - n_missing; i++)
-            answer->order[i] = answer->active[experts->turns[i]];
-        memcpy(answer->order + (answer->n_active - n_missing), experts->order,
-               n_missing * sizeof *answer->order);
+    if (answer->active.order != NULL) {
+        moec_read_order(answer->active.n, experts->wanted.was_present, experts->wanted.is_ready, false, NULL,
+                        experts->wanted.turns);
+        for (uint32_t i = 0; i < answer->active.n - n_missing; i++)
+            answer->active.order[i] = answer->active.list[experts->wanted.turns[i]];
+        memcpy(answer->active.order + (answer->active.n - n_missing), experts->wanted.order,
+               n_missing * sizeof *answer->active.order);
     }
     bring_wanted(experts);
     (void)pthread_mutex_unlock(&experts->lock);
@@ -359,7 +367,8 @@ static void gpu_expect(struct moec_experts *self, const struct moec_router_answe
 static bool prefetches_behind(const struct moec_gpu_experts *experts, uint32_t ahead)
 {
     struct moec_experts *behind = experts->setup.behind;
-    return experts->was_told && behind->ops->prefetch != NULL && behind->ops->wants_prefetch(behind, ahead);
+    return experts->wanted.was_told && behind->ops->prefetch != NULL &&
+           behind->ops->wants_prefetch(behind, ahead);
 }
 
 static bool gpu_wants_prefetch(struct moec_experts *self, uint32_t ahead)
@@ -411,8 +420,8 @@ static void gpu_begin(struct moec_experts *self)
 static enum moec_status check_request(const struct moec_gpu_experts *experts,
                                       struct moec_expert_request request, struct moec_error *err)
 {
-    if (request.layer >= experts->setup.bundle->config.n_layer || experts->ordinals[request.layer] < 0 ||
-        request.expert >= experts->n_expert)
+    if (request.layer >= experts->setup.bundle->config.n_layer || experts->keys.ordinals[request.layer] < 0 ||
+        request.expert >= experts->keys.n_expert)
         return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in '%s'", request.layer,
                          request.expert, experts->setup.bundle->file.path);
     return moec_experts_check_form(&experts->experts, request, err);
@@ -422,7 +431,7 @@ static enum moec_status check_request(const struct moec_gpu_experts *experts,
 static void end_wish(struct moec_gpu_experts *experts, struct moec_expert_request request)
 {
     const uint32_t key = moec_gpu_key(experts, request);
-    struct moec_gpu_entry *entry = &experts->entries[key];
+    struct moec_gpu_entry *entry = &experts->keys.entries[key];
     if (entry->expected > 0) {
         entry->expected--;
         moec_residency_release(experts->residency, key);
@@ -437,8 +446,8 @@ static void end_wish(struct moec_gpu_experts *experts, struct moec_expert_reques
 /* What answers found present may be given up, and be copied once more: nothing else is left to make room. */
 static void stop_expecting(struct moec_gpu_experts *experts)
 {
-    for (uint32_t key = 0; key < experts->n_key; key++)
-        for (; experts->entries[key].expected > 0; experts->entries[key].expected--)
+    for (uint32_t key = 0; key < experts->keys.n; key++)
+        for (; experts->keys.entries[key].expected > 0; experts->keys.entries[key].expected--)
             moec_residency_release(experts->residency, key);
 }
 
@@ -447,7 +456,7 @@ static enum moec_status demand(struct moec_gpu_experts *experts, struct moec_exp
                                struct moec_error *err)
 {
     const uint32_t key = moec_gpu_key(experts, request);
-    struct moec_gpu_entry *entry = &experts->entries[key];
+    struct moec_gpu_entry *entry = &experts->keys.entries[key];
     const enum moec_status status = look(experts, err);
     if (status != MOEC_OK) {
         end_wish(experts, request);
@@ -479,14 +488,14 @@ static enum moec_status bring_again(struct moec_gpu_experts *experts, struct moe
     struct moec_experts *behind = experts->setup.behind;
     const uint32_t key = moec_gpu_key(experts, request);
     struct moec_mlp mlp;
-    experts->prefetched = MOEC_EVICT_NONE;
-    MOEC_TRY(moec_gpu_prefetches_wait(experts->prefetches, experts->stream, err));
+    experts->guesses.key = MOEC_EVICT_NONE;
+    MOEC_TRY(moec_gpu_prefetches_wait(experts->guesses.prefetches, experts->copies.stream, err));
     MOEC_TRY(land(experts, 0, err));
     MOEC_TRY(behind->ops->acquire(behind, request, &mlp, err));
     const enum moec_status status = give_copy(experts, key, mlp.up.data, err);
     if (status == MOEC_OK)
-        experts->flights[experts->n_copy % MOEC_GPU_FLYING] =
-            (struct moec_gpu_flight){request, experts->n_copy};
+        experts->copies.flights[experts->copies.n_copy % MOEC_GPU_FLYING] =
+            (struct moec_gpu_flight){request, experts->copies.n_copy};
     else
         behind->ops->release(behind, request);
     return status;
@@ -496,15 +505,16 @@ static enum moec_status take(struct moec_gpu_experts *experts, struct moec_exper
                              struct moec_mlp *mlp, struct moec_error *err)
 {
     const uint32_t key = moec_gpu_key(experts, request);
-    struct moec_gpu_entry *entry = &experts->entries[key];
+    struct moec_gpu_entry *entry = &experts->keys.entries[key];
     MOEC_TRY(demand(experts, request, err));
     enum moec_status status = MOEC_OK;
     bool comes = true;
-    if (key == experts->prefetched)
-        status = moec_gpu_prefetches_finish(experts->prefetches, key, experts->setup.compute, &comes, err);
+    if (key == experts->guesses.key)
+        status =
+            moec_gpu_prefetches_finish(experts->guesses.prefetches, key, experts->setup.compute, &comes, err);
     if (status == MOEC_OK && !comes)
         status = bring_again(experts, request, err);
-    if (status == MOEC_OK && entry->copy > experts->n_landed)
+    if (status == MOEC_OK && entry->copy > experts->copies.n_landed)
         status = experts->ops->wait(experts->setup.gpu, experts->setup.compute,
                                     moec_gpu_landed(experts, entry->copy), err);
     if (status != MOEC_OK) {
@@ -513,7 +523,7 @@ static enum moec_status take(struct moec_gpu_experts *experts, struct moec_exper
     }
     entry->held++;
     experts->n_held++;
-    moec_record_bind(moec_gpu_layout(experts, key), experts->pool + entry->offset, mlp);
+    moec_record_bind(moec_gpu_layout(experts, key), experts->pool.memory + entry->offset, mlp);
     bring_wanted(experts);
     moec_gpu_preload_wake(experts);
     return MOEC_OK;
@@ -525,7 +535,7 @@ static enum moec_status take_here(struct moec_gpu_experts *experts, struct moec_
 {
     struct moec_experts *behind = experts->setup.behind;
     const uint32_t key = moec_gpu_key(experts, request);
-    struct moec_gpu_entry *entry = &experts->entries[key];
+    struct moec_gpu_entry *entry = &experts->keys.entries[key];
     const uint64_t most = most_behind(experts);
     const bool is_ready = moec_gpu_is_ready_behind(experts, request);
     const enum moec_status status = land(experts, is_ready && most > 0 ? most - 1 : 0, err);
@@ -537,11 +547,11 @@ static enum moec_status take_here(struct moec_gpu_experts *experts, struct moec_
     }
     MOEC_TRY(behind->ops->acquire(behind, request, mlp, err));
     entry->is_held_here = true;
-    if (experts->n_here++ == 0) {
-        experts->here_since_ns = moec_now_ns();
-        experts->here_bytes = 0;
+    if (experts->here.n++ == 0) {
+        experts->here.since_ns = moec_now_ns();
+        experts->here.n_bytes = 0;
     }
-    experts->here_bytes += (double)moec_gpu_layout(experts, key)->n_bytes * experts->n_here_tok;
+    experts->here.n_bytes += (double)moec_gpu_layout(experts, key)->n_bytes * experts->here.n_tok;
     return MOEC_OK;
 }
 
@@ -550,12 +560,13 @@ static enum moec_status take_here(struct moec_gpu_experts *experts, struct moec_
 static void release_here(struct moec_gpu_experts *experts, struct moec_expert_request request)
 {
     struct moec_experts *behind = experts->setup.behind;
-    experts->entries[moec_gpu_key(experts, request)].is_held_here = false;
+    experts->keys.entries[moec_gpu_key(experts, request)].is_held_here = false;
     behind->ops->release(behind, request);
-    if (--experts->n_here > 0 || experts->setup.cpu_byte_ns > 0)
+    if (--experts->here.n > 0 || experts->setup.cooperation.cpu_byte_ns > 0)
         return;
-    const double byte_ns = (double)(moec_now_ns() - experts->here_since_ns) / experts->here_bytes;
-    experts->cpu_byte_ns += experts->cpu_byte_ns > 0 ? STEP * (byte_ns - experts->cpu_byte_ns) : byte_ns;
+    const double byte_ns = (double)(moec_now_ns() - experts->here.since_ns) / experts->here.n_bytes;
+    experts->here.cpu_byte_ns +=
+        experts->here.cpu_byte_ns > 0 ? STEP * (byte_ns - experts->here.cpu_byte_ns) : byte_ns;
 }
 
 static enum moec_status gpu_acquire(struct moec_experts *self, struct moec_expert_request request,
@@ -564,7 +575,7 @@ static enum moec_status gpu_acquire(struct moec_experts *self, struct moec_exper
     struct moec_gpu_experts *experts = of(self);
     MOEC_TRY(check_request(experts, request, err));
     (void)pthread_mutex_lock(&experts->lock);
-    const bool is_here = experts->entries[moec_gpu_key(experts, request)].is_here;
+    const bool is_here = experts->keys.entries[moec_gpu_key(experts, request)].is_here;
     const enum moec_status status =
         is_here ? take_here(experts, request, mlp, err) : take(experts, request, mlp, err);
     (void)pthread_mutex_unlock(&experts->lock);
@@ -579,16 +590,16 @@ static void gpu_release(struct moec_experts *self, struct moec_expert_request re
         return;
     (void)pthread_mutex_lock(&experts->lock);
     const uint32_t key = moec_gpu_key(experts, request);
-    struct moec_gpu_entry *entry = &experts->entries[key];
+    struct moec_gpu_entry *entry = &experts->keys.entries[key];
     if (entry->is_held_here) {
         release_here(experts, request);
         bring_wanted(experts);
     } else if (entry->held > 0) {
         entry->held--;
         experts->n_held--;
-        entry->used = ++experts->n_mark;
+        entry->used = ++experts->copies.n_mark;
         (void)experts->ops->record(experts->setup.gpu, experts->setup.compute,
-                                   experts->marks[entry->used % MOEC_GPU_MARKS], NULL);
+                                   experts->copies.marks[entry->used % MOEC_GPU_MARKS], NULL);
         moec_residency_release(experts->residency, key);
         bring_wanted(experts);
         moec_gpu_preload_wake(experts);
@@ -615,7 +626,7 @@ static bool gpu_ready(struct moec_experts *self, struct moec_expert_request requ
     (void)pthread_mutex_lock(&experts->lock);
     const uint32_t key = moec_gpu_key(experts, request);
     (void)look(experts, NULL);
-    const bool ready = experts->entries[key].is_here
+    const bool ready = experts->keys.entries[key].is_here
                            ? moec_gpu_is_ready_behind(experts, request) && most_behind(experts) > 1
                            : moec_residency_is_present(experts->residency, key) && is_there(experts, key);
     (void)pthread_mutex_unlock(&experts->lock);
@@ -626,7 +637,7 @@ static bool gpu_is_here(struct moec_experts *self, struct moec_expert_request re
 {
     struct moec_gpu_experts *experts = of(self);
     (void)pthread_mutex_lock(&experts->lock);
-    const bool is_here = experts->entries[moec_gpu_key(experts, request)].is_held_here;
+    const bool is_here = experts->keys.entries[moec_gpu_key(experts, request)].is_held_here;
     (void)pthread_mutex_unlock(&experts->lock);
     return is_here;
 }

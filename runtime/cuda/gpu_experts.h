@@ -34,25 +34,43 @@ struct moec_gpu_experts;
 
 #define MOEC_GPU_FORMS 2 /* in which experts are had: the copy that is run, and its low copy */
 
+struct moec_gpu_pool_setup {
+    uint64_t n_bytes;                /* at least the largest record; more than all need is not allocated */
+    uint32_t n_form;                 /* 1 or 2; 0 counts as 1 */
+    uint32_t copies[MOEC_GPU_FORMS]; /* of the bundle, by form */
+};
+
+/* Which experts stay in the pool. */
+struct moec_gpu_keeping {
+    const struct moec_evict_ops *policy; /* NULL: least recently used */
+    const float *weights;                /* of struct moec_evict_setup; borrowed for the call, or NULL */
+};
+
+/* Which are guessed. */
+struct moec_gpu_guesses {
+    const struct moec_predict_ops *predictor; /* NULL = nothing is guessed, nor where all records have room */
+    uint32_t count;                           /* guesses after each answer; 0 = bounded by time */
+    uint32_t ahead;                           /* layers that are predicted, at most; 0 = 1 */
+    uint64_t piece_bytes; /* of a guess, between which it may be given up; 0: a mebibyte */
+};
+
+/* A missed expert is computed by the processor where that is faster (runtime/policy/schedule/cooperation.h):
+ * for one session, with a backend that cooperates. Times of a byte; 0: measured, of the processor while it
+ * runs, but for the device's own, which is small. */
+struct moec_gpu_cooperation {
+    bool is_on;
+    double cpu_byte_ns, copy_byte_ns, gpu_byte_ns;
+};
+
 struct moec_gpu_experts_setup {
-    struct moec_gpu *gpu;            /* this and the four that follow: borrowed until freed */
+    struct moec_gpu *gpu;            /* this and the three that follow: borrowed until freed */
     struct moec_gpu_stream *compute; /* that experts are used on */
     struct moec_experts *behind; /* offers as many forms: records of their copies whole, in pinned memory */
     const struct moec_bundle *bundle;
-    const struct moec_evict_ops *policy;      /* NULL: least recently used */
-    const float *evict_weights;               /* of struct moec_evict_setup; borrowed for the call, or NULL */
-    uint32_t n_form;                          /* 1 or 2; 0 counts as 1 */
-    uint32_t copies[MOEC_GPU_FORMS];          /* of the bundle, by form */
-    const struct moec_predict_ops *predictor; /* NULL = nothing is guessed, nor where all records have room */
-    uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
-    uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
-    uint64_t piece_bytes; /* of a guess, between which it may be given up; 0: a mebibyte */
-    /* A missed expert is computed by the processor where that is faster (runtime/policy/schedule/cooperation.h): for
-     * one session, with a backend that cooperates. Times of a byte; 0: measured, of the processor while it
-     * runs, but for the device's own, which is small. */
-    bool cooperates;
-    double cpu_byte_ns, copy_byte_ns, gpu_byte_ns;
-    uint64_t pool_bytes; /* at least the largest record; more than all need is not allocated */
+    struct moec_gpu_pool_setup pool;
+    struct moec_gpu_keeping keeps;
+    struct moec_gpu_guesses guesses;
+    struct moec_gpu_cooperation cooperation;
 };
 
 /* Bytes that records of these copies take in a pool: the largest, all of them. */

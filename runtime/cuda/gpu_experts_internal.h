@@ -33,50 +33,71 @@ struct moec_gpu_flight {
     uint64_t copy;
 };
 
-struct moec_gpu_experts {
-    struct moec_experts experts; /* first: the source */
-    struct moec_gpu_experts_setup setup;
-    const struct moec_gpu_ops *ops;
-    uint32_t n_layer, n_form, n_expert, n_key; /* keys as runtime/policy/schedule/residency.h has them */
-    int32_t *ordinals;                         /* (config.n_layer): MoE ordinal or -1, owned */
-    uint64_t *slot_bytes;                      /* (n_key), owned */
-    struct moec_gpu_entry *entries;            /* (n_key), owned */
-    uint32_t *slots;                           /* (n_key) keys that have a place, by offset, owned */
-    uint32_t n_slot;
-    uint32_t n_held; /* of all keys */
-    struct moec_residency *residency;
-    struct moec_gpu_experts_counters counters;
+/* Experts, by keys as runtime/policy/schedule/residency.h has them. */
+struct moec_gpu_expert_keys {
+    uint32_t n_layer, n_form, n_expert, n;
+    int32_t *ordinals;              /* (config.n_layer): MoE ordinal or -1, owned */
+    uint64_t *slot_bytes;           /* (n), owned */
+    struct moec_gpu_entry *entries; /* (n), owned */
+};
 
-    /* Of the answer at work, (n_form x n_expert) each, owned. */
+struct moec_gpu_pool {
+    uint8_t *memory; /* the device's, owned */
+    uint64_t n_bytes;
+    uint32_t *slots; /* (keys) those that have a place, by offset, owned */
+    uint32_t n_slot;
+};
+
+/* The answer at work. */
+struct moec_gpu_wanted {
+    /* (n_form x n_expert) each, owned. */
     bool *was_present, *is_ready;
     uint32_t *missing, *takers, *order, *turns;
-    uint32_t wanted_layer, wanted_form;
-    uint32_t n_wanted, n_tried; /* misses in order, of which n_tried need no copy any more */
-    bool was_told;              /* the source behind was told of it */
+    uint32_t layer, form;
+    uint32_t n, n_tried; /* misses in order, of which n_tried need no copy any more */
+    bool was_told;       /* the source behind was told of it */
+};
 
-    uint8_t *pool; /* the device's, owned */
-    uint64_t pool_bytes;
-    struct moec_gpu_stream *stream; /* of copies */
+struct moec_gpu_copying {
+    struct moec_gpu_stream *stream;
     struct moec_gpu_event *landed[MOEC_GPU_FLYING], *marks[MOEC_GPU_MARKS];
     struct moec_gpu_flight flights[MOEC_GPU_FLYING]; /* a ring */
     uint64_t n_copy, n_landed;                       /* that were begun, and that are known to be done */
     uint64_t n_mark, freed, n_waited; /* marks made, behind which room was freed, that copies wait for */
     uint64_t freed_copy;              /* the last copy to room that was freed */
+};
 
-    /* Guesses: NULL without a predictor, or where every record has room. */
+/* NULL without a predictor, or where every record has room. */
+struct moec_gpu_guessing {
     struct moec_preload *preload;
     struct moec_gpu_prefetches *prefetches;
     uint32_t *pending; /* (n_layer x n_expert) keys that were guessed and are not in memory yet, owned */
     uint32_t n_pending;
-    uint32_t prefetched; /* the key whose guess is on its way, or MOEC_EVICT_NONE */
+    uint32_t key;  /* whose guess is on its way, or MOEC_EVICT_NONE */
     bool has_left; /* a guess that was on its way lost its room: what comes there waits for its pieces */
-    bool is_prefetched_out; /* nothing more is worth a guess until the next answer */
+    bool is_out;   /* nothing more is worth a guess until the next answer */
+};
 
-    /* Experts that the processor computes: held ones, their bytes times tokens, and since when. */
-    uint32_t n_here, n_here_tok;
-    double here_bytes, cpu_byte_ns, copy_byte_ns;
-    uint64_t here_since_ns;
+/* Experts that the processor computes: held ones, their bytes times tokens, and since when. */
+struct moec_gpu_here {
+    uint32_t n, n_tok;
+    double n_bytes, cpu_byte_ns, copy_byte_ns;
+    uint64_t since_ns;
+};
 
+struct moec_gpu_experts {
+    struct moec_experts experts; /* first: the source */
+    struct moec_gpu_experts_setup setup;
+    const struct moec_gpu_ops *ops;
+    struct moec_gpu_expert_keys keys;
+    struct moec_gpu_pool pool;
+    uint32_t n_held; /* of all keys */
+    struct moec_residency *residency;
+    struct moec_gpu_experts_counters counters;
+    struct moec_gpu_wanted wanted;
+    struct moec_gpu_copying copies;
+    struct moec_gpu_guessing guesses;
+    struct moec_gpu_here here;
     pthread_mutex_t lock;
     pthread_cond_t released;
 };
@@ -84,21 +105,22 @@ struct moec_gpu_experts {
 static inline uint32_t moec_gpu_key(const struct moec_gpu_experts *experts,
                                     struct moec_expert_request request)
 {
-    return ((uint32_t)experts->ordinals[request.layer] * experts->n_form + request.form) * experts->n_expert +
+    return ((uint32_t)experts->keys.ordinals[request.layer] * experts->keys.n_form + request.form) *
+               experts->keys.n_expert +
            request.expert;
 }
 
 static inline const struct moec_record_layout *moec_gpu_layout(const struct moec_gpu_experts *experts,
                                                                uint32_t key)
 {
-    const uint32_t n_expert = experts->n_expert, form = key / n_expert % experts->n_form;
-    return moec_bundle_layout(experts->setup.bundle, experts->setup.copies[form],
-                              key / n_expert / experts->n_form, key % n_expert);
+    const uint32_t n_expert = experts->keys.n_expert, form = key / n_expert % experts->keys.n_form;
+    return moec_bundle_layout(experts->setup.bundle, experts->setup.pool.copies[form],
+                              key / n_expert / experts->keys.n_form, key % n_expert);
 }
 
 static inline struct moec_gpu_event *moec_gpu_landed(const struct moec_gpu_experts *experts, uint64_t copy)
 {
-    return experts->landed[copy % MOEC_GPU_FLYING];
+    return experts->copies.landed[copy % MOEC_GPU_FLYING];
 }
 
 /* ---- gpu_experts.c: with the lock held ---- */

@@ -240,11 +240,11 @@ static enum moec_status try_sizes(struct moec_gpu_gather *g, const struct trial 
 static enum moec_status measure(struct moec_gpu_gather *g, struct moec_error *err)
 {
     const struct moec_gpu_gather_setup *setup = &g->setup;
-    const uint64_t fit =
-        (setup->memory_bytes < 2 * TRIED_BYTES ? setup->memory_bytes : 2 * TRIED_BYTES) / setup->pair_bytes;
+    const uint64_t fit = (setup->sample.n_bytes < 2 * TRIED_BYTES ? setup->sample.n_bytes : 2 * TRIED_BYTES) /
+                         setup->pair_bytes;
     const uint32_t n = fit < setup->n_neuron ? (uint32_t)fit : setup->n_neuron;
-    struct trial trial = {.gathering = {.pairs = setup->memory, .step = setup->pair_bytes, .n_neuron = n},
-                          .n = n / 2};
+    struct trial trial = {
+        .gathering = {.pairs = setup->sample.memory, .step = setup->pair_bytes, .n_neuron = n}, .n = n / 2};
     uint32_t *tables = NULL;
     if (trial.n == 0)
         return MOEC_OK;

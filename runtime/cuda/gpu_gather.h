@@ -25,6 +25,12 @@ struct moec_gpu_gather_speed {
     double copied_byte_ns;   /* of pairs that are copied as they lie */
 };
 
+/* What gathering is measured with. */
+struct moec_gpu_gather_sample {
+    const uint8_t *memory; /* pinned; borrowed for the call */
+    uint64_t n_bytes;      /* of it; 0: nothing is measured */
+};
+
 struct moec_gpu_gather_setup {
     struct moec_gpu *gpu;           /* this and the three that follow: borrowed until freed */
     struct moec_gpu_stream *stream; /* of copies */
@@ -32,8 +38,7 @@ struct moec_gpu_gather_setup {
     struct moec_pool threads; /* that gather */
     uint32_t n_neuron;        /* of an expert, at most */
     uint64_t pair_bytes;      /* likewise, of one neuron */
-    const uint8_t *memory;    /* pinned, to measure with: gathering reads it; borrowed for the call */
-    uint64_t memory_bytes;    /* of it; 0: nothing is measured */
+    struct moec_gpu_gather_sample sample;
     struct moec_gpu_gather_speed speed; /* chunk_bytes 0: measured */
 };
 

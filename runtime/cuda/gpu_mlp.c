@@ -26,11 +26,8 @@ struct batch {
     const struct moec_mlp *mlp;
     const struct moec_cuda_mlp_job *piece;
     uint32_t n_jobs;
-    const uint32_t *pairs;
-    const float *limits; /* of rows, where filters have scales */
-    uint32_t *n_active;  /* of jobs, where neurons are counted */
-    const float *ups;    /* of rows, where they were computed already */
-    uint32_t pairs_per_row;
+    struct moec_cuda_pairs pairs;
+    struct moec_cuda_filtered filtered;
     const float *x;
     uint32_t n_x; /* rows of x that pairs read, or more */
     float *out;
@@ -46,26 +43,19 @@ static enum moec_status send_mlps(struct moec_gpu_backend *b, const struct batch
         most = piece[j].n > most ? piece[j].n : most;
     const bool is_few = last->first + last->n <= moec_gpu_partial_rows(b->config, b->max_tokens);
     MOEC_TRY(moec_gpu_staging_send(&b->staging, piece, batch->n_jobs * sizeof *piece, &jobs, err));
-    *step = (struct moec_cuda_mlp){.jobs = jobs,
-                                   .pairs = batch->pairs,
-                                   .n_jobs = batch->n_jobs,
-                                   .most = most,
-                                   .limits = batch->limits,
-                                   .n_active = batch->n_active,
-                                   .ups = batch->ups,
-                                   .n_ff = batch->mlp->up.rows,
-                                   .n_embd = b->config->n_embd,
-                                   .pairs_per_row = batch->pairs_per_row,
-                                   .activation = batch->mlp->activation,
-                                   .x = batch->x,
-                                   .x_stride = b->stride,
-                                   .h = b->room.h,
-                                   .h_stride = b->h_stride,
-                                   .partials = is_few ? b->room.partials : NULL,
-                                   .out = batch->out,
-                                   .out_stride = b->stride,
-                                   .rounded = b->rounded,
-                                   .n_x = batch->n_x};
+    *step = (struct moec_cuda_mlp){
+        .jobs = {.each = jobs, .n = batch->n_jobs, .most = most},
+        .pairs = {.list = batch->pairs.list, .per_row = batch->pairs.per_row},
+        .filtered = {.limits = batch->filtered.limits,
+                     .n_active = batch->filtered.n_active,
+                     .ups = batch->filtered.ups},
+        .shape = {.n_ff = batch->mlp->up.rows,
+                  .n_embd = b->config->n_embd,
+                  .activation = batch->mlp->activation},
+        .x = {.first = batch->x, .stride = b->strides.row, .rounded = b->rounded.rows, .n = batch->n_x},
+        .h = {.first = b->room.mlp.h, .stride = b->strides.h},
+        .partials = is_few ? b->room.mlp.partials : NULL,
+        .out = {.first = batch->out, .stride = b->strides.row}};
     return MOEC_OK;
 }
 
@@ -80,9 +70,9 @@ static enum moec_status run_mlps(struct moec_gpu_backend *b, const struct batch 
 
 static struct moec_cuda_mlp_job job_of(const struct moec_mlp *mlp, uint32_t first, uint32_t n)
 {
-    return (struct moec_cuda_mlp_job){.gate = moec_gpu_matrix(&mlp->gate),
-                                      .up = moec_gpu_matrix(&mlp->up),
-                                      .down = moec_gpu_matrix(&mlp->down),
+    return (struct moec_cuda_mlp_job){.gate.matrix = moec_gpu_matrix(&mlp->gate),
+                                      .up.matrix = moec_gpu_matrix(&mlp->up),
+                                      .down.matrix = moec_gpu_matrix(&mlp->down),
                                       .places = mlp->places,
                                       .first = first,
                                       .n = n};
@@ -93,7 +83,7 @@ static void add_biases(const struct moec_gpu_backend *b, uint32_t layer, uint32_
                        struct moec_cuda_mlp_job *job)
 {
     const struct moec_gpu_biases *biases = &b->model->biases[layer];
-    const float **places[] = {&job->gate_bias, &job->up_bias, &job->down_bias};
+    const float **places[] = {&job->gate.bias, &job->up.bias, &job->down.bias};
     for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
         if (biases->at[p] != NULL)
             *places[p] = biases->at[p] + expert * biases->stride[p];
@@ -114,10 +104,10 @@ static enum moec_status run_one(struct moec_gpu_backend *b, const struct moec_ml
     const struct batch batch = {.mlp = mlp,
                                 .piece = piece,
                                 .n_jobs = 1,
-                                .pairs_per_row = 1,
+                                .pairs.per_row = 1,
                                 .x = x,
                                 .n_x = n_tok,
-                                .out = b->room.shared};
+                                .out = b->room.mlp.shared};
     return run_mlps(b, &batch, err);
 }
 
@@ -133,10 +123,10 @@ enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint3
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
-    moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.normed);
+    moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.inputs.normed);
     const struct moec_expert_request all = moec_expert_request_of(layer, 0);
-    MOEC_TRY(run_one(b, &weights->dense, &all, b->room.normed, n_tok, err));
-    moec_gpu_add_update(b, weights->mlp_post_norm, n_tok, b->room.shared, hidden);
+    MOEC_TRY(run_one(b, &weights->dense, &all, b->room.inputs.normed, n_tok, err));
+    moec_gpu_add_update(b, weights->mlp_post_norm, n_tok, b->room.mlp.shared, hidden);
     if (b->config->mlp.joins_late) { /* what the experts of the layer before gave */
         moec_gpu_add(b, n_tok, hidden + moec_forward_late(b->config), 0, hidden);
         moec_gpu_clear_late(b, n_tok, hidden);
@@ -153,11 +143,11 @@ enum moec_status moec_gpu_norm_inputs(struct moec_backend *self, uint32_t layer,
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
     if (weights->router_norm != NULL) {
-        moec_gpu_norm(b, weights->router_norm, n_tok, hidden, b->room.normed);
-        moec_gpu_norm(b, weights->expert_norm, n_tok, hidden, b->room.expert_input);
-        moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.shared_input);
+        moec_gpu_norm(b, weights->router_norm, n_tok, hidden, b->room.inputs.normed);
+        moec_gpu_norm(b, weights->expert_norm, n_tok, hidden, b->room.inputs.experts);
+        moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.inputs.shared);
     } else {
-        moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.normed);
+        moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.inputs.normed);
     }
     return moec_gpu_check(b, err);
 }
@@ -171,7 +161,7 @@ static void multiply_vector(const struct moec_gpu_backend *b, const float *vecto
                                        .columns = b->config->n_embd,
                                        .stride_bytes = b->config->n_embd * sizeof(float),
                                        .data = (const uint8_t *)vector};
-    moec_gpu_multiply_canonical(b, &matrix, n_tok, moec_gpu_rows(x, b->stride), moec_gpu_rows(out, 1));
+    moec_gpu_multiply_canonical(b, &matrix, n_tok, moec_gpu_rows(x, b->strides.row), moec_gpu_rows(out, 1));
 }
 
 enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
@@ -179,25 +169,27 @@ enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint3
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
-    float *shared = b->room.logits + n_tok * b->logits_stride;
+    float *shared = b->room.logits + n_tok * b->strides.logits;
     const bool has_gate = weights->shared_expert_gate != NULL;
-    const uint64_t n_floats = n_tok * b->logits_stride + (has_gate ? n_tok : 0);
-    moec_gpu_multiply_canonical(b, &weights->router, n_tok, moec_gpu_rows(b->room.normed, b->stride),
-                                moec_gpu_rows(b->room.logits, b->logits_stride));
+    const uint64_t n_floats = n_tok * b->strides.logits + (has_gate ? n_tok : 0);
+    moec_gpu_multiply_canonical(b, &weights->router, n_tok,
+                                moec_gpu_rows(b->room.inputs.normed, b->strides.row),
+                                moec_gpu_rows(b->room.logits, b->strides.logits));
     if (has_gate)
-        multiply_vector(b, weights->shared_expert_gate, n_tok, b->room.shared_input, shared);
+        multiply_vector(b, weights->shared_expert_gate, n_tok, b->room.inputs.shared, shared);
     const bool gives_inputs = b->cooperates && n_tok <= MOEC_COOPERATION_TOKENS;
-    float *inputs = b->answers + moec_gpu_answer_floats(b->config, b->max_tokens) + MOEC_GPU_COUNTED;
+    float *inputs = b->memory.answers + moec_gpu_answer_floats(b->config, b->max_tokens) + MOEC_GPU_COUNTED;
     if (gives_inputs)
         MOEC_TRY(b->ops->copy(b->gpu, b->stream,
-                              (struct moec_gpu_move){MOEC_GPU_TO_HOST, inputs, b->room.expert_input,
-                                                     n_tok * b->stride * sizeof(float)},
+                              (struct moec_gpu_move){MOEC_GPU_TO_HOST, inputs, b->room.inputs.experts,
+                                                     n_tok * b->strides.row * sizeof(float)},
                               err));
     MOEC_TRY(moec_gpu_answer(b, n_floats, err));
-    *out = (struct moec_backend_scores){.logits = b->answers,
-                                        .logits_stride = b->logits_stride,
+    *out = (struct moec_backend_scores){.logits = b->memory.answers,
+                                        .logits_stride = b->strides.logits,
                                         .inputs = gives_inputs ? inputs : NULL,
-                                        .shared = has_gate ? b->answers + n_tok * b->logits_stride : NULL};
+                                        .shared =
+                                            has_gate ? b->memory.answers + n_tok * b->strides.logits : NULL};
     return MOEC_OK;
 }
 
@@ -209,11 +201,12 @@ enum moec_status moec_gpu_scale(struct moec_backend *self, uint32_t n_tok, const
     const void *device = NULL;
     MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_staging_piece_bytes(n_bytes), err));
     MOEC_TRY(moec_gpu_staging_put(&b->staging, factors, n_bytes, &device, err));
-    MOEC_TRY(b->ops->copy(b->gpu, b->stream,
-                          (struct moec_gpu_move){MOEC_GPU_WITHIN, b->room.expert_input, b->room.normed,
-                                                 n_tok * b->stride * sizeof(float)},
-                          err));
-    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.expert_input, b->stride),
+    MOEC_TRY(
+        b->ops->copy(b->gpu, b->stream,
+                     (struct moec_gpu_move){MOEC_GPU_WITHIN, b->room.inputs.experts, b->room.inputs.normed,
+                                            n_tok * b->strides.row * sizeof(float)},
+                     err));
+    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.inputs.experts, b->strides.row),
                                            .n_tok = n_tok,
                                            .n = b->config->n_embd,
                                            .factors = device};
@@ -228,11 +221,11 @@ static void add_filter(const struct moec_gpu_backend *b, const struct moec_mlp_f
                        struct moec_cuda_mlp_job *job)
 {
     uint64_t n_scale = 0;
-    job->has_filter = filter->is_on;
-    job->filter_at = (uint8_t)filter->at;
-    job->threshold = filter->threshold;
+    job->filter.is_set = filter->is_on;
+    job->filter.at = (uint8_t)filter->at;
+    job->filter.threshold = filter->threshold;
     if (filter->scales != NULL) /* of UP: filters at the gate that have scales stay on the CPU */
-        job->scales =
+        job->filter.scales =
             b->model->scales + (filter->scales - moec_sparsity_scales(b->model->sparsity, &n_scale));
 }
 
@@ -247,8 +240,8 @@ static enum moec_status send_limits(struct moec_gpu_backend *b, const struct moe
         return MOEC_OK;
     float *limits = moec_gpu_staging_take(&b->staging, n_bytes), *next = limits;
     for (uint32_t j = 0; j < n_jobs; j++)
-        for (uint32_t i = 0; i < jobs[j].n; i++)
-            *next++ = moec_mlp_limit(&jobs[j].mlp.filter, jobs[j].weights[jobs[j].pairs[i]]);
+        for (uint32_t i = 0; i < jobs[j].pairs.n; i++)
+            *next++ = moec_mlp_limit(&jobs[j].mlp.filter, jobs[j].pairs.weights[jobs[j].pairs.list[i]]);
     MOEC_TRY(moec_gpu_staging_send(&b->staging, limits, n_bytes, &device, err));
     *out = device;
     return MOEC_OK;
@@ -260,12 +253,12 @@ static enum moec_status begin_count(struct moec_gpu_backend *b, const struct moe
 {
     if (b->model->sparsity == NULL || !jobs->mlp.filter.is_on)
         return MOEC_OK;
-    if (n_jobs > MOEC_GPU_COUNTED - b->n_counted)
+    if (n_jobs > MOEC_GPU_COUNTED - b->counted.n)
         MOEC_TRY(moec_gpu_answer(b, 0, err));
-    *out = b->room.n_active + b->n_counted;
+    *out = b->room.mlp.n_active + b->counted.n;
     for (uint32_t j = 0; j < n_jobs; j++)
-        b->counted[b->n_counted++] =
-            (struct moec_gpu_counted){jobs[j].mlp, (uint64_t)jobs[j].n * jobs[j].mlp.up.rows};
+        b->counted.of[b->counted.n++] =
+            (struct moec_gpu_counted){jobs[j].mlp, (uint64_t)jobs[j].pairs.n * jobs[j].mlp.up.rows};
     return MOEC_OK;
 }
 
@@ -284,33 +277,32 @@ static enum moec_status begin_experts(struct moec_gpu_backend *b, const struct m
     uint32_t *pairs = moec_gpu_staging_take(&b->staging, pair_bytes);
     struct moec_cuda_mlp_job *piece = moec_gpu_staging_take(&b->staging, job_bytes);
     for (uint32_t j = 0; j < n_jobs; j++) {
-        piece[j] = job_of(&jobs[j].mlp, first, jobs[j].n);
+        piece[j] = job_of(&jobs[j].mlp, first, jobs[j].pairs.n);
         add_biases(b, jobs[j].request.layer, jobs[j].request.expert, &piece[j]);
         add_filter(b, &jobs[j].mlp.filter, &piece[j]);
-        memcpy(pairs + first, jobs[j].pairs, jobs[j].n * sizeof *pairs);
-        for (uint32_t i = 0; i < jobs[j].n; i++) {
-            const uint32_t row = jobs[j].pairs[i] / jobs->pairs_per_row;
+        memcpy(pairs + first, jobs[j].pairs.list, jobs[j].pairs.n * sizeof *pairs);
+        for (uint32_t i = 0; i < jobs[j].pairs.n; i++) {
+            const uint32_t row = jobs[j].pairs.list[i] / jobs->pairs.per_row;
             n_x = row < n_x ? n_x : row + 1;
         }
-        first += jobs[j].n;
+        first += jobs[j].pairs.n;
     }
     MOEC_TRY(moec_gpu_staging_send(&b->staging, pairs, pair_bytes, &device_pairs, err));
     *batch = (struct batch){.mlp = &jobs->mlp,
                             .piece = piece,
                             .n_jobs = n_jobs,
-                            .pairs = device_pairs,
-                            .pairs_per_row = jobs->pairs_per_row,
-                            .x = b->room.expert_input,
+                            .pairs = {.list = device_pairs, .per_row = jobs->pairs.per_row},
+                            .x = b->room.inputs.experts,
                             .n_x = n_x,
-                            .out = b->room.ranks};
-    return send_limits(b, jobs, n_jobs, n_pairs, &batch->limits, err);
+                            .out = b->room.mlp.ranks};
+    return send_limits(b, jobs, n_jobs, n_pairs, &batch->filtered.limits, err);
 }
 
 static uint32_t pairs_of(const struct moec_mlp_job *jobs, uint32_t n_jobs)
 {
     uint32_t n_pairs = 0;
     for (uint32_t j = 0; j < n_jobs; j++)
-        n_pairs += jobs[j].n;
+        n_pairs += jobs[j].pairs.n;
     return n_pairs;
 }
 
@@ -325,10 +317,10 @@ enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct mo
         return MOEC_OK;
     MOEC_TRY(begin_count(b, jobs, n_jobs, &n_active, err));
     MOEC_TRY(begin_experts(b, jobs, n_jobs, n_pairs, &batch, err));
-    batch.n_active = n_active;
-    if (b->n_marked == n_jobs && b->marked == jobs->pairs)
-        batch.ups = b->room.ups;
-    b->n_marked = 0;
+    batch.filtered.n_active = n_active;
+    if (b->marked.n == n_jobs && b->marked.pairs == jobs->pairs.list)
+        batch.filtered.ups = b->room.mlp.ups;
+    b->marked.n = 0;
     return run_mlps(b, &batch, err);
 }
 
@@ -337,7 +329,8 @@ static bool are_marked(const struct moec_mlp_job *jobs, uint32_t n_jobs)
 {
     bool are = n_jobs > 0;
     for (uint32_t j = 0; j < n_jobs; j++)
-        are = are && jobs[j].n > 0 && jobs[j].n <= MOEC_CUDA_FEW && moec_mlp_leaves_out(&jobs[j].mlp);
+        are = are && jobs[j].pairs.n > 0 && jobs[j].pairs.n <= MOEC_CUDA_FEW &&
+              moec_mlp_leaves_out(&jobs[j].mlp);
     return are;
 }
 
@@ -348,25 +341,26 @@ enum moec_status moec_gpu_mark(struct moec_backend *self, const struct moec_mlp_
     const uint32_t n_pairs = pairs_of(jobs, n_jobs), n_used = (jobs->mlp.up.rows + 63) / 64;
     const uint64_t n_bytes = (uint64_t)n_jobs * n_used * sizeof *neurons;
     struct batch batch;
-    b->n_marked = 0;
+    b->marked.n = 0;
     memset(neurons, 0xff, (size_t)n_jobs * n_words * sizeof *neurons);
     if (!are_marked(jobs, n_jobs) || n_pairs > moec_gpu_marked_rows(b->config, b->max_tokens))
         return MOEC_OK;
-    struct moec_cuda_marking step = {.ups = b->room.ups, .marks = b->room.marks, .n_words = 2 * n_used};
-    float *answer = b->answers + moec_gpu_answer_floats(b->config, b->max_tokens) + MOEC_GPU_COUNTED +
-                    MOEC_COOPERATION_TOKENS * b->stride;
+    struct moec_cuda_marking step = {
+        .ups = b->room.mlp.ups, .marks = b->room.mlp.marks, .n_words = 2 * n_used};
+    float *answer = b->memory.answers + moec_gpu_answer_floats(b->config, b->max_tokens) + MOEC_GPU_COUNTED +
+                    MOEC_COOPERATION_TOKENS * b->strides.row;
     MOEC_TRY(begin_experts(b, jobs, n_jobs, n_pairs, &batch, err));
     MOEC_TRY(send_mlps(b, &batch, &step.mlp, err));
-    MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.marks, n_bytes, err));
+    MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.mlp.marks, n_bytes, err));
     b->kernels->marking(b->stream, &step);
     MOEC_TRY(moec_gpu_check(b, err));
     MOEC_TRY(b->ops->copy(b->gpu, b->stream,
-                          (struct moec_gpu_move){MOEC_GPU_TO_HOST, answer, b->room.marks, n_bytes}, err));
+                          (struct moec_gpu_move){MOEC_GPU_TO_HOST, answer, b->room.mlp.marks, n_bytes}, err));
     MOEC_TRY(moec_gpu_answer(b, 0, err));
     for (uint32_t j = 0; j < n_jobs; j++)
         memcpy(neurons + (size_t)j * n_words, answer + (size_t)j * 2 * n_used, n_used * sizeof *neurons);
-    b->n_marked = n_jobs;
-    b->marked = jobs->pairs;
+    b->marked.n = n_jobs;
+    b->marked.pairs = jobs->pairs.list;
     return MOEC_OK;
 }
 
@@ -376,11 +370,12 @@ enum moec_status moec_gpu_give(struct moec_backend *self, const uint32_t *pairs,
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     for (uint32_t i = 0; i < n;
          i++) { /* the last layer's rows have been sent when this one's router answers */
-        const size_t at = pairs[i] * b->stride, n_bytes = b->stride * sizeof(float);
-        memcpy(b->given + at, rows + at, n_bytes);
+        const size_t at = pairs[i] * b->strides.row, n_bytes = b->strides.row * sizeof(float);
+        memcpy(b->memory.given + at, rows + at, n_bytes);
         MOEC_TRY(b->ops->copy(
             b->gpu, b->stream,
-            (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, b->room.ranks + at, b->given + at, n_bytes}, err));
+            (struct moec_gpu_move){MOEC_GPU_TO_DEVICE, b->room.mlp.ranks + at, b->memory.given + at, n_bytes},
+            err));
     }
     return MOEC_OK;
 }
@@ -390,11 +385,12 @@ enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
-    const float *x = b->room.shared_input;
+    const float *x = b->room.inputs.shared;
     if (weights->bypass.rows == 0)
         return run_one(b, &weights->shared, NULL, x, n_tok, err);
-    moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->bypass, NULL}, n_tok, moec_gpu_rows(x, b->stride),
-                      moec_gpu_rows(b->room.shared, b->stride), MOEC_CUDA_CAP); /* tanh */
+    moec_gpu_multiply(b, (struct moec_gpu_dense){&weights->bypass, NULL}, n_tok,
+                      moec_gpu_rows(x, b->strides.row), moec_gpu_rows(b->room.mlp.shared, b->strides.row),
+                      MOEC_CUDA_CAP); /* tanh */
     return moec_gpu_check(b, err);
 }
 
@@ -404,10 +400,10 @@ enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint
 static enum moec_status fill_passed(struct moec_gpu_backend *b, const struct moec_backend_sum *sum,
                                     struct moec_error *err)
 {
-    const uint64_t row_bytes = b->stride * sizeof(float), n_pairs = (uint64_t)sum->n_tok * sum->top_k;
+    const uint64_t row_bytes = b->strides.row * sizeof(float), n_pairs = (uint64_t)sum->n_tok * sum->top_k;
     for (uint64_t p = 0; p < n_pairs; p++) {
-        float *output = b->room.ranks + p * b->stride;
-        const float *input = b->room.expert_input + p / sum->top_k * b->stride;
+        float *output = b->room.mlp.ranks + p * b->strides.row;
+        const float *input = b->room.inputs.experts + p / sum->top_k * b->strides.row;
         if (sum->is_limited && sum->weights[p] < 0)
             MOEC_TRY(b->ops->copy(b->gpu, b->stream,
                                   (struct moec_gpu_move){MOEC_GPU_WITHIN, output, input, row_bytes}, err));
@@ -438,27 +434,27 @@ static void combine_normed(const struct moec_gpu_backend *b, const struct moec_l
                            const struct moec_cuda_combination *whole, float *hidden)
 {
     struct moec_cuda_combination sum = *whole;
-    const struct moec_cuda_rows normed = moec_gpu_rows(b->room.normed, b->stride),
-                                shared = moec_gpu_rows(b->room.shared, b->stride);
+    const struct moec_cuda_rows normed = moec_gpu_rows(b->room.inputs.normed, b->strides.row),
+                                shared = moec_gpu_rows(b->room.mlp.shared, b->strides.row);
     const uint32_t n_tok = whole->n_tok, n = b->config->n_embd;
     const float eps = (float)b->config->rms_eps;
-    sum.shared = NULL;
+    sum.shared.outputs = NULL;
     sum.scale = 0;
     sum.adds = false;
     sum.out = normed;
     b->kernels->combination(b->stream, &sum);
     if (layer->expert_post_norm != NULL)
         moec_gpu_norm_parts(b, layer->expert_post_norm, eps, n_tok, (struct moec_gpu_parts){1, n}, normed);
-    if (whole->shared != NULL) {
+    if (whole->shared.outputs != NULL) {
         const struct moec_cuda_scaling step = {
-            .x = shared, .n_tok = n_tok, .n = n, .factors = whole->shared_factors};
+            .x = shared, .n_tok = n_tok, .n = n, .factors = whole->shared.factors};
         b->kernels->scaling(b->stream, &step);
         if (layer->shared_post_norm != NULL)
             moec_gpu_norm_parts(b, layer->shared_post_norm, eps, n_tok, (struct moec_gpu_parts){1, n},
                                 shared);
-        moec_gpu_add(b, n_tok, b->room.shared, 0, b->room.normed);
+        moec_gpu_add(b, n_tok, b->room.mlp.shared, 0, b->room.inputs.normed);
     }
-    moec_gpu_add_update(b, layer->mlp_post_norm, n_tok, b->room.normed, hidden);
+    moec_gpu_add_update(b, layer->mlp_post_norm, n_tok, b->room.inputs.normed, hidden);
 }
 
 /* The experts' sum stays behind the hidden state, which the shared expert joins at once. */
@@ -466,19 +462,19 @@ static void combine_late(const struct moec_gpu_backend *b, const struct moec_cud
                          float *hidden)
 {
     struct moec_cuda_combination sum = *whole;
-    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.shared, b->stride),
+    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.mlp.shared, b->strides.row),
                                            .n_tok = whole->n_tok,
                                            .n = whole->n,
-                                           .factors = whole->shared_factors};
-    sum.shared = NULL;
+                                           .factors = whole->shared.factors};
+    sum.shared.outputs = NULL;
     sum.scale = 0;
     sum.adds = false;
-    sum.out = moec_gpu_rows(hidden + moec_forward_late(b->config), b->stride);
+    sum.out = moec_gpu_rows(hidden + moec_forward_late(b->config), b->strides.row);
     b->kernels->combination(b->stream, &sum);
-    if (whole->shared == NULL)
+    if (whole->shared.outputs == NULL)
         return;
     b->kernels->scaling(b->stream, &step);
-    moec_gpu_add(b, whole->n_tok, b->room.shared, 0, hidden);
+    moec_gpu_add(b, whole->n_tok, b->room.mlp.shared, 0, hidden);
 }
 
 enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,
@@ -492,17 +488,15 @@ enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,
     MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_mlp_staging_bytes(b->config, sum->n_tok), err));
     MOEC_TRY(fill_passed(b, sum, err));
     MOEC_TRY(send_weights(b, sum, of_layer->has_shared, &weights, &factors, err));
-    const struct moec_cuda_combination step = {.outputs = b->room.ranks,
-                                               .stride = b->stride,
-                                               .weights = weights,
-                                               .shared = of_layer->has_shared ? b->room.shared : NULL,
-                                               .shared_factors = factors,
-                                               .n_tok = sum->n_tok,
-                                               .top_k = sum->top_k,
-                                               .n = b->config->n_embd,
-                                               .scale = b->config->scale.residual,
-                                               .adds = true,
-                                               .out = moec_gpu_rows(hidden, b->stride)};
+    const struct moec_cuda_combination step = {
+        .ranks = {.outputs = b->room.mlp.ranks, .weights = weights, .top_k = sum->top_k},
+        .stride = b->strides.row,
+        .shared = {.outputs = of_layer->has_shared ? b->room.mlp.shared : NULL, .factors = factors},
+        .n_tok = sum->n_tok,
+        .n = b->config->n_embd,
+        .scale = b->config->scale.residual,
+        .adds = true,
+        .out = moec_gpu_rows(hidden, b->strides.row)};
     if (b->config->mlp.joins_late)
         combine_late(b, &step, hidden);
     else if (has_norms)

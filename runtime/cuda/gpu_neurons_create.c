@@ -99,30 +99,30 @@ static enum moec_status create_tables(struct moec_gpu_neurons *n, struct moec_er
     const struct moec_config *config = &n->setup.experts.bundle->config;
     const struct moec_gpu_neurons_plan *plan = &n->setup.plan;
     const char *what = "tables of experts on a device";
-    MOEC_TRY(moec_alloc((void **)&n->ordinals, config->n_layer, sizeof *n->ordinals, what, err));
-    MOEC_TRY(moec_alloc((void **)&n->slot_bytes, n->n_key, sizeof *n->slot_bytes, what, err));
-    MOEC_TRY(moec_alloc((void **)&n->entries, n->n_key, sizeof *n->entries, what, err));
-    MOEC_TRY(moec_alloc((void **)&n->was_present, n->n_expert, sizeof(bool), what, err));
+    MOEC_TRY(moec_alloc((void **)&n->keys.ordinals, config->n_layer, sizeof *n->keys.ordinals, what, err));
+    MOEC_TRY(moec_alloc((void **)&n->keys.slot_bytes, n->keys.n, sizeof *n->keys.slot_bytes, what, err));
+    MOEC_TRY(moec_alloc((void **)&n->keys.entries, n->keys.n, sizeof *n->keys.entries, what, err));
+    MOEC_TRY(moec_alloc((void **)&n->answer.was_present, n->keys.n_expert, sizeof(bool), what, err));
     const struct {
         uint32_t **table;
         uint64_t n;
-    } tables[] = {{&n->places, (uint64_t)plan->n_slot * n->n_ff},
-                  {&n->free_slots, plan->n_slot},
-                  {&n->free_rows, plan->n_row},
-                  {&n->list, 2 * (uint64_t)n->n_ff},
-                  {&n->missing, n->n_expert},
-                  {&n->takers, n->n_expert},
-                  {&n->order, n->n_expert}};
+    } tables[] = {{&n->pool.places, (uint64_t)plan->n_slot * n->keys.n_ff},
+                  {&n->pool.free_slots, plan->n_slot},
+                  {&n->pool.free_rows, plan->n_row},
+                  {&n->answer.list, 2 * (uint64_t)n->keys.n_ff},
+                  {&n->answer.missing, n->keys.n_expert},
+                  {&n->answer.takers, n->keys.n_expert},
+                  {&n->answer.order, n->keys.n_expert}};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         MOEC_TRY(moec_alloc((void **)tables[i].table, tables[i].n, sizeof(uint32_t), what, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        n->ordinals[layer] = moec_config_moe_ordinal(config, layer);
-    for (uint32_t key = 0; key < n->n_key; key++)
-        n->slot_bytes[key] = plan->slot_bytes;
+        n->keys.ordinals[layer] = moec_config_moe_ordinal(config, layer);
+    for (uint32_t key = 0; key < n->keys.n; key++)
+        n->keys.slot_bytes[key] = plan->slot_bytes;
     for (uint32_t slot = plan->n_slot; slot-- > 0;)
-        n->free_slots[n->n_free_slot++] = slot;
+        n->pool.free_slots[n->pool.n_free_slot++] = slot;
     for (uint32_t row = plan->n_row; row-- > 0;)
-        n->free_rows[n->n_free_row++] = row;
+        n->pool.free_rows[n->pool.n_free_row++] = row;
     return MOEC_OK;
 }
 
@@ -132,25 +132,25 @@ static enum moec_status create_pool(struct moec_gpu_neurons *n, struct moec_erro
     struct moec_gpu *gpu = n->setup.experts.gpu;
     const uint64_t rows_at = plan->n_slot * plan->slot_bytes,
                    places_at = rounded(rows_at + plan->n_row * plan->row_bytes, ALIGNMENT);
-    MOEC_TRY(n->ops->alloc(gpu, places_at + (uint64_t)plan->n_slot * n->n_ff * sizeof(uint32_t),
-                           "the pool of experts", (void **)&n->pool, err));
-    n->rows = n->pool + rows_at;
-    n->device_places = (uint32_t *)(n->pool + places_at);
-    MOEC_TRY(n->ops->stream_create(gpu, &n->stream, err));
+    MOEC_TRY(n->ops->alloc(gpu, places_at + (uint64_t)plan->n_slot * n->keys.n_ff * sizeof(uint32_t),
+                           "the pool of experts", (void **)&n->pool.memory, err));
+    n->pool.rows = n->pool.memory + rows_at;
+    n->pool.device_places = (uint32_t *)(n->pool.memory + places_at);
+    MOEC_TRY(n->ops->stream_create(gpu, &n->copies.stream, err));
     for (uint32_t i = 0; i < MOEC_GPU_NEURON_MARKS; i++) {
-        MOEC_TRY(n->ops->event_create(gpu, &n->landed[i], err));
-        MOEC_TRY(n->ops->event_create(gpu, &n->marks[i], err));
+        MOEC_TRY(n->ops->event_create(gpu, &n->copies.landed[i], err));
+        MOEC_TRY(n->ops->event_create(gpu, &n->copies.marks[i], err));
     }
-    const struct moec_gpu_gather_setup gather = {.gpu = gpu,
-                                                 .stream = n->stream,
-                                                 .kernels = n->setup.kernels,
-                                                 .threads = n->setup.threads,
-                                                 .n_neuron = n->n_ff,
-                                                 .pair_bytes = sizes_of(n->setup.experts.bundle).pair_bytes,
-                                                 .memory = n->setup.memory,
-                                                 .memory_bytes = n->setup.memory_bytes,
-                                                 .speed = n->setup.speed};
-    return moec_gpu_gather_create(&gather, &n->gather, err);
+    const struct moec_gpu_gather_setup gather = {
+        .gpu = gpu,
+        .stream = n->copies.stream,
+        .kernels = n->setup.kernels,
+        .threads = n->setup.threads,
+        .n_neuron = n->keys.n_ff,
+        .pair_bytes = sizes_of(n->setup.experts.bundle).pair_bytes,
+        .sample = {.memory = n->setup.memory, .n_bytes = n->setup.memory_bytes},
+        .speed = n->setup.speed};
+    return moec_gpu_gather_create(&gather, &n->copies.gather, err);
 }
 
 /* As the cache's behind it, with frequencies from the bundle's path table, where there is one. */
@@ -160,23 +160,22 @@ static enum moec_status create_residency(struct moec_gpu_neurons *n, struct moec
     const struct moec_gpu_experts_setup *setup = &n->setup.experts;
     const struct moec_path_table *paths = &setup->bundle->paths;
     struct moec_residency_setup residency = {
-        .n_layer = n->n_layer,
-        .n_expert = n->n_expert,
-        .n_form = 1,
-        .n_encoder = moec_config_moe_encoder_count(&setup->bundle->config),
-        .n_shallow = paths->n_shallow,
-        .top_k = setup->bundle->config.top_k,
-        .slot_bytes = n->slot_bytes,
-        .capacity_bytes = n->setup.plan.n_slot * n->setup.plan.slot_bytes,
-        .policy = setup->policy != NULL ? setup->policy : &moec_evict_lru,
-        .evict_weights = setup->evict_weights,
-        .evicted = moec_gpu_neurons_leave,
-        .context = n};
+        .shape = {.n_layer = n->keys.n_layer,
+                  .n_expert = n->keys.n_expert,
+                  .n_form = 1,
+                  .n_encoder = moec_config_moe_encoder_count(&setup->bundle->config),
+                  .n_shallow = paths->n_shallow,
+                  .top_k = setup->bundle->config.top_k},
+        .pools = {.slot_bytes = n->keys.slot_bytes,
+                  .capacity_bytes = n->setup.plan.n_slot * n->setup.plan.slot_bytes},
+        .policy = {.ops = setup->keeps.policy != NULL ? setup->keeps.policy : &moec_evict_lru,
+                   .weights = setup->keeps.weights},
+        .evicted = {.call = moec_gpu_neurons_leave, .context = n}};
     void *frequency = NULL;
-    if (paths->n_layer == n->n_layer && paths->n_expert == n->n_expert) {
-        MOEC_TRY_OUT(moec_alloc(&frequency, n->n_key, sizeof(float), "expert frequencies", err));
+    if (paths->n_layer == n->keys.n_layer && paths->n_expert == n->keys.n_expert) {
+        MOEC_TRY_OUT(moec_alloc(&frequency, n->keys.n, sizeof(float), "expert frequencies", err));
         moec_residency_frequencies(paths, 1, frequency);
-        residency.frequency = frequency;
+        residency.policy.frequency = frequency;
     }
     MOEC_TRY_OUT(moec_residency_create(&residency, &n->residency, err));
 out:
@@ -187,8 +186,8 @@ out:
 static enum moec_status create(struct moec_gpu_neurons *n, struct moec_error *err)
 {
     struct moec_gpu_experts_setup whole = n->setup.experts;
-    whole.pool_bytes = n->setup.plan.whole_bytes;
-    whole.predictor = NULL; /* what it has passes through */
+    whole.pool.n_bytes = n->setup.plan.whole_bytes;
+    whole.guesses.predictor = NULL; /* what it has passes through */
     MOEC_TRY(create_tables(n, err));
     MOEC_TRY(moec_gpu_experts_create(&whole, &n->whole, err));
     MOEC_TRY(create_pool(n, err));
@@ -203,10 +202,10 @@ enum moec_status moec_gpu_neurons_create(const struct moec_gpu_neurons_setup *se
     n->setup = *setup;
     n->ops = setup->experts.gpu->ops;
     n->behind = setup->experts.behind;
-    n->n_layer = moec_config_moe_count(&setup->experts.bundle->config);
-    n->n_expert = setup->experts.bundle->config.n_expert;
-    n->n_key = n->n_layer * n->n_expert;
-    n->n_ff = sizes_of(setup->experts.bundle).n_ff;
+    n->keys.n_layer = moec_config_moe_count(&setup->experts.bundle->config);
+    n->keys.n_expert = setup->experts.bundle->config.n_expert;
+    n->keys.n = n->keys.n_layer * n->keys.n_expert;
+    n->keys.n_ff = sizes_of(setup->experts.bundle).n_ff;
     n->experts = (struct moec_experts){.ops = &moec_gpu_neurons_ops,
                                        .max_held = UINT32_MAX,
                                        .n_form = 1,
@@ -228,30 +227,30 @@ void moec_gpu_neurons_free(struct moec_gpu_neurons *n)
     if (n == NULL)
         return;
     struct moec_gpu *gpu = n->setup.experts.gpu;
-    if (n->stream != NULL)
-        (void)n->ops->finish(gpu, n->stream, NULL);
-    if (n->entries != NULL)
+    if (n->copies.stream != NULL)
+        (void)n->ops->finish(gpu, n->copies.stream, NULL);
+    if (n->keys.entries != NULL)
         moec_gpu_neurons_settle(n);
-    moec_gpu_gather_free(n->gather);
-    n->ops->stream_free(gpu, n->stream);
+    moec_gpu_gather_free(n->copies.gather);
+    n->ops->stream_free(gpu, n->copies.stream);
     for (uint32_t i = 0; i < MOEC_GPU_NEURON_MARKS; i++) {
-        n->ops->event_free(gpu, n->landed[i]);
-        n->ops->event_free(gpu, n->marks[i]);
+        n->ops->event_free(gpu, n->copies.landed[i]);
+        n->ops->event_free(gpu, n->copies.marks[i]);
     }
-    n->ops->free(gpu, n->pool);
+    n->ops->free(gpu, n->pool.memory);
     moec_gpu_experts_free(n->whole);
     moec_residency_free(n->residency);
-    free(n->ordinals);
-    free(n->slot_bytes);
-    free(n->entries);
-    free(n->places);
-    free(n->free_slots);
-    free(n->free_rows);
-    free(n->list);
-    free(n->was_present);
-    free(n->missing);
-    free(n->takers);
-    free(n->order);
+    free(n->keys.ordinals);
+    free(n->keys.slot_bytes);
+    free(n->keys.entries);
+    free(n->pool.places);
+    free(n->pool.free_slots);
+    free(n->pool.free_rows);
+    free(n->answer.list);
+    free(n->answer.was_present);
+    free(n->answer.missing);
+    free(n->answer.takers);
+    free(n->answer.order);
     (void)pthread_mutex_destroy(&n->lock);
     free(n);
 }
@@ -277,5 +276,5 @@ struct moec_gpu_experts_counters moec_gpu_neurons_counters(struct moec_gpu_neuro
 
 struct moec_gpu_gather_speed moec_gpu_neurons_speed(const struct moec_gpu_neurons *neurons)
 {
-    return moec_gpu_gather_speed_of(neurons->gather);
+    return moec_gpu_gather_speed_of(neurons->copies.gather);
 }

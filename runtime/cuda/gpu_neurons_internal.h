@@ -28,52 +28,64 @@ struct moec_gpu_neuron_flight {
     uint64_t copy;
 };
 
+struct moec_gpu_neuron_keys {
+    uint32_t n_layer, n_expert, n, n_ff;
+    int32_t *ordinals;                     /* (config.n_layer): MoE ordinal or -1, owned */
+    uint64_t *slot_bytes;                  /* (n): what the residency counts, owned */
+    struct moec_gpu_neuron_entry *entries; /* (n), owned */
+};
+
+struct moec_gpu_neuron_pool {
+    uint8_t *memory;                  /* the device's, owned: up projections, then rows, then places */
+    uint8_t *rows;                    /* of it */
+    uint32_t *device_places;          /* of it: (n_slot, n_ff) */
+    uint32_t *places;                 /* the same here, owned; MOEC_CUDA_NOWHERE = that pair is not there */
+    uint32_t *free_slots, *free_rows; /* owned */
+    uint32_t n_free_slot, n_free_row;
+};
+
+/* The answer at work, (n_expert) each, owned. */
+struct moec_gpu_neuron_answer {
+    bool *was_present;
+    uint32_t *missing, *takers, *order;
+    bool was_told;  /* the source behind was told of it */
+    bool is_whole;  /* it is of whole records */
+    uint32_t *list; /* (2, n_ff): neurons that are to be copied, owned */
+};
+
+struct moec_gpu_neuron_copying {
+    struct moec_gpu_gather *gather;
+    struct moec_gpu_stream *stream;
+    struct moec_gpu_event *landed[MOEC_GPU_NEURON_MARKS], *marks[MOEC_GPU_NEURON_MARKS];
+    struct moec_gpu_neuron_flight flights[MOEC_GPU_NEURON_FLIGHTS]; /* a ring: n from `first` on */
+    uint32_t first_flight, n_flight, n_record; /* records held behind, with those of flights */
+    uint64_t n_copy, n_landed;
+    uint64_t n_mark, freed, n_waited; /* marks made, behind which room was freed, that copies wait for */
+};
+
 struct moec_gpu_neurons {
     struct moec_experts experts; /* first: the source */
     struct moec_gpu_neurons_setup setup;
     const struct moec_gpu_ops *ops;
     struct moec_experts *behind;
     struct moec_gpu_experts *whole; /* owned: whole records, of larger batches */
-    bool is_whole;                  /* the answer at work is of one */
-    uint32_t n_layer, n_expert, n_key, n_ff;
-    int32_t *ordinals;                     /* (config.n_layer): MoE ordinal or -1, owned */
-    uint64_t *slot_bytes;                  /* (n_key): what the residency counts, owned */
-    struct moec_gpu_neuron_entry *entries; /* (n_key), owned */
+    struct moec_gpu_neuron_keys keys;
     struct moec_residency *residency;
     struct moec_gpu_experts_counters counters;
-
-    uint8_t *pool;                    /* the device's, owned: up projections, then rows, then places */
-    uint8_t *rows;                    /* of it */
-    uint32_t *device_places;          /* of it: (n_slot, n_ff) */
-    uint32_t *places;                 /* the same here, owned; MOEC_CUDA_NOWHERE = that pair is not there */
-    uint32_t *free_slots, *free_rows; /* owned */
-    uint32_t n_free_slot, n_free_row;
-    uint32_t *list; /* (2, n_ff): neurons that are to be copied, owned */
-
-    /* Of the answer at work, (n_expert) each, owned. */
-    bool *was_present;
-    uint32_t *missing, *takers, *order;
-    bool was_told; /* the source behind was told of it */
-
-    struct moec_gpu_gather *gather;
-    struct moec_gpu_stream *stream; /* of copies */
-    struct moec_gpu_event *landed[MOEC_GPU_NEURON_MARKS], *marks[MOEC_GPU_NEURON_MARKS];
-    struct moec_gpu_neuron_flight flights[MOEC_GPU_NEURON_FLIGHTS]; /* a ring: n from `first` on */
-    uint32_t first_flight, n_flight, n_record; /* records held behind, with those of flights */
-    uint64_t n_copy, n_landed;
-    uint64_t n_mark, freed, n_waited; /* marks made, behind which room was freed, that copies wait for */
-
+    struct moec_gpu_neuron_pool pool;
+    struct moec_gpu_neuron_answer answer;
+    struct moec_gpu_neuron_copying copies;
     pthread_mutex_t lock;
 };
 
 static inline struct moec_gpu_event *moec_gpu_neurons_landed(const struct moec_gpu_neurons *n, uint64_t copy)
 {
-    return n->landed[copy % MOEC_GPU_NEURON_MARKS];
+    return n->copies.landed[copy % MOEC_GPU_NEURON_MARKS];
 }
 
 static inline uint32_t *moec_gpu_neurons_places(const struct moec_gpu_neurons *n, uint32_t key)
 {
-    return n->places + (size_t)n->entries[key].slot * n->n_ff;
+    return n->pool.places + (size_t)n->keys.entries[key].slot * n->keys.n_ff;
 }
 
 /* ---- gpu_neurons.c: with the lock held ---- */

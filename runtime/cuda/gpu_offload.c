@@ -167,8 +167,10 @@ struct batch {
     const struct moec_span *spans;
     struct moec_span *there; /* the same with the device's pointers */
     uint32_t n, n_tok, n_past;
-    size_t stride;           /* of keys and values */
-    float *own[2], *past[2]; /* of keys, and of values, where they are brought */
+    struct {
+        size_t stride;
+        float *own[2], *past[2]; /* of keys, and of values, where they are brought */
+    } kv;
 };
 
 /* Keys and values that a span reads and does not make. */
@@ -180,7 +182,7 @@ static uint32_t past_of(const struct moec_span *span)
 static bool brings_past(const struct batch *batch, const struct moec_span *span)
 {
     return past_of(span) > 0 && !moec_layer_is_running(batch->kind) &&
-           !moec_gpu_place_has(batch->o->place, span->k_prefix);
+           !moec_gpu_place_has(batch->o->place, span->keys.k_prefix);
 }
 
 /* Adds a span's past to those that are brought, of which spans of one sequence share the longest. False where
@@ -193,14 +195,15 @@ static bool add_past(struct batch *batch, uint32_t at, uint64_t *n_rows)
     uint32_t i = batch->n_past;
     if (!brings_past(batch, span))
         return true;
-    while (i > 0 && place->pasts[i - 1].keys != span->k_prefix)
+    while (i > 0 && place->pasts[i - 1].keys != span->keys.k_prefix)
         i--;
     const uint32_t has = i > 0 ? place->pasts[i - 1].n : 0;
     if (n > has && *n_rows + n - has > place->max_tokens)
         return false;
     if (i == 0) {
         i = ++batch->n_past;
-        place->pasts[i - 1] = (struct moec_gpu_place_past){.keys = span->k_prefix, .values = span->v_prefix};
+        place->pasts[i - 1] =
+            (struct moec_gpu_place_past){.keys = span->keys.k_prefix, .values = span->keys.v_prefix};
     }
     if (n > has) {
         place->pasts[i - 1].n = n;
@@ -231,9 +234,9 @@ static enum moec_status bring_pasts(struct batch *batch, struct moec_error *err)
     uint64_t used = 0;
     for (uint32_t i = 0; i < batch->n_past; i++) {
         struct moec_gpu_place_past *past = &place->pasts[i];
-        const uint64_t n = past->n * batch->stride;
-        past->there[0] = batch->past[0] + used;
-        past->there[1] = has_values ? batch->past[1] + used : past->there[0];
+        const uint64_t n = past->n * batch->kv.stride;
+        past->there[0] = batch->kv.past[0] + used;
+        past->there[1] = has_values ? batch->kv.past[1] + used : past->there[0];
         MOEC_TRY(moec_gpu_transfer_up(&place->transfer, past->there[0], past->keys, n * sizeof(float), err));
         if (has_values)
             MOEC_TRY(
@@ -243,8 +246,8 @@ static enum moec_status bring_pasts(struct batch *batch, struct moec_error *err)
     for (uint32_t i = 0; i < batch->n; i++) {
         if (!brings_past(batch, &batch->spans[i]))
             continue;
-        batch->there[i].k_prefix = place->pasts[place->past_of[i]].there[0];
-        batch->there[i].v_prefix = place->pasts[place->past_of[i]].there[1];
+        batch->there[i].keys.k_prefix = place->pasts[place->past_of[i]].there[0];
+        batch->there[i].keys.v_prefix = place->pasts[place->past_of[i]].there[1];
     }
     return MOEC_OK;
 }
@@ -253,7 +256,7 @@ static enum moec_status bring_pasts(struct batch *batch, struct moec_error *err)
 static bool makes_own(const struct batch *batch, const struct moec_span *span)
 {
     return span->n_source == 0 && !moec_layer_is_running(batch->kind) &&
-           !moec_gpu_place_has(batch->o->place, span->k_own);
+           !moec_gpu_place_has(batch->o->place, span->keys.k_own);
 }
 
 static void place_own(struct batch *batch)
@@ -263,13 +266,14 @@ static void place_own(struct batch *batch)
         struct moec_span *there = &batch->there[i];
         *there = batch->spans[i];
         there->first_row -= batch->spans[0].first_row;
-        if (state_floats > 0 && there->state_out == NULL) /* what it ends with is not kept */
-            there->state_out = batch->o->place->states + i * state_floats;
+        if (state_floats > 0 && there->state.out == NULL) /* what it ends with is not kept */
+            there->state.out = batch->o->place->states + i * state_floats;
         if (!makes_own(batch, &batch->spans[i]))
             continue;
-        there->k_own = batch->own[0] + there->first_row * batch->stride;
-        there->v_own = moec_layer_has_values(batch->kind) ? batch->own[1] + there->first_row * batch->stride
-                                                          : there->k_own;
+        there->keys.k_own = batch->kv.own[0] + there->first_row * batch->kv.stride;
+        there->keys.v_own = moec_layer_has_values(batch->kind)
+                                ? batch->kv.own[1] + there->first_row * batch->kv.stride
+                                : there->keys.k_own;
     }
 }
 
@@ -278,12 +282,12 @@ static enum moec_status take_own(const struct batch *batch, struct moec_error *e
     struct moec_gpu_transfer *transfer = &batch->o->place->transfer;
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct moec_span *span = &batch->spans[i], *there = &batch->there[i];
-        const uint64_t n_bytes = span->n_rows * batch->stride * sizeof(float);
-        if (!makes_own(batch, span) || span->forgets_own)
+        const uint64_t n_bytes = span->n_rows * batch->kv.stride * sizeof(float);
+        if (!makes_own(batch, span) || span->keys.forgets_own)
             continue;
-        MOEC_TRY(moec_gpu_transfer_down(transfer, span->k_own, there->k_own, n_bytes, err));
+        MOEC_TRY(moec_gpu_transfer_down(transfer, span->keys.k_own, there->keys.k_own, n_bytes, err));
         if (moec_layer_has_values(batch->kind))
-            MOEC_TRY(moec_gpu_transfer_down(transfer, span->v_own, there->v_own, n_bytes, err));
+            MOEC_TRY(moec_gpu_transfer_down(transfer, span->keys.v_own, there->keys.v_own, n_bytes, err));
     }
     return MOEC_OK;
 }
@@ -296,11 +300,11 @@ static enum moec_status attend(struct moec_backend *self, uint32_t layer, bool i
     struct moec_backend *inner = NULL;
     float *rows = NULL;
     struct batch batch = {.o = o, .kind = moec_config_layer(config_of(o), layer), .there = place->spans};
-    batch.stride = moec_layer_is_running(batch.kind) ? 0 : moec_layer_kv_dim(batch.kind);
-    const size_t part = batch.stride * place->max_tokens, stride = moec_forward_stride(config_of(o));
+    batch.kv.stride = moec_layer_is_running(batch.kind) ? 0 : moec_layer_kv_dim(batch.kind);
+    const size_t part = batch.kv.stride * place->max_tokens, stride = moec_forward_stride(config_of(o));
     for (int i = 0; i < 2; i++) {
-        batch.own[i] = place->kv + (size_t)i * part;
-        batch.past[i] = place->kv + (size_t)(2 + i) * part;
+        batch.kv.own[i] = place->kv + (size_t)i * part;
+        batch.kv.past[i] = place->kv + (size_t)(2 + i) * part;
     }
     MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, whole.n_tok, hidden, &rows, err));
@@ -346,8 +350,8 @@ static struct made made_of(const struct moec_gpu_offload *o, uint32_t layer, uin
 {
     const size_t n = n_tok * moec_layer_kv_dim(moec_config_layer(config_of(o), layer));
     const bool is_there = moec_gpu_place_has(o->place, out.keys);
-    return (struct made){.there.keys = is_there ? out.keys : o->place->kv,
-                         .there.values = is_there ? out.values : o->place->kv + n,
+    return (struct made){.there = {.keys = is_there ? out.keys : o->place->kv,
+                                   .values = is_there ? out.values : o->place->kv + n},
                          .n_bytes = n * sizeof(float)};
 }
 
@@ -473,10 +477,10 @@ static enum moec_status offload_show(struct moec_backend *self, uint32_t n_tok,
     struct moec_gpu_offload *o = of(self);
     MOEC_TRY(moec_gpu_place_turn(in(self), err));
     const struct moec_gpu_room *room = &o->place->backend->room;
-    MOEC_TRY(show_rows(o, rows->router_input, room->normed, n_tok, err));
-    MOEC_TRY(show_rows(o, rows->expert_input, room->expert_input, n_tok, err));
-    MOEC_TRY(show_rows(o, rows->ranks, room->ranks, (uint64_t)n_tok * config_of(o)->top_k, err));
-    return show_rows(o, rows->shared, room->shared, n_tok, err);
+    MOEC_TRY(show_rows(o, rows->router_input, room->inputs.normed, n_tok, err));
+    MOEC_TRY(show_rows(o, rows->expert_input, room->inputs.experts, n_tok, err));
+    MOEC_TRY(show_rows(o, rows->ranks, room->mlp.ranks, (uint64_t)n_tok * config_of(o)->top_k, err));
+    return show_rows(o, rows->shared, room->mlp.shared, n_tok, err);
 }
 
 static enum moec_status offload_expert(struct moec_backend *self, struct moec_expert_request request,
@@ -489,7 +493,7 @@ static enum moec_status offload_expert(struct moec_backend *self, struct moec_ex
     struct moec_gpu_backend *b = o->place->backend;
     MOEC_TRY(bring(o, n_tok, input, &rows, err));
     MOEC_TRY(moec_gpu_run_expert(b, request, mlp, n_tok, rows, err));
-    return show_rows(o, out, b->room.shared, n_tok, err);
+    return show_rows(o, out, b->room.mlp.shared, n_tok, err);
 }
 
 static enum moec_status offload_combine(struct moec_backend *self, uint32_t layer,

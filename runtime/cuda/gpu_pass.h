@@ -17,6 +17,53 @@ struct moec_gpu_counted {
     uint64_t n_neuron;
 };
 
+/* Floats from row to row. */
+struct moec_gpu_strides {
+    size_t row; /* S */
+    size_t mixer, h, logits;
+};
+
+/* Inputs in the arithmetic bf16. */
+struct moec_gpu_rounded {
+    uint16_t *rows;   /* room for (M, D) of them, that below; NULL: canonical */
+    uint16_t *memory; /* owned, the device's */
+    uint64_t n_bytes; /* its size */
+};
+
+/* Jobs whose up products stand in room.mlp.ups. */
+struct moec_gpu_marked {
+    uint32_t n;
+    const uint32_t *pairs; /* of the first of them, of which nothing is read */
+};
+
+/* Runs of experts whose counts are on their way. */
+struct moec_gpu_counts {
+    struct moec_gpu_counted of[MOEC_GPU_COUNTED];
+    uint32_t n;
+};
+
+/* The rows whose angles stand in room.rope. */
+struct moec_gpu_positions {
+    uint32_t *of; /* owned, (M) */
+    uint32_t n;
+};
+
+/* Of a copy, which cannot answer itself. */
+struct moec_gpu_lost {
+    enum moec_status status;
+    struct moec_error words;
+};
+
+/* Owned, what the room is carved from, and what comes back. */
+struct moec_gpu_memory {
+    uint8_t *room; /* the device's */
+    uint64_t room_bytes, answer_bytes;
+    /* Pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons, then
+     * (MOEC_COOPERATION_TOKENS, S) inputs of experts, then (moec_gpu_mark_words) marks of neurons. */
+    float *answers;
+    float *given; /* pinned, (MOEC_COOPERATION_TOKENS x k, S): rows that the process computed, by pair */
+};
+
 struct moec_gpu_backend {
     struct moec_backend backend; /* first */
     const struct moec_gpu_model *model;
@@ -26,27 +73,16 @@ struct moec_gpu_backend {
     const struct moec_gpu_ops *ops;
     struct moec_gpu_stream *stream;
     uint32_t max_tokens;
-    size_t stride, mixer_stride, h_stride, logits_stride;
-    uint8_t *memory; /* owned, the device's: what `room` is carved from */
-    uint64_t memory_bytes, answer_bytes;
+    bool cooperates; /* the process computes some experts */
+    struct moec_gpu_strides strides;
+    struct moec_gpu_memory memory;
     struct moec_gpu_room room;
-    uint16_t *rounded;      /* room for (M, D) inputs in the arithmetic bf16, that below; NULL: canonical */
-    uint16_t *rounded_room; /* owned, the device's */
-    uint64_t rounded_bytes; /* its size */
-    /* owned, pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons, then
-     * (MOEC_COOPERATION_TOKENS, S) inputs of experts, then (moec_gpu_mark_words) marks of neurons. */
-    float *answers;
-    uint32_t n_marked;      /* jobs whose up products stand in room.ups */
-    const uint32_t *marked; /* the pairs of the first of them, of which nothing is read */
-    bool cooperates;        /* the process computes some experts */
-    float *given; /* owned, pinned, (MOEC_COOPERATION_TOKENS x k, S): rows that it computed, by pair */
-    struct moec_gpu_counted counted[MOEC_GPU_COUNTED];
-    uint32_t n_counted;
     struct moec_gpu_staging staging;
-    uint32_t *positions;   /* owned, (M): of the rows whose angles stand in room.rope */
-    uint32_t n_positioned; /* rows of these */
-    enum moec_status lost; /* of a copy, which cannot answer itself */
-    struct moec_error lost_words;
+    struct moec_gpu_rounded rounded;
+    struct moec_gpu_marked marked;
+    struct moec_gpu_counts counted;
+    struct moec_gpu_positions positions;
+    struct moec_gpu_lost lost;
 };
 
 static inline struct moec_gpu_backend *moec_gpu_backend_self(struct moec_backend *self)

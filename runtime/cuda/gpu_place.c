@@ -253,7 +253,7 @@ static enum moec_status offload_leave_out(struct moec_offload *self, struct moec
     if (status == MOEC_OK)
         status = moec_gpu_answer(place->backend, 0, err);
     if (place->backend != NULL)
-        place->backend->n_counted = 0;
+        place->backend->counted.n = 0;
     const uint64_t n_bytes =
         moec_gpu_model_bytes(&model->model->config, model->model->dense.blob_bytes, sparsity);
     if (status == MOEC_OK)

@@ -92,20 +92,21 @@ uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_toke
     const uint64_t m = max_tokens, stride = moec_forward_stride(config);
     const bool experts_read_other = config->mlp.own_norms || config->router.scales_input;
     uint64_t used = 0;
-    room->normed = carve(base, &used, m * stride);
-    room->expert_input = experts_read_other ? carve(base, &used, m * stride) : room->normed;
-    room->shared_input = config->mlp.own_norms ? carve(base, &used, m * stride) : room->normed;
+    room->inputs.normed = carve(base, &used, m * stride);
+    room->inputs.experts = experts_read_other ? carve(base, &used, m * stride) : room->inputs.normed;
+    room->inputs.shared = config->mlp.own_norms ? carve(base, &used, m * stride) : room->inputs.normed;
     room->mixer = carve(base, &used, m * moec_gpu_mixer_stride(config));
-    room->ranks = carve(base, &used, m * config->top_k * stride);
-    room->shared = carve(base, &used, m * stride);
-    room->h = carve(base, &used, m * config->top_k * moec_lanes_padded(moec_gpu_most_neurons(config)));
-    room->partials = carve(base, &used, moec_gpu_partial_rows(config, max_tokens) * partial_floats(config));
+    room->mlp.ranks = carve(base, &used, m * config->top_k * stride);
+    room->mlp.shared = carve(base, &used, m * stride);
+    room->mlp.h = carve(base, &used, m * config->top_k * moec_lanes_padded(moec_gpu_most_neurons(config)));
+    room->mlp.partials =
+        carve(base, &used, moec_gpu_partial_rows(config, max_tokens) * partial_floats(config));
     room->logits = carve(base, &used, moec_gpu_answer_floats(config, max_tokens));
-    room->n_active = (uint32_t *)carve(base, &used, MOEC_GPU_COUNTED);
-    room->ups =
+    room->mlp.n_active = (uint32_t *)carve(base, &used, MOEC_GPU_COUNTED);
+    room->mlp.ups =
         carve(base, &used,
               moec_gpu_marked_rows(config, max_tokens) * moec_lanes_padded(moec_gpu_most_neurons(config)));
-    room->marks = (uint32_t *)carve(base, &used, moec_gpu_mark_words(config, max_tokens));
+    room->mlp.marks = (uint32_t *)carve(base, &used, moec_gpu_mark_words(config, max_tokens));
     room->draw = (struct moec_cuda_draw_room *)(void *)carve(
         base, &used, sizeof(struct moec_cuda_draw_room) / sizeof(float));
     for (uint32_t i = 0; i < config->n_kind; i++) {

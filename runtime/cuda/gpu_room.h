@@ -8,19 +8,29 @@
 
 #include <stddef.h>
 
-struct moec_gpu_room {
-    float *normed;       /* (M, S): what attention, router, experts and MLPs read */
-    float *expert_input; /* (M, S), where experts read something else than the router, else `normed` */
-    float *shared_input; /* (M, S) likewise of the shared expert */
-    float *mixer;        /* (M, D): struct moec_gpu_mixer_row, or that of running layers */
-    float *ranks;        /* (M, k, S) */
-    float *shared;       /* (M, S); also the output of a dense MLP, and vectors of positions */
-    float *h;            /* (M x k, F): activations of MLPs */
-    float *partials;     /* (moec_gpu_partial_rows, chunks of F, n_embd): sums of chunks */
-    float *logits;      /* (M, E padded) of the router, then (M) of the shared expert's gate; or the head's */
+/* (M, S) each: what is read. */
+struct moec_gpu_inputs_room {
+    float *normed;  /* by attention, router, experts and MLPs */
+    float *experts; /* by experts, where they read something else than the router, else `normed` */
+    float *shared;  /* likewise by the shared expert */
+};
+
+/* Of MLPs. */
+struct moec_gpu_mlp_room {
+    float *ranks;       /* (M, k, S) */
+    float *shared;      /* (M, S); also the output of a dense MLP, and vectors of positions */
+    float *h;           /* (M x k, F): activations */
+    float *partials;    /* (moec_gpu_partial_rows, chunks of F, n_embd): sums of chunks */
     uint32_t *n_active; /* (MOEC_GPU_COUNTED) */
     float *ups;         /* (moec_gpu_marked_rows, F): up . x of neurons that were marked */
     uint32_t *marks;    /* (moec_gpu_mark_words) of experts, as bits */
+};
+
+struct moec_gpu_room {
+    struct moec_gpu_inputs_room inputs;
+    float *mixer; /* (M, D): struct moec_gpu_mixer_row, or that of running layers */
+    struct moec_gpu_mlp_room mlp;
+    float *logits; /* (M, E padded) of the router, then (M) of the shared expert's gate; or the head's */
     struct moec_cuda_draw_room *draw;  /* of the next token */
     float *rope[MOEC_MAX_LAYER_KINDS]; /* (M, rotary_dim) by kind, shared by kinds that rotate alike */
 };

@@ -14,7 +14,7 @@ struct running {
 
 static struct moec_cuda_rows rows_at(const struct running *r, size_t offset)
 {
-    return moec_gpu_rows(r->b->room.mixer + offset, r->b->mixer_stride);
+    return moec_gpu_rows(r->b->room.mixer + offset, r->b->strides.mixer);
 }
 
 /* A product of the normed rows. */
@@ -22,14 +22,14 @@ static void multiply(const struct running *r, const struct moec_matrix *matrix, 
                      enum moec_cuda_sink sink)
 {
     moec_gpu_multiply(r->b, (struct moec_gpu_dense){matrix, NULL}, r->n_tok,
-                      moec_gpu_rows(r->b->room.normed, r->b->stride), rows_at(r, to), sink);
+                      moec_gpu_rows(r->b->room.inputs.normed, r->b->strides.row), rows_at(r, to), sink);
 }
 
 /* What rates are made of. */
 static void multiply_canonical(const struct running *r, const struct moec_matrix *matrix, size_t to)
 {
-    moec_gpu_multiply_canonical(r->b, matrix, r->n_tok, moec_gpu_rows(r->b->room.normed, r->b->stride),
-                                rows_at(r, to));
+    moec_gpu_multiply_canonical(r->b, matrix, r->n_tok,
+                                moec_gpu_rows(r->b->room.inputs.normed, r->b->strides.row), rows_at(r, to));
 }
 
 /* The product of a latent, which the normed rows give first. */
@@ -53,16 +53,14 @@ static void multiply_latent_canonical(const struct running *r, const struct moec
 static void convolve(const struct running *r)
 {
     const uint32_t n_channel = moec_layer_channels(r->kind);
-    const struct moec_cuda_convolution step = {.states = r->states,
-                                               .n_state = r->n_spans,
-                                               .n_channel = n_channel,
-                                               .conv_size = r->kind->conv_size,
-                                               .weights = r->weights->convolution,
-                                               .weight_stride = moec_lanes_padded(n_channel),
-                                               .bias = r->weights->convolution_bias,
-                                               .has_silu = moec_layer_has_matrices(r->kind),
-                                               .x = r->b->room.mixer,
-                                               .stride = r->b->mixer_stride};
+    const struct moec_cuda_convolution step = {
+        .states = {.each = r->states, .n = r->n_spans},
+        .n_channel = n_channel,
+        .conv_size = r->kind->conv_size,
+        .weights = {.first = r->weights->convolution, .stride = moec_lanes_padded(n_channel)},
+        .bias = r->weights->convolution_bias,
+        .has_silu = moec_layer_has_matrices(r->kind),
+        .x = {.first = r->b->room.mixer, .stride = r->b->strides.mixer}};
     r->b->kernels->convolution(r->b->stream, &step);
 }
 
@@ -111,12 +109,12 @@ static void prepare(const struct running *r)
     }
     const struct moec_cuda_rates step = {.rates = b->room.mixer + r->row.rate,
                                          .decays = b->room.mixer + r->row.decay,
-                                         .stride = b->mixer_stride,
+                                         .stride = b->strides.mixer,
                                          .n_tok = r->n_tok,
                                          .n_head = kind->n_head,
-                                         .n_decay = moec_layer_decays(kind) / kind->n_head,
-                                         .decay_log = r->weights->decay_log,
-                                         .decay_bias = r->weights->decay_bias,
+                                         .decay = {.n = moec_layer_decays(kind) / kind->n_head,
+                                                   .log = r->weights->decay_log,
+                                                   .bias = r->weights->decay_bias},
                                          .step_min = kind->step_min,
                                          .is_space = kind->mixer == MOEC_MIXER_SPACE};
     b->kernels->rates(b->stream, &step);
@@ -125,22 +123,21 @@ static void prepare(const struct running *r)
 static void pass(const struct running *r)
 {
     const struct moec_layer_kind *kind = r->kind;
-    const struct moec_cuda_recurrence step = {.states = r->states,
-                                              .n_state = r->n_spans,
-                                              .n_head = kind->n_head,
-                                              .n_key_head = kind->n_kv_head,
-                                              .key_dim = kind->head_dim,
-                                              .value_dim = moec_layer_value_dim(kind),
-                                              .n_decay = moec_layer_decays(kind) / kind->n_head,
-                                              .state_offset = moec_running_tail_floats(kind),
-                                              .queries = r->row.queries,
-                                              .keys = r->row.keys,
-                                              .values = r->row.values,
-                                              .rates = r->row.rate,
-                                              .decays = r->row.decay,
-                                              .skip = r->weights->skip,
-                                              .x = r->b->room.mixer,
-                                              .stride = r->b->mixer_stride};
+    const struct moec_cuda_recurrence step = {
+        .states = {.each = r->states, .n = r->n_spans},
+        .heads = {.n_head = kind->n_head,
+                  .n_key_head = kind->n_kv_head,
+                  .key_dim = kind->head_dim,
+                  .value_dim = moec_layer_value_dim(kind),
+                  .n_decay = moec_layer_decays(kind) / kind->n_head},
+        .state_offset = moec_running_tail_floats(kind),
+        .at = {.queries = r->row.queries,
+               .keys = r->row.keys,
+               .values = r->row.values,
+               .rates = r->row.rate,
+               .decays = r->row.decay},
+        .skip = r->weights->skip,
+        .x = {.first = r->b->room.mixer, .stride = r->b->strides.mixer}};
     r->b->kernels->recurrence(r->b->stream, &step);
 }
 
@@ -160,11 +157,10 @@ static void gate(const struct running *r)
     const struct moec_cuda_norm norm = {.x = values,
                                         .out = values,
                                         .n_tok = r->n_tok,
-                                        .n_part = n_part,
-                                        .n = n / n_part,
-                                        .weight = r->weights->delta_norm,
-                                        .weight_step = is_space ? n / n_part : 0,
-                                        .eps = (float)b->config->rms_eps};
+                                        .parts = {.n_part = n_part, .n = n / n_part},
+                                        .by = {.weight = r->weights->delta_norm,
+                                               .step = is_space ? n / n_part : 0,
+                                               .eps = (float)b->config->rms_eps}};
     if (is_space)
         b->kernels->gating(b->stream, &step);
     b->kernels->norm(b->stream, &norm);
@@ -183,10 +179,10 @@ static enum moec_status send_states(struct moec_gpu_backend *b, struct moec_batc
     for (uint32_t i = 0; i < batch.n_spans; i++)
         states[i] = (struct moec_cuda_state){.first_row = batch.spans[i].first_row,
                                              .n_rows = batch.spans[i].n_rows,
-                                             .n_before_copy = batch.spans[i].n_before_copy,
-                                             .state_in = batch.spans[i].state_in,
-                                             .state_out = batch.spans[i].state_out,
-                                             .state_copy = batch.spans[i].state_copy};
+                                             .n_before_copy = batch.spans[i].state.n_before_copy,
+                                             .state_in = batch.spans[i].state.in,
+                                             .state_out = batch.spans[i].state.out,
+                                             .state_copy = batch.spans[i].state.copy};
     MOEC_TRY(moec_gpu_staging_send(&b->staging, states, n_bytes, &device, err));
     *out = device;
     return MOEC_OK;
@@ -203,7 +199,7 @@ enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, st
                         .n_spans = batch.n_spans};
     r.row = moec_running_row_of(r.kind);
     MOEC_TRY(send_states(b, batch, &r.states, err));
-    moec_gpu_norm(b, weights->attention_norm, batch.n_tok, hidden, b->room.normed);
+    moec_gpu_norm(b, weights->attention_norm, batch.n_tok, hidden, b->room.inputs.normed);
     if (moec_layer_has_matrices(r.kind)) {
         project(&r);
         convolve(&r);

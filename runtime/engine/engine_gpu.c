@@ -39,25 +39,25 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
         .compute = gpu->model->stream,
         .behind = moec_expert_cache_experts(cache),
         .bundle = bundle,
-        .policy = options->policy,
-        .cooperates = gpu->cooperates,
-        .cpu_byte_ns = gpu->cpu_byte_ns,
-        .copy_byte_ns = gpu->copy_byte_ns,
-        .gpu_byte_ns = gpu->gpu_byte_ns,
-        .predictor = options->predictor,
-        .preload_count = options->preload_count,
-        .preload_ahead = options->preload_ahead,
-        .evict_weights = options->evict_weights,
-        .n_form = 1 + options->n_beside,
-        .copies = {options->copy, options->n_beside > 0 ? options->beside->form.copy : 0},
-        .pool_bytes = gpu->plan.pool_bytes};
+        .keeps = {.policy = options->keeps.policy, .weights = options->keeps.weights},
+        .cooperation = {.is_on = gpu->cooperates,
+                        .cpu_byte_ns = gpu->cpu_byte_ns,
+                        .copy_byte_ns = gpu->copy_byte_ns,
+                        .gpu_byte_ns = gpu->gpu_byte_ns},
+        .guesses = {.predictor = options->preload.predictor,
+                    .count = options->preload.count,
+                    .ahead = options->preload.ahead},
+        .pool = {.n_form = 1 + options->records.n_beside,
+                 .copies = {options->records.copy,
+                            options->records.n_beside > 0 ? options->records.beside->form.copy : 0},
+                 .n_bytes = gpu->plan.pool_bytes}};
     struct moec_gpu_neurons_setup neurons = {.experts = setup,
                                              .kernels = gpu->kernels,
                                              .threads = moec_pool_make(gpu->n_threads),
                                              .memory = memory,
                                              .memory_bytes = moec_expert_cache_buffer_bytes(cache)};
     if (gpu->copies_neurons)
-        neurons.plan = moec_gpu_neurons_plan_of(bundle, moec_sparsity_share(sparsity), setup.pool_bytes);
+        neurons.plan = moec_gpu_neurons_plan_of(bundle, moec_sparsity_share(sparsity), setup.pool.n_bytes);
     return neurons.plan.n_slot > 0 ? moec_gpu_neurons_create(&neurons, &gpu->neurons, err)
                                    : moec_gpu_experts_create(&setup, &gpu->experts, err);
 }

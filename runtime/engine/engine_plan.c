@@ -29,28 +29,28 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
 {
     const struct moec_mode_choice *choice = &engine->choice;
     return (struct moec_expert_cache_options){
-        .buffer_bytes = engine->plan.expert_buffer_bytes + engine->experts.lending.lent_bytes,
-        .least_bytes = engine->plan.expert_buffer_bytes,
-        .most_bytes = engine->plan.expert_buffer_bytes + engine->experts.lending.lent_bytes +
-                      engine->experts.watch.most_bytes,
-        .low_pool_bytes = engine->decisions.low_pool_bytes,
-        .copy = choice->copy,
-        .parts = engine->experts.parts.n_layer > 0 ? &engine->experts.parts : NULL,
-        .beside = &engine->decisions.low,
-        .n_beside = moec_route_takes_low(&engine->decisions.route),
+        .buffer = {.n_bytes = engine->plan.expert_buffer_bytes + engine->experts.lending.lent_bytes,
+                   .least_bytes = engine->plan.expert_buffer_bytes,
+                   .most_bytes = engine->plan.expert_buffer_bytes + engine->experts.lending.lent_bytes +
+                                 engine->experts.watch.most_bytes,
+                   .low_pool_bytes = engine->decisions.low_pool_bytes},
+        .records = {.copy = choice->copy,
+                    .beside = &engine->decisions.low,
+                    .n_beside = moec_route_takes_low(&engine->decisions.route),
+                    .parts = engine->experts.parts.n_layer > 0 ? &engine->experts.parts : NULL,
+                    .io = engine->experts.io},
+        .keeps = {.policy = choice->evict.ops,
+                  .weights = choice->evict.has_weights ? choice->evict.weights : NULL,
+                  .nothing = !choice->mode->keeps,
+                  .is_warm = choice->mode->is_warm,
+                  .is_resident = choice->mode->is_resident,
+                  .logical = engine->decisions.logical},
+        .preload = {.predictor = choice->predict,
+                    .count = choice->preload_count,
+                    .ahead = choice->preload_ahead,
+                    .reads_on = choice->mode->takes_any,
+                    .precision = engine->decisions.route.precision},
         .n_sessions = engine->sessions.one_thread ? 1 : engine->sessions.n_sessions, /* at work at once */
-        .policy = choice->evict.ops,
-        .evict_weights = choice->evict.has_weights ? choice->evict.weights : NULL,
-        .io = engine->experts.io,
-        .keeps_nothing = !choice->mode->keeps,
-        .is_warm = choice->mode->is_warm,
-        .is_resident = choice->mode->is_resident,
-        .predictor = choice->predict,
-        .preload_count = choice->preload_count,
-        .preload_ahead = choice->preload_ahead,
-        .reads_on = choice->mode->takes_any,
-        .preload_precision = engine->decisions.route.precision,
-        .logical = engine->decisions.logical,
         .trace = engine->trace.file,
     };
 }
@@ -62,20 +62,21 @@ struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engin
     return (struct moec_trace_setup){
         .path = options->trace.path,
         .bundle = engine->bundle,
-        .copy = engine->choice.copy,
-        .low_copy = moec_route_takes_low(&engine->decisions.route) ? engine->decisions.low.form.copy : 0,
-        .precision = precision != NULL ? precision : engine->decisions.tuned.precision,
+        .copies = {.copy = engine->choice.copy,
+                   .low =
+                       moec_route_takes_low(&engine->decisions.route) ? engine->decisions.low.form.copy : 0,
+                   .precision = precision != NULL ? precision : engine->decisions.tuned.precision},
+        .policy = {.evict = moec_engine_evict_name(engine),
+                   .predict = engine->choice.predict->name,
+                   .preload_count = engine->choice.preload_count,
+                   .preload_ahead = engine->choice.preload_ahead,
+                   .buffer_bytes = engine->plan.expert_buffer_bytes},
         .has_logits = engine->trace.scores,
-        .buffer_bytes = engine->plan.expert_buffer_bytes,
         /* Of the longest chunk's answer too. */
         .capacity_bytes =
             TRACE_BYTES + (engine->trace.scores
                                ? 2 * moec_forward_logits_bytes(&engine->bundle->config, MOEC_PLAN_MAX_TOKENS)
                                : 0),
-        .evict = moec_engine_evict_name(engine),
-        .predict = engine->choice.predict->name,
-        .preload_count = engine->choice.preload_count,
-        .preload_ahead = engine->choice.preload_ahead,
     };
 }
 
@@ -99,8 +100,8 @@ static uint64_t request_pools(const struct moert_engine *engine, struct moec_mem
         all = least =
             moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->decisions.low.form.copy,
                                 engine->decisions.low_pool_slots, UINT64_MAX);
-    request->all_record_bytes += all;
-    request->largest_record_bytes += least;
+    request->bundle.all_record_bytes += all;
+    request->bundle.largest_record_bytes += least;
     return least;
 }
 
@@ -114,66 +115,71 @@ static uint32_t n_together(const struct moert_engine *engine)
     return engine->sessions.n_prompt > n_step ? engine->sessions.n_prompt : n_step;
 }
 
+static struct moec_sessions_request sessions_request(const struct moert_engine *engine)
+{
+    const struct moec_engine_sessions *sessions = &engine->sessions;
+    return (struct moec_sessions_request){.n_context = sessions->n_context,
+                                          .n = sessions->n_sessions,
+                                          .share_scratch = sessions->one_thread,
+                                          .n_beams = sessions->n_beams,
+                                          .n_logits = sessions->n_sessions +
+                                                      sessions->one_thread, /* one more for scores */
+                                          .generator_bytes = sessions->n_sessions * generator_bytes(engine),
+                                          .n_together = n_together(engine)};
+}
+
 struct moec_memory_request moec_engine_request(const struct moert_engine *engine,
                                                const struct moert_options *options)
 {
     struct moec_memory_request request = {
         .budget_bytes = options->memory_bytes,
-        .n_context = engine->sessions.n_context,
-        .arithmetic = engine->arithmetic.kind,
-        .on_device = options->device.name != NULL,
-        .route = moec_route_is_on(&engine->decisions.route) ? &engine->decisions.route : NULL,
-        .n_sessions = engine->sessions.n_sessions,
-        .share_scratch = engine->sessions.one_thread,
-        .reserve_bytes = options->reserve_bytes,
-        .n_beams = engine->sessions.n_beams,
-        .n_logits = engine->sessions.n_sessions + engine->sessions.one_thread, /* one more for scores */
-        .generator_bytes = engine->sessions.n_sessions * generator_bytes(engine),
-        .n_threads = engine->n_threads,
-        .buffer_bytes = options->buffer.size_bytes,
-        .keeps_logits = engine->trace.scores,
-        .keeps_all = engine->choice.mode->is_resident,
-        .n_together = n_together(engine),
+        .process = {.reserve_bytes = options->reserve_bytes, .n_threads = engine->n_threads},
+        .sessions = sessions_request(engine),
+        .pass = {.arithmetic = engine->arithmetic.kind,
+                 .on_device = options->device.name != NULL,
+                 .route = moec_route_is_on(&engine->decisions.route) ? &engine->decisions.route : NULL,
+                 .keeps_logits = engine->trace.scores},
+        .buffer = {.n_bytes = options->buffer.size_bytes, .keeps_all = engine->choice.mode->is_resident},
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict.ops);
     struct moec_expert_cache_options cache_options = moec_engine_cache_options(engine);
     if (moec_route_looks_at_buffer(&engine->decisions.route)) {
-        cache_options.low_pool_bytes = request_pools(engine, &request);
+        cache_options.buffer.low_pool_bytes = request_pools(engine, &request);
     } else if (moec_route_takes_low(&engine->decisions.route)) {
         const struct moec_record_sizes low =
             moec_record_sizes_of(engine->bundle, engine->decisions.low.form.copy);
-        request.all_record_bytes += low.all_bytes;
-        if (low.largest_bytes > request.largest_record_bytes)
-            request.largest_record_bytes = low.largest_bytes;
+        request.bundle.all_record_bytes += low.all_bytes;
+        if (low.largest_bytes > request.bundle.largest_record_bytes)
+            request.bundle.largest_record_bytes = low.largest_bytes;
     }
-    request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
+    request.bundle.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
     if (engine->choice.mode->streams_all)
-        request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->experts.io);
+        request.bundle.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->experts.io);
     if (options->device.name != NULL)
-        request.table_bytes +=
+        request.bundle.table_bytes +=
             MOEC_GPU_TRANSFER_BYTES +
             moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict.ops, engine->choice.predict,
                                          engine->choice.preload_ahead,
                                          moec_route_takes_low(&engine->decisions.route) ? 2 : 1);
     if (moec_engine_copies_neurons(engine, options))
-        request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict.ops);
+        request.bundle.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict.ops);
     if (moec_route_is_on(&engine->decisions.route)) {
         const uint32_t n_layer = moec_config_moe_count(&engine->bundle->config),
                        n_form = 1 + moec_route_takes_low(&engine->decisions.route),
                        n_expert = engine->bundle->config.n_expert;
-        request.table_bytes += (uint64_t)n_form * n_layer * n_expert * sizeof(uint64_t) +
-                               moec_logical_cache_bytes(n_layer, n_form, n_expert);
+        request.bundle.table_bytes += (uint64_t)n_form * n_layer * n_expert * sizeof(uint64_t) +
+                                      moec_logical_cache_bytes(n_layer, n_form, n_expert);
     }
     if (moec_route_looks_at_buffer(&engine->decisions.route))
-        request.table_bytes += moec_decision_book_bytes(moec_config_moe_count(&engine->bundle->config),
-                                                        engine->bundle->config.top_k);
+        request.bundle.table_bytes += moec_decision_book_bytes(moec_config_moe_count(&engine->bundle->config),
+                                                               engine->bundle->config.top_k);
     if (engine->experts.predictor.n_layer > 0)
-        request.table_bytes += moec_expert_predictor_bytes(&engine->experts.predictor) +
-                               (engine->sessions.one_thread ? 1 : engine->sessions.n_sessions) *
-                                   moec_learned_predictor_bytes(&engine->experts.predictor);
+        request.bundle.table_bytes += moec_expert_predictor_bytes(&engine->experts.predictor) +
+                                      (engine->sessions.one_thread ? 1 : engine->sessions.n_sessions) *
+                                          moec_learned_predictor_bytes(&engine->experts.predictor);
     if (options->trace.path != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
-        request.table_bytes += moec_trace_bytes(&trace);
+        request.bundle.table_bytes += moec_trace_bytes(&trace);
     }
     return request;
 }
@@ -201,18 +207,18 @@ static enum moec_status make_vram_plan(struct moert_engine *engine, const struct
                                        struct moec_error *err)
 {
     const uint32_t copies[] = {engine->choice.copy, engine->decisions.low.form.copy};
-    const struct moec_vram_request request = {.bundle = engine->bundle,
-                                              .copies = copies,
-                                              .n_copy = 1 + moec_route_takes_low(&engine->decisions.route),
-                                              .sparsity = engine->decisions.sparsity,
-                                              .budget_bytes = options->device.vram_bytes,
-                                              .free_bytes = engine->experts.gpu->info.free_bytes,
-                                              .n_context = engine->sessions.n_context,
-                                              .n_sessions = engine->sessions.n_sessions,
-                                              .n_beams = engine->sessions.n_beams,
-                                              .rounds_inputs =
-                                                  engine->arithmetic.kind == MOEC_ARITHMETIC_BF16,
-                                              .max_tokens = engine->plan.max_tokens};
+    const struct moec_vram_request request = {
+        .bundle = engine->bundle,
+        .records = {.copies = copies,
+                    .n_copy = 1 + moec_route_takes_low(&engine->decisions.route),
+                    .sparsity = engine->decisions.sparsity},
+        .budget_bytes = options->device.vram_bytes,
+        .free_bytes = engine->experts.gpu->info.free_bytes,
+        .sessions = {.n_context = engine->sessions.n_context,
+                     .n = engine->sessions.n_sessions,
+                     .n_beams = engine->sessions.n_beams},
+        .rounds_inputs = engine->arithmetic.kind == MOEC_ARITHMETIC_BF16,
+        .max_tokens = engine->plan.max_tokens};
     MOEC_TRY(moec_vram_plan_make(&request, &engine->experts.gpu->plan, err));
     engine->plan.max_tokens = engine->experts.gpu->plan.max_tokens;
     return MOEC_OK;
@@ -240,8 +246,8 @@ enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moer
                        options->trace.path == NULL && engine->choice.mode->keeps &&
                        engine->experts.gpu == NULL && !moec_route_looks_at_buffer(&engine->decisions.route);
     struct moec_memory_request request = moec_engine_request(engine, options);
-    MOEC_TRY(plan_logical(engine, &request.logical, err));
-    MOEC_TRY(moec_memory_base_bytes(&request.base_bytes, err));
+    MOEC_TRY(plan_logical(engine, &request.buffer.logical, err));
+    MOEC_TRY(moec_memory_base_bytes(&request.process.base_bytes, err));
     const enum moec_status status = moec_memory_plan_make(&request, &engine->plan, err);
     if (status == MOEC_ERR_BUDGET && options->refused_floor != NULL)
         MOEC_TRY(moec_engine_floor(engine, request, options->refused_floor, err));

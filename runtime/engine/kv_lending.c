@@ -10,18 +10,18 @@
 static uint64_t filled_bytes(const struct moec_memory_request *request, uint32_t n)
 {
     const struct moec_config *config = request->config;
-    const uint64_t n_sessions = request->n_sessions > 0 ? request->n_sessions : 1;
-    const uint64_t n_beside = request->n_beams > 0 ? request->n_beams - 1 : 0;
-    return n_sessions * (moec_session_filled_bytes(config, request->n_context, n, false) +
-                         n_beside * moec_session_filled_bytes(config, request->n_context, n, true));
+    const uint64_t n_sessions = request->sessions.n > 0 ? request->sessions.n : 1;
+    const uint64_t n_beside = request->sessions.n_beams > 0 ? request->sessions.n_beams - 1 : 0;
+    return n_sessions * (moec_session_filled_bytes(config, request->sessions.n_context, n, false) +
+                         n_beside * moec_session_filled_bytes(config, request->sessions.n_context, n, true));
 }
 
 void moec_kv_lending_plan(struct moec_kv_lending *lending, const struct moec_memory_plan *plan,
                           const struct moec_memory_request *request, uint32_t n_first)
 {
-    const uint64_t all = filled_bytes(request, request->n_context);
+    const uint64_t all = filled_bytes(request, request->sessions.n_context);
     const uint64_t later = all - filled_bytes(request, n_first);
-    const uint64_t wanted = plan->all_record_bytes - plan->expert_buffer_bytes;
+    const uint64_t wanted = plan->experts.all_bytes - plan->expert_buffer_bytes;
     lending->own_bytes = plan->expert_buffer_bytes;
     lending->lent_bytes = later < wanted ? later : wanted;
     lending->free_bytes = all - lending->lent_bytes;

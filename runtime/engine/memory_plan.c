@@ -48,40 +48,41 @@ static uint64_t derived_bytes(const struct moec_config *config)
 
 static uint32_t n_sessions(const struct moec_memory_request *request)
 {
-    return request->n_sessions > 0 ? request->n_sessions : 1;
+    return request->sessions.n > 0 ? request->sessions.n : 1;
 }
 
 static uint32_t n_beams(const struct moec_memory_request *request)
 {
-    return request->n_beams > 0 ? request->n_beams : 1;
+    return request->sessions.n_beams > 0 ? request->sessions.n_beams : 1;
 }
 
 static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_t max_tokens)
 {
     const struct moec_config *config = request->config;
-    uint64_t session = moec_session_bytes(config, request->n_context, max_tokens) -
-                       moec_session_bytes(config, request->n_context, 0);
-    return (request->share_scratch ? 1 : n_sessions(request)) *
-           (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session +
-            moec_forward_arithmetic_bytes(config, max_tokens, request->arithmetic) +
-            (request->on_device ? moec_gpu_backend_sizes_of(config, max_tokens).host_bytes : 0) +
-            (request->keeps_logits ? moec_forward_logits_bytes(config, max_tokens) : 0) +
-            (request->route != NULL ? moec_decider_bytes(config, request->route, max_tokens) : 0));
+    uint64_t session = moec_session_bytes(config, request->sessions.n_context, max_tokens) -
+                       moec_session_bytes(config, request->sessions.n_context, 0);
+    return (request->sessions.share_scratch ? 1 : n_sessions(request)) *
+           (moec_forward_scratch_bytes(config, max_tokens, request->process.n_threads) + session +
+            moec_forward_arithmetic_bytes(config, max_tokens, request->pass.arithmetic) +
+            (request->pass.on_device ? moec_gpu_backend_sizes_of(config, max_tokens).host_bytes : 0) +
+            (request->pass.keeps_logits ? moec_forward_logits_bytes(config, max_tokens) : 0) +
+            (request->pass.route != NULL ? moec_decider_bytes(config, request->pass.route, max_tokens) : 0));
 }
 
 /* Of all sequences. */
 static uint64_t route_bytes(const struct moec_memory_request *request)
 {
-    if (request->route == NULL)
+    if (request->pass.route == NULL)
         return 0;
     return (uint64_t)n_sessions(request) * n_beams(request) *
-           moec_session_route_bytes(request->config, request->route, request->n_context);
+           moec_session_route_bytes(request->config, request->pass.route, request->sessions.n_context);
 }
 
 static uint64_t sum_bytes(const struct moec_memory_plan *plan)
 {
-    return plan->base_bytes + plan->dense_bytes + plan->kv_bytes + plan->scratch_bytes + plan->logits_bytes +
-           plan->table_bytes + plan->margin_bytes + plan->expert_buffer_bytes;
+    return plan->parts.base_bytes + plan->parts.dense_bytes + plan->parts.kv_bytes +
+           plan->parts.scratch_bytes + plan->parts.logits_bytes + plan->parts.table_bytes +
+           plan->parts.margin_bytes + plan->expert_buffer_bytes;
 }
 
 void moec_memory_request_bundle(struct moec_memory_request *request, const struct moec_bundle *bundle,
@@ -89,12 +90,12 @@ void moec_memory_request_bundle(struct moec_memory_request *request, const struc
 {
     struct moec_record_sizes sizes = moec_record_sizes_of(bundle, copy);
     request->config = &bundle->config;
-    request->dense_bytes = moec_bundle_dense_bytes(bundle) + bundle->late_bytes;
-    const struct moec_expert_cache_options options = {.copy = copy, .policy = policy};
-    request->table_bytes = moec_expert_cache_table_bytes(bundle, &options);
-    request->largest_record_bytes = sizes.largest_bytes;
-    request->all_record_bytes = sizes.all_bytes;
-    request->token_record_bytes = sizes.token_bytes;
+    request->bundle.dense_bytes = moec_bundle_dense_bytes(bundle) + bundle->late_bytes;
+    const struct moec_expert_cache_options options = {.records.copy = copy, .keeps.policy = policy};
+    request->bundle.table_bytes = moec_expert_cache_table_bytes(bundle, &options);
+    request->bundle.largest_record_bytes = sizes.largest_bytes;
+    request->bundle.all_record_bytes = sizes.all_bytes;
+    request->bundle.token_record_bytes = sizes.token_bytes;
 }
 
 /* No item may come near the end of 64 bits, so that sums of items cannot. */
@@ -103,21 +104,22 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
     const uint64_t limit = (uint64_t)1 << 56;
     const struct moec_config *config = request->config;
     uint64_t session = 0;
-    if (request->n_context == 0 || request->n_context > MOEC_MAX_POSITIONS)
+    if (request->sessions.n_context == 0 || request->sessions.n_context > MOEC_MAX_POSITIONS)
         return moec_fail(err, MOEC_ERR_LIMIT, "the context has %u tokens, expected 1 to %u",
-                         request->n_context, MOEC_MAX_POSITIONS);
-    uint64_t one = moec_session_bytes(config, request->n_context, MOEC_PLAN_MAX_TOKENS) +
-                   (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context) +
-                   moec_forward_scratch_bytes(config, MOEC_PLAN_MAX_TOKENS, request->n_threads) +
+                         request->sessions.n_context, MOEC_MAX_POSITIONS);
+    uint64_t one = moec_session_bytes(config, request->sessions.n_context, MOEC_PLAN_MAX_TOKENS) +
+                   (n_beams(request) - 1) * moec_session_beside_bytes(config, request->sessions.n_context) +
+                   moec_forward_scratch_bytes(config, MOEC_PLAN_MAX_TOKENS, request->process.n_threads) +
                    moec_forward_arithmetic_bytes(config, MOEC_PLAN_MAX_TOKENS, MOEC_ARITHMETIC_INT8);
-    if (n_beams(request) > MOEC_MAX_BEAMS || request->generator_bytes > limit ||
+    if (n_beams(request) > MOEC_MAX_BEAMS || request->sessions.generator_bytes > limit ||
         __builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
-        request->base_bytes > limit || request->reserve_bytes > limit || request->dense_bytes > limit ||
-        request->all_record_bytes > limit || request->largest_record_bytes > request->all_record_bytes)
+        request->process.base_bytes > limit || request->process.reserve_bytes > limit ||
+        request->bundle.dense_bytes > limit || request->bundle.all_record_bytes > limit ||
+        request->bundle.largest_record_bytes > request->bundle.all_record_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%u sessions with a context of %u tokens need too much memory: "
                          "ask for fewer sessions or tokens",
-                         n_sessions(request), request->n_context);
+                         n_sessions(request), request->sessions.n_context);
     return MOEC_OK;
 }
 
@@ -136,46 +138,48 @@ static enum moec_status refuse(const struct moec_memory_request *request, const 
         " (%.2f MiB): process %.2f + dense weights %.2f + KV cache for %u positions %.2f + scratch %.2f + "
         "logits %.2f + expert tables %.2f + %s %.2f + margin %.2f MiB; raise the budget%s",
         request->budget_bytes, MIB(request->budget_bytes), plan->floor_bytes, MIB(plan->floor_bytes),
-        MIB(plan->base_bytes), MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
-        MIB(plan->scratch_bytes), MIB(plan->logits_bytes), MIB(plan->table_bytes),
-        request->buffer_bytes > 0 ? "expert buffer" : "largest expert", MIB(plan->expert_buffer_bytes),
-        MIB(plan->margin_bytes), fits);
+        MIB(plan->parts.base_bytes), MIB(plan->parts.dense_bytes), request->sessions.n_context,
+        MIB(plan->parts.kv_bytes), MIB(plan->parts.scratch_bytes), MIB(plan->parts.logits_bytes),
+        MIB(plan->parts.table_bytes), request->buffer.n_bytes > 0 ? "expert buffer" : "largest expert",
+        MIB(plan->expert_buffer_bytes), MIB(plan->parts.margin_bytes), fits);
 }
 
 /* What experts take where the budget does not end. */
 static uint64_t wanted_buffer_bytes(const struct moec_memory_request *request)
 {
-    if (request->buffer_bytes == 0 || request->buffer_bytes > request->all_record_bytes)
-        return request->all_record_bytes;
-    return request->buffer_bytes > request->largest_record_bytes ? request->buffer_bytes
-                                                                 : request->largest_record_bytes;
+    if (request->buffer.n_bytes == 0 || request->buffer.n_bytes > request->bundle.all_record_bytes)
+        return request->bundle.all_record_bytes;
+    return request->buffer.n_bytes > request->bundle.largest_record_bytes
+               ? request->buffer.n_bytes
+               : request->bundle.largest_record_bytes;
 }
 
 /* Everything at its least. */
 static void plan_floor(const struct moec_memory_request *request, struct moec_memory_plan *plan)
 {
     const struct moec_config *config = request->config;
-    int n_threads = moec_pool_make(request->n_threads).n_threads;
+    int n_threads = moec_pool_make(request->process.n_threads).n_threads;
     *plan = (struct moec_memory_plan){
         .max_tokens = 1,
-        .n_context = request->n_context,
+        .n_context = request->sessions.n_context,
         .expert_buffer_bytes =
-            request->buffer_bytes > 0 ? wanted_buffer_bytes(request) : request->largest_record_bytes,
-        .base_bytes = request->base_bytes,
-        .dense_bytes = request->dense_bytes + derived_bytes(config),
-        .kv_bytes = n_sessions(request) *
-                        (moec_session_bytes(config, request->n_context, 0) +
-                         (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context)) +
-                    route_bytes(request),
-        .scratch_bytes = scratch_bytes(request, 1),
-        .logits_bytes =
-            (uint64_t)request->n_logits * config->n_vocab * sizeof(float) + request->generator_bytes,
-        .table_bytes = request->table_bytes,
-        .margin_bytes =
-            MOEC_PLAN_MARGIN_BYTES + (uint64_t)n_threads * MOEC_PLAN_THREAD_BYTES + request->reserve_bytes,
-        .working_set_bytes = request->token_record_bytes,
-        .all_record_bytes = request->all_record_bytes,
-        .logical = request->logical};
+            request->buffer.n_bytes > 0 ? wanted_buffer_bytes(request) : request->bundle.largest_record_bytes,
+        .parts = {.base_bytes = request->process.base_bytes,
+                  .dense_bytes = request->bundle.dense_bytes + derived_bytes(config),
+                  .kv_bytes = n_sessions(request) *
+                                  (moec_session_bytes(config, request->sessions.n_context, 0) +
+                                   (n_beams(request) - 1) *
+                                       moec_session_beside_bytes(config, request->sessions.n_context)) +
+                              route_bytes(request),
+                  .scratch_bytes = scratch_bytes(request, 1),
+                  .logits_bytes = (uint64_t)request->sessions.n_logits * config->n_vocab * sizeof(float) +
+                                  request->sessions.generator_bytes,
+                  .table_bytes = request->bundle.table_bytes,
+                  .margin_bytes = MOEC_PLAN_MARGIN_BYTES + (uint64_t)n_threads * MOEC_PLAN_THREAD_BYTES +
+                                  request->process.reserve_bytes},
+        .experts = {.working_set_bytes = request->bundle.token_record_bytes,
+                    .all_bytes = request->bundle.all_record_bytes,
+                    .logical = request->buffer.logical}};
     plan->floor_bytes = sum_bytes(plan);
 }
 
@@ -188,9 +192,9 @@ static uint64_t logical_bytes(const struct moec_logical_room *room)
 static bool leaves_logical(const struct moec_memory_request *request, const struct moec_memory_plan *floor,
                            uint64_t above_floor, uint32_t n)
 {
-    const uint64_t wanted = logical_bytes(&request->logical), has = floor->expert_buffer_bytes;
-    const uint64_t extra = scratch_bytes(request, n) - floor->scratch_bytes,
-                   least = scratch_bytes(request, MOEC_PLAN_SHORT_TOKENS) - floor->scratch_bytes;
+    const uint64_t wanted = logical_bytes(&request->buffer.logical), has = floor->expert_buffer_bytes;
+    const uint64_t extra = scratch_bytes(request, n) - floor->parts.scratch_bytes,
+                   least = scratch_bytes(request, MOEC_PLAN_SHORT_TOKENS) - floor->parts.scratch_bytes;
     if (n <= MOEC_PLAN_SHORT_TOKENS || wanted <= has || wanted > wanted_buffer_bytes(request) ||
         least > above_floor || wanted - has > above_floor - least)
         return true;
@@ -200,9 +204,10 @@ static bool leaves_logical(const struct moec_memory_request *request, const stru
 /* Longer ones are of no use; they double, so that one may be longer. */
 static uint32_t longest_chunk(const struct moec_memory_request *request)
 {
-    uint32_t longest = request->n_context < MOEC_PLAN_MAX_TOKENS ? request->n_context : MOEC_PLAN_MAX_TOKENS;
-    if (request->n_together > 0 && request->n_together < longest)
-        longest = request->n_together;
+    uint32_t longest = request->sessions.n_context < MOEC_PLAN_MAX_TOKENS ? request->sessions.n_context
+                                                                          : MOEC_PLAN_MAX_TOKENS;
+    if (request->sessions.n_together > 0 && request->sessions.n_together < longest)
+        longest = request->sessions.n_together;
     return longest;
 }
 
@@ -215,9 +220,9 @@ static uint32_t choose_chunk(const struct moec_memory_request *request, const st
     uint64_t missing = wanted_buffer_bytes(request) - floor->expert_buffer_bytes;
     const uint32_t longest = longest_chunk(request);
     while (chunk < longest) {
-        uint64_t extra = scratch_bytes(request, 2 * chunk) - floor->scratch_bytes;
+        uint64_t extra = scratch_bytes(request, 2 * chunk) - floor->parts.scratch_bytes;
         bool holds_wanted = extra <= above_floor && above_floor - extra >= missing;
-        if (!holds_wanted && (request->keeps_all || extra > above_floor / 4 ||
+        if (!holds_wanted && (request->buffer.keeps_all || extra > above_floor / 4 ||
                               !leaves_logical(request, floor, above_floor, 2 * chunk)))
             break;
         chunk *= 2;
@@ -233,8 +238,8 @@ uint64_t moec_memory_plan_whole_bytes(const struct moec_memory_request *request)
     const uint32_t longest = longest_chunk(request);
     uint64_t chunk_bytes = 0;
     /* A chunk is chosen before experts where a quarter of what is above the floor has room for it. */
-    for (uint32_t chunk = 2; !request->keeps_all && chunk < 2 * longest; chunk *= 2) {
-        const uint64_t extra = scratch_bytes(request, chunk) - floor.scratch_bytes;
+    for (uint32_t chunk = 2; !request->buffer.keeps_all && chunk < 2 * longest; chunk *= 2) {
+        const uint64_t extra = scratch_bytes(request, chunk) - floor.parts.scratch_bytes;
         chunk_bytes = 3 * extra <= missing ? extra : chunk_bytes;
     }
     return floor.floor_bytes + missing + chunk_bytes;
@@ -249,15 +254,15 @@ uint32_t moec_memory_plan_context(const struct moec_memory_request *request)
 {
     struct moec_memory_request tried = *request;
     struct moec_memory_plan plan;
-    uint32_t fits = 0, beyond = request->n_context + 1;
+    uint32_t fits = 0, beyond = request->sessions.n_context + 1;
     while (beyond - fits > 1) {
-        tried.n_context = fits + (beyond - fits) / 2;
+        tried.sessions.n_context = fits + (beyond - fits) / 2;
         plan_floor(&tried, &plan);
         const uint64_t any_start = plan.floor_bytes + moec_memory_start_bytes(plan.floor_bytes);
         if (request->budget_bytes == 0 || any_start <= request->budget_bytes)
-            fits = tried.n_context;
+            fits = tried.sessions.n_context;
         else
-            beyond = tried.n_context;
+            beyond = tried.sessions.n_context;
     }
     return fits;
 }
@@ -272,14 +277,15 @@ enum moec_status moec_memory_plan_make(const struct moec_memory_request *request
     if (!unlimited && request->budget_bytes < made.floor_bytes)
         return refuse(request, &made, err);
     uint64_t above_floor = unlimited ? UINT64_MAX : request->budget_bytes - made.floor_bytes;
-    uint64_t floor_scratch = made.scratch_bytes;
+    uint64_t floor_scratch = made.parts.scratch_bytes;
     made.max_tokens = choose_chunk(request, &made, above_floor);
-    made.scratch_bytes = scratch_bytes(request, made.max_tokens);
-    above_floor -= made.scratch_bytes - floor_scratch;
+    made.parts.scratch_bytes = scratch_bytes(request, made.max_tokens);
+    above_floor -= made.parts.scratch_bytes - floor_scratch;
     uint64_t missing = wanted_buffer_bytes(request) - made.expert_buffer_bytes;
     made.expert_buffer_bytes += above_floor < missing ? above_floor : missing;
-    made.holds_all = made.expert_buffer_bytes >= request->all_record_bytes;
-    made.below_working_set = !made.holds_all && made.expert_buffer_bytes < made.working_set_bytes;
+    made.experts.all_stay = made.expert_buffer_bytes >= request->bundle.all_record_bytes;
+    made.experts.below_working_set =
+        !made.experts.all_stay && made.expert_buffer_bytes < made.experts.working_set_bytes;
     made.total_bytes = sum_bytes(&made);
     *plan = made;
     return MOEC_OK;
@@ -287,17 +293,18 @@ enum moec_status moec_memory_plan_make(const struct moec_memory_request *request
 
 bool moec_memory_plan_holds_logical(const struct moec_memory_plan *plan)
 {
-    return plan->expert_buffer_bytes >= plan->logical.held_bytes;
+    return plan->expert_buffer_bytes >= plan->experts.logical.held_bytes;
 }
 
 static void warn_of_logical(const struct moec_memory_plan *plan, char *text, size_t capacity)
 {
-    (void)snprintf(text, capacity,
-                   "the expert buffer of %.2f MiB has no room for what the logical cache holds (%.2f MiB): "
-                   "some of it is read again, which costs time and changes no word; a budget of %.2f MiB "
-                   "would hold it",
-                   MIB(plan->expert_buffer_bytes), MIB(plan->logical.held_bytes),
-                   MIB(plan->total_bytes - plan->expert_buffer_bytes + logical_bytes(&plan->logical)));
+    (void)snprintf(
+        text, capacity,
+        "the expert buffer of %.2f MiB has no room for what the logical cache holds (%.2f MiB): "
+        "some of it is read again, which costs time and changes no word; a budget of %.2f MiB "
+        "would hold it",
+        MIB(plan->expert_buffer_bytes), MIB(plan->experts.logical.held_bytes),
+        MIB(plan->total_bytes - plan->expert_buffer_bytes + logical_bytes(&plan->experts.logical)));
 }
 
 bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity)
@@ -306,12 +313,12 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
         warn_of_logical(plan, text, capacity);
         return true;
     }
-    if (!plan->below_working_set)
+    if (!plan->experts.below_working_set)
         return false;
-    uint64_t wanted = plan->total_bytes - plan->expert_buffer_bytes + plan->working_set_bytes;
+    uint64_t wanted = plan->total_bytes - plan->expert_buffer_bytes + plan->experts.working_set_bytes;
     (void)snprintf(text, capacity,
                    "the expert buffer of %.2f MiB is smaller than the experts of one token (%.2f MiB), "
                    "most of which are read again for every token; a budget of %.2f MiB would hold them",
-                   MIB(plan->expert_buffer_bytes), MIB(plan->working_set_bytes), MIB(wanted));
+                   MIB(plan->expert_buffer_bytes), MIB(plan->experts.working_set_bytes), MIB(wanted));
     return true;
 }

@@ -36,43 +36,66 @@
 #define MOEC_PLAN_MARGIN_BYTES ((uint64_t)7 << 16)
 #define MOEC_PLAN_THREAD_BYTES ((uint64_t)32 << 10) /* margin for each thread */
 
-struct moec_memory_request {
-    const struct moec_config *config;
-    uint64_t budget_bytes; /* 0 = no limit */
-    uint64_t base_bytes;   /* of the process now (moec_memory_base_bytes), with the bundle open, dense weights
-                              not yet loaded */
-    uint64_t dense_bytes;  /* blob of the dense weights, and what bringing some late takes */
-    uint64_t table_bytes;  /* of the expert cache */
+/* What the process takes besides. */
+struct moec_process_request {
+    uint64_t
+        base_bytes; /* now (moec_memory_base_bytes), with the bundle open, dense weights not yet loaded */
+    uint64_t reserve_bytes; /* that the program wants for itself, beside the library */
+    int n_threads;
+};
+
+/* What the bundle takes. */
+struct moec_bundle_request {
+    uint64_t dense_bytes;          /* blob of the dense weights, and what bringing some late takes */
+    uint64_t table_bytes;          /* of the expert cache */
     uint64_t largest_record_bytes; /* these three: see struct moec_record_sizes */
     uint64_t all_record_bytes;
     uint64_t token_record_bytes;
+};
+
+/* What sessions take. */
+struct moec_sessions_request {
     uint32_t n_context;
-    uint32_t n_sessions;      /* 0 counts as 1 */
+    uint32_t n;               /* 0 counts as 1 */
     bool share_scratch;       /* they work one after the other, in one scratch */
-    uint64_t reserve_bytes;   /* that the program wants for itself, beside the library */
     uint32_t n_beams;         /* sequences of each session; 0 counts as 1 */
     uint32_t n_logits;        /* rows of logits kept at once by all sessions together */
     uint64_t generator_bytes; /* of all generators, but for their sequences and those rows */
-    int n_threads;
-    uint64_t buffer_bytes; /* of the expert buffer, as a user fixes it (no less than the largest record is
-                              taken, no more than all of them); 0 = what the budget leaves */
-    enum moec_arithmetic arithmetic;  /* of forward passes */
-    bool on_device;                   /* they run on a device (runtime/cuda/gpu_backend.h) */
-    const struct moec_route *route;   /* of sessions that decide; NULL = none */
-    struct moec_logical_room logical; /* of their logical caches; all zero = there are none */
-    bool keeps_logits;                /* of routers, for a trace (moec_forward_keep_logits) */
-    bool keeps_all;                   /* chunks take nothing that would hold an expert */
     uint32_t n_together; /* tokens that come together at most: no longer chunk is of use; 0 = not known */
 };
 
-/* Fills what a bundle knows: config, dense_bytes, table and record bytes of a copy level (policy NULL = LRU).
- */
+/* What forward passes are. */
+struct moec_pass_request {
+    enum moec_arithmetic arithmetic;
+    bool on_device;                 /* (runtime/cuda/gpu_backend.h) */
+    const struct moec_route *route; /* of sessions that decide; NULL = none */
+    bool keeps_logits;              /* of routers, for a trace (moec_forward_keep_logits) */
+};
+
+/* What the expert buffer is to be. */
+struct moec_buffer_request {
+    uint64_t n_bytes; /* as a user fixes it (no less than the largest record is taken, no more than all of
+                         them); 0 = what the budget leaves */
+    struct moec_logical_room logical; /* of sessions' logical caches; all zero = there are none */
+    bool keeps_all;                   /* chunks take nothing that would hold an expert */
+};
+
+struct moec_memory_request {
+    const struct moec_config *config;
+    uint64_t budget_bytes; /* 0 = no limit */
+    struct moec_process_request process;
+    struct moec_bundle_request bundle;
+    struct moec_sessions_request sessions;
+    struct moec_pass_request pass;
+    struct moec_buffer_request buffer;
+};
+
+/* Fills config and what a bundle knows, of a copy level (policy NULL = LRU). */
 void moec_memory_request_bundle(struct moec_memory_request *request, const struct moec_bundle *bundle,
                                 uint32_t copy, const struct moec_evict_ops *policy);
 
-struct moec_memory_plan {
-    uint32_t max_tokens;          /* prefill chunk, for moec_forward_init */
-    uint64_t expert_buffer_bytes; /* for moec_expert_cache_create */
+/* Bytes by what takes them. */
+struct moec_memory_parts {
     uint64_t base_bytes;
     uint64_t dense_bytes;   /* with derived tables */
     uint64_t kv_bytes;      /* all sessions */
@@ -80,14 +103,25 @@ struct moec_memory_plan {
     uint64_t logits_bytes;
     uint64_t table_bytes;
     uint64_t margin_bytes;
-    uint64_t total_bytes;       /* all of the above */
-    uint64_t floor_bytes;       /* smallest budget that is accepted */
-    uint32_t n_context;         /* positions that it holds: the request's */
-    uint64_t working_set_bytes; /* experts of one token */
-    uint64_t all_record_bytes;
+};
+
+/* What the buffer holds of the experts. */
+struct moec_memory_experts {
+    uint64_t working_set_bytes; /* of one token */
+    uint64_t all_bytes;
     struct moec_logical_room logical; /* the request's */
-    bool holds_all;                   /* every expert stays resident */
-    bool below_working_set;           /* and not holds_all */
+    bool all_stay;                    /* every expert stays resident */
+    bool below_working_set;           /* and not all_stay */
+};
+
+struct moec_memory_plan {
+    uint32_t max_tokens;          /* prefill chunk, for moec_forward_init */
+    uint64_t expert_buffer_bytes; /* for moec_expert_cache_create */
+    struct moec_memory_parts parts;
+    uint64_t total_bytes; /* the buffer and all parts */
+    uint64_t floor_bytes; /* smallest budget that is accepted */
+    uint32_t n_context;   /* positions that it holds: the request's */
+    struct moec_memory_experts experts;
 };
 
 /* Errors: MOEC_ERR_BUDGET below the floor, itemised; MOEC_ERR_LIMIT when sizes overflow. */

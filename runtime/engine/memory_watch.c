@@ -17,8 +17,8 @@ enum moec_status moec_memory_watch_plan(struct moec_memory_watch *watch, const s
     MOEC_TRY(moec_memory_pages_now(&now, err));
     const uint64_t own_bytes = now.resident_bytes - now.file_bytes;
     watch->files_bytes = MOEC_READER_CODE_BYTES;
-    watch->files_bytes += plan->base_bytes > own_bytes ? plan->base_bytes - own_bytes : 0;
-    if (is_alone && !plan->holds_all && budget_bytes <= MOEC_WATCH_SMALL_BYTES)
+    watch->files_bytes += plan->parts.base_bytes > own_bytes ? plan->parts.base_bytes - own_bytes : 0;
+    if (is_alone && !plan->experts.all_stay && budget_bytes <= MOEC_WATCH_SMALL_BYTES)
         watch->most_bytes = watch->files_bytes;
     return MOEC_OK;
 }

@@ -207,12 +207,12 @@ enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct
 enum moec_status moec_mode_check_plan(const struct moec_mode *mode, const struct moec_memory_plan *plan,
                                       struct moec_error *err)
 {
-    if (!mode->is_resident || plan->holds_all)
+    if (!mode->is_resident || plan->experts.all_stay)
         return MOEC_OK;
     const uint64_t others = plan->total_bytes - plan->expert_buffer_bytes;
     return moec_fail(err, MOEC_ERR_BUDGET,
                      "mode '%s' keeps every expert in memory: they take %.2f MiB at %" PRIu32
                      " bits, and the budget leaves %.2f MiB; raise --memory to %.2f MiB, or leave it out",
-                     mode->name, MIB(plan->all_record_bytes), mode->bits, MIB(plan->expert_buffer_bytes),
-                     MIB(others + plan->all_record_bytes));
+                     mode->name, MIB(plan->experts.all_bytes), mode->bits, MIB(plan->expert_buffer_bytes),
+                     MIB(others + plan->experts.all_bytes));
 }

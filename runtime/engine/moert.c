@@ -491,7 +491,7 @@ static enum moec_status measure_floor(struct moert_engine *engine, const char *p
 {
     MOEC_TRY(open_bundle(engine, path, options, err));
     struct moec_memory_request request = moec_engine_request(engine, options);
-    MOEC_TRY(moec_memory_base_bytes(&request.base_bytes, err));
+    MOEC_TRY(moec_memory_base_bytes(&request.process.base_bytes, err));
     return moec_engine_floor(engine, request, out, err);
 }
 
@@ -581,73 +581,12 @@ void moert_engine_warm(struct moert_engine *engine)
         moec_expert_cache_wait_warm(engine->experts.cache);
 }
 
-struct moert_info moert_engine_info(const struct moert_engine *engine)
-{
-    /* What is lent changes while sessions work, but for the engine's users nothing does. */
-    struct moec_kv_lending *lending = (struct moec_kv_lending *)(uintptr_t)&engine->experts.lending;
-    const struct moec_config *config = &engine->bundle->config;
-    const struct moec_memory_plan *plan = &engine->plan;
-    return (struct moert_info){
-        .n_vocab = config->n_vocab,
-        .n_context = engine->sessions.n_context,
-        .n_layer = config->n_layer,
-        .n_moe_layer = moec_config_moe_count(config),
-        .n_encoder_layer = config->n_encoder_layer,
-        .n_moe_encoder_layer = moec_config_moe_encoder_count(config),
-        .decoder_start_id = config->ids.decoder_start,
-        .pad_id = config->ids.pad,
-        .n_expert = config->n_expert,
-        .top_k = config->top_k,
-        .n_threads = (uint32_t)engine->n_threads,
-        .cpu = engine->kernels->name,
-        .arithmetic = moec_arithmetic_name(engine->arithmetic.kind),
-        .kv = moec_kv_name(&engine->bundle->config),
-        .mode = engine->choice.mode->name,
-        .evict = engine->choice.evict.ops != NULL ? engine->choice.evict.word : "none",
-        .predict = engine->choice.predict->name,
-        .preload_count = engine->choice.preload_count,
-        .preload_ahead = engine->choice.preload_ahead,
-        .io = engine->experts.stream != NULL ? moec_expert_stream_io(engine->experts.stream)
-                                             : moec_expert_cache_reader_description(engine->experts.cache),
-        .copy = engine->choice.copy,
-        .bits = engine->bundle->copy_bits[engine->choice.copy],
-        .base_bytes = plan->base_bytes,
-        .dense_bytes = plan->dense_bytes,
-        .kv_bytes = plan->kv_bytes,
-        .scratch_bytes = plan->scratch_bytes + plan->logits_bytes,
-        .table_bytes = plan->table_bytes,
-        .expert_buffer_bytes = engine->experts.stream != NULL
-                                   ? moec_expert_stream_buffer_bytes(engine->experts.stream)
-                                   : engine->plan.expert_buffer_bytes,
-        .low_pool_bytes = engine->decisions.low_pool_bytes,
-        .total_bytes = plan->total_bytes,
-        .expert_total_bytes = plan->all_record_bytes,
-        .working_set_bytes = plan->working_set_bytes,
-        .logical_cache_bytes = plan->logical.held_bytes,
-        .logical_passing_bytes = plan->logical.passing_bytes,
-        .keeps_logical_cache =
-            engine->experts.cache != NULL && moec_expert_cache_keeps_logical(engine->experts.cache),
-        .prefill_tokens = plan->max_tokens,
-        .n_beams = engine->sessions.n_beams,
-        .n_position = config->n_position,
-        .kv_lent_bytes = moec_kv_lending_lent_bytes(lending),
-        .rope_limit = moec_config_rope_limit(config),
-        .rope_context = engine->model->config.position.rope_context,
-        .device = engine->experts.gpu != NULL ? engine->experts.gpu->info.name : NULL,
-        .vram_bytes = engine->experts.gpu != NULL ? engine->experts.gpu->plan.total_bytes : 0,
-        .vram_pool_bytes = engine->experts.gpu != NULL ? moec_engine_gpu_pool_bytes(engine->experts.gpu) : 0,
-        .certified_arithmetic = engine->arithmetic.certified[0] != '\0' ? engine->arithmetic.certified : NULL,
-        .fitted_bytes_per_second = engine->bundle->fitted_bytes_per_second,
-        .fitted_latency_ns = engine->bundle->fitted_latency_ns,
-    };
-}
-
 /* A bundle that moec fit made for more memory than this is slower; a sixteenth less is no matter. */
 static bool warn_of_fit(const struct moert_engine *engine, char *text, size_t capacity)
 {
     const struct moec_bundle *bundle = engine->bundle;
     const struct moec_memory_plan *plan = &engine->plan;
-    if (engine->experts.gpu != NULL || plan->holds_all ||
+    if (engine->experts.gpu != NULL || plan->experts.all_stay ||
         plan->expert_buffer_bytes >= bundle->fitted_buffer_bytes - bundle->fitted_buffer_bytes / 16)
         return false;
     (void)snprintf(

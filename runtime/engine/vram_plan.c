@@ -15,7 +15,7 @@ static uint64_t scratch_bytes(const struct moec_vram_request *request, uint32_t 
 {
     const struct moec_config *config = &request->bundle->config;
     const uint64_t rounded = request->rounds_inputs ? moec_gpu_backend_bf16_bytes(config, max_tokens) : 0;
-    return request->n_sessions * (moec_gpu_backend_sizes_of(config, max_tokens).device_bytes + rounded +
+    return request->sessions.n * (moec_gpu_backend_sizes_of(config, max_tokens).device_bytes + rounded +
                                   (uint64_t)max_tokens * moec_forward_stride(config) * sizeof(float));
 }
 
@@ -31,9 +31,9 @@ static enum moec_status refuse(const struct moec_vram_request *request, const st
                      "%.2f MiB of the device's memory %s: dense weights %.2f + KV cache for "
                      "%" PRIu32 " positions %.2f + activations %.2f + largest expert %.2f = %.2f "
                      "MiB needed, %.2f MiB are free there",
-                     MIB(budget_bytes), what, MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
-                     MIB(plan->scratch_bytes), MIB(plan->pool_bytes), MIB(sum_bytes(plan)),
-                     MIB(request->free_bytes));
+                     MIB(budget_bytes), what, MIB(plan->dense_bytes), request->sessions.n_context,
+                     MIB(plan->kv_bytes), MIB(plan->scratch_bytes), MIB(plan->pool_bytes),
+                     MIB(sum_bytes(plan)), MIB(request->free_bytes));
 }
 
 /* The longest chunk that takes at most a quarter of what is above the floor, or leaves room for all experts.
@@ -58,15 +58,16 @@ enum moec_status moec_vram_plan_make(const struct moec_vram_request *request, st
 {
     const struct moec_config *config = &request->bundle->config;
     const struct moec_gpu_pool_sizes sizes =
-        moec_gpu_pool_sizes_of(request->bundle, request->copies, request->n_copy);
+        moec_gpu_pool_sizes_of(request->bundle, request->records.copies, request->records.n_copy);
     const uint64_t free_bytes = request->free_bytes,
                    budget = request->budget_bytes > 0 ? request->budget_bytes : free_bytes - free_bytes / 16;
     struct moec_vram_plan made = {
         .dense_bytes =
-            moec_gpu_model_bytes(config, moec_bundle_dense_bytes(request->bundle), request->sparsity),
-        .kv_bytes = request->n_sessions *
-                    (moec_session_bytes(config, request->n_context, 0) +
-                     (request->n_beams - 1) * moec_session_beside_bytes(config, request->n_context)),
+            moec_gpu_model_bytes(config, moec_bundle_dense_bytes(request->bundle), request->records.sparsity),
+        .kv_bytes =
+            request->sessions.n * (moec_session_bytes(config, request->sessions.n_context, 0) +
+                                   (request->sessions.n_beams - 1) *
+                                       moec_session_beside_bytes(config, request->sessions.n_context)),
         .scratch_bytes = scratch_bytes(request, 1),
         .pool_bytes = sizes.largest_bytes};
     if (budget > free_bytes)

@@ -8,16 +8,23 @@
 
 struct moec_sparsity;
 
+/* The pool, and the copies whose records are in it. */
+struct moec_vram_records {
+    const uint32_t *copies;               /* borrowed for the call */
+    uint32_t n_copy;                      /* 1 or 2 */
+    const struct moec_sparsity *sparsity; /* or NULL, borrowed for the call */
+};
+
 struct moec_vram_request {
     const struct moec_bundle *bundle;
-    const uint32_t *copies;                  /* whose records are in the pool, borrowed for the call */
-    uint32_t n_copy;                         /* 1 or 2 */
-    const struct moec_sparsity *sparsity;    /* or NULL, borrowed for the call */
-    uint64_t budget_bytes;                   /* 0 = what is free on the device, less a sixteenth */
-    uint64_t free_bytes;                     /* on the device */
-    uint32_t n_context, n_sessions, n_beams; /* at least 1 */
-    bool rounds_inputs;                      /* the arithmetic bf16 */
-    uint32_t max_tokens;                     /* the largest chunk that is wanted */
+    struct moec_vram_records records;
+    uint64_t budget_bytes; /* 0 = what is free on the device, less a sixteenth */
+    uint64_t free_bytes;   /* on the device */
+    struct {
+        uint32_t n_context, n, n_beams; /* at least 1 */
+    } sessions;
+    bool rounds_inputs;  /* the arithmetic bf16 */
+    uint32_t max_tokens; /* the largest chunk that is wanted */
 };
 
 struct moec_vram_plan {

@@ -74,7 +74,7 @@ static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_dem
         moec_residency_release(cache->residency, key);
         cache->is_blocked = false;
     }
-    if (!is_wanted && (cache->options.keeps_nothing || entry->state == MOEC_CACHE_FAILED ||
+    if (!is_wanted && (cache->options.keeps.nothing || entry->state == MOEC_CACHE_FAILED ||
                        entry->state == MOEC_CACHE_QUEUED)) {
         moec_residency_drop(cache->residency, key);
         moec_cache_entry_leave(cache, key);
@@ -131,12 +131,12 @@ static void put_in_order(struct moec_expert_cache *cache, uint32_t ordinal,
                          const struct moec_router_answer *answer)
 {
     const struct moec_cache_entry *entries = &cache->entries[moec_cache_key(cache, ordinal, answer->form, 0)];
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        cache->is_ready[i] = entries[answer->active[i]].state == MOEC_CACHE_READY;
-    moec_read_order(answer->n_active, cache->was_present, cache->is_ready,
-                    cache->lists[MOEC_CACHE_WAITING].n > 0, answer->n_takers, answer->order);
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        answer->order[i] = answer->active[answer->order[i]];
+    for (uint32_t i = 0; i < answer->active.n; i++)
+        cache->is_ready[i] = entries[answer->active.list[i]].state == MOEC_CACHE_READY;
+    moec_read_order(answer->active.n, cache->was_present, cache->is_ready,
+                    cache->lists[MOEC_CACHE_WAITING].n > 0, answer->active.n_takers, answer->active.order);
+    for (uint32_t i = 0; i < answer->active.n; i++)
+        answer->active.order[i] = answer->active.list[answer->active.order[i]];
 }
 
 /* Prefetches that nothing has been asked of the device for are taken back when the router has answered. */
@@ -156,21 +156,21 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     const uint64_t now_ns = moec_now_ns();
-    if (answer->form + answer->active[answer->n_active - 1] / cache->n_expert >= cache->n_form)
+    if (answer->form + answer->active.list[answer->active.n - 1] / cache->n_expert >= cache->n_form)
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
     moec_loader_take(cache);
-    ask(cache, ordinal, answer->form, answer->active, answer->n_active, answer->n_takers);
+    ask(cache, ordinal, answer->form, answer->active.list, answer->active.n, answer->active.n_takers);
     cancel_prefetches(cache);
-    if (answer->order != NULL)
+    if (answer->active.order != NULL)
         put_in_order(cache, ordinal, answer);
     cache->is_prefetched_out = true;
     if (cache->preload != NULL) {
         moec_preload_answer(cache->preload, answer, ordinal, now_ns);
         cache->is_prefetched_out = !moec_preload_knows(cache->preload);
     }
-    if (cache->options.reads_on)
+    if (cache->options.preload.reads_on)
         moec_prompt_prefetch_answered(&cache->prompt_prefetch, ordinal, answer);
     read_on(cache);
     moec_loader_begin(cache);
@@ -195,7 +195,7 @@ static void cache_prefetch(struct moec_experts *self, const struct moec_router_a
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     (void)pthread_mutex_lock(&cache->lock);
     moec_preload_rank(cache->preload, answer, ahead);
-    cache->is_prefetched_out = cache->options.preload_count > 0;
+    cache->is_prefetched_out = cache->options.preload.count > 0;
     if (cache->is_prefetched_out)
         for (uint32_t key; (key = moec_preload_next(cache->preload, moec_now_ns())) != MOEC_EVICT_NONE;)
             (void)moec_cache_prefetch(cache, key);
@@ -208,7 +208,7 @@ static void cache_prefetch(struct moec_experts *self, const struct moec_router_a
 static void cache_hint(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
-    if (cache->preload == NULL || !cache->options.predictor->knows_tokens)
+    if (cache->preload == NULL || !cache->options.preload.predictor->knows_tokens)
         return;
     (void)pthread_mutex_lock(&cache->lock);
     moec_preload_know(cache->preload, (uint32_t)cache->ordinals[layer], experts, n);
@@ -221,7 +221,7 @@ static void cache_hint(struct moec_experts *self, uint32_t layer, const uint32_t
 static void cache_begin_prompt(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
-    if (!cache->options.reads_on)
+    if (!cache->options.preload.reads_on)
         return;
     (void)pthread_mutex_lock(&cache->lock);
     moec_prompt_prefetch_begin(&cache->prompt_prefetch, (uint32_t)cache->ordinals[layer], n_tok, is_low);
@@ -490,10 +490,11 @@ static enum moec_status cache_await(struct moec_experts *self, struct moec_exper
                 .what = "wait", .lane = MOEC_TRACE_STALL, .begin_ns = begun_ns, .end_ns = now_ns});
     }
     if (!moec_units_are_there(cache, key, neurons, touches_all))
-        status = moec_record_failed(
-            cache->bundle,
-            (struct moec_record_id){cache->options.copy, moec_cache_ordinal(cache, key), request.expert},
-            cache->units->entries[key].problem, cache->failure_key == key ? &cache->failure : NULL, err);
+        status = moec_record_failed(cache->bundle,
+                                    (struct moec_record_id){cache->options.records.copy,
+                                                            moec_cache_ordinal(cache, key), request.expert},
+                                    cache->units->entries[key].problem,
+                                    cache->failure_key == key ? &cache->failure : NULL, err);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);

@@ -53,37 +53,56 @@ struct moec_cache_form {
     const uint32_t *part_crc32c; /* of a part: struct moec_storage_setup; borrowed until the cache is freed */
 };
 
-/* Zero is a plain cache: least recently used first, no prefetches, empty at first. */
-struct moec_expert_cache_options {
-    uint64_t buffer_bytes; /* of the arena; more than all records need is not allocated */
-    uint64_t least_bytes;  /* that it may be shrunk to; 0 = it is not */
-    uint64_t most_bytes;   /* that it may grow to, of experts that come whole; 0 = it does not */
+/* The arena that records stay in. */
+struct moec_cache_buffer {
+    uint64_t n_bytes;     /* more than all records need is not allocated */
+    uint64_t least_bytes; /* that it may be shrunk to; 0 = it is not */
+    uint64_t most_bytes;  /* that it may grow to, of experts that come whole; 0 = it does not */
     /* Of it, for a pool of form 1's own, where there is one form beside: a low copy then makes room among
      * low ones alone and a high one among high ones. It is not shrunk. 0 = one buffer for all. */
     uint64_t low_pool_bytes;
+};
+
+/* The records that come there. */
+struct moec_cache_records {
     uint32_t copy;                        /* form 0 is its whole records; 0 is the compiled assignment */
     const struct moec_cache_form *beside; /* forms 1 to n_beside of requests, borrowed for the call */
     uint32_t n_beside;
-    uint32_t n_sessions; /* that may hold records at once; 0 counts as 1 */
-    /* Of copy 0: experts come in parts (runtime/experts/expert_units.h), in one form; NULL = whole. Borrowed.
-     */
+    /* Of copy 0: experts come in parts (runtime/experts/expert_units.h), in one form; NULL = whole.
+     * Borrowed. */
     const struct moec_record_parts *parts;
+    struct moec_record_io io; /* how they are read */
+};
+
+/* Which of them stay. */
+struct moec_cache_keeping {
     const struct moec_evict_ops *policy; /* NULL: least recently used */
-    const float *evict_weights;          /* of struct moec_evict_setup; NULL: the policy's; borrowed for the
-                                          * call */
-    struct moec_record_io io;            /* how records are read */
-    bool keeps_nothing;                  /* a record goes when nobody needs it any more */
+    const float *weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed for the call */
+    bool nothing;         /* a record goes when nobody needs it any more */
     bool is_warm;     /* the buffer is filled at creation, by the frequencies of the bundle's path table, and
-                       * the records (form 0) are read in the background */
+                           * the records (form 0) are read in the background */
     bool is_resident; /* the buffer holds every record, and all are read before creation returns */
-    const struct moec_predict_ops *predictor; /* NULL = nothing is prefetched */
-    uint32_t preload_count;                   /* prefetches after each answer; 0 = bounded by time */
-    uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
-    bool reads_on; /* for prompts, whatever is predicted: runtime/policy/schedule/prompt_prefetch.h */
-    struct moec_precision preload_precision; /* with a low copy in form 1: by which experts will ask for it */
     /* Of sequences that decide by logical caches, in as many forms: kept while the buffer has room for all of
      * it (runtime/policy/schedule/residency.h); borrowed until freed, or NULL. */
     const struct moec_logical_cache *logical;
+};
+
+/* Which come before they are asked for. */
+struct moec_cache_preload {
+    const struct moec_predict_ops *predictor; /* NULL = nothing is prefetched */
+    uint32_t count;                           /* prefetches after each answer; 0 = bounded by time */
+    uint32_t ahead;                           /* layers that are predicted, at most; 0 = 1 */
+    bool reads_on; /* for prompts, whatever is predicted: runtime/policy/schedule/prompt_prefetch.h */
+    struct moec_precision precision; /* with a low copy in form 1: by which experts will ask for it */
+};
+
+/* Zero is a plain cache: least recently used first, no prefetches, empty at first. */
+struct moec_expert_cache_options {
+    struct moec_cache_buffer buffer;
+    struct moec_cache_records records;
+    struct moec_cache_keeping keeps;
+    struct moec_cache_preload preload;
+    uint32_t n_sessions;      /* that may hold records at once; 0 counts as 1 */
     struct moec_trace *trace; /* borrowed until freed, or NULL */
 };
 
@@ -120,10 +139,10 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
                                        const struct moec_expert_cache_options *options);
 
 /* The bundle is borrowed until freed. Errors: MOEC_ERR_BUDGET when the buffer holds less than the largest
- * record (with is_resident: than all of them; a pool than the largest of its form), MOEC_ERR_USAGE for a copy
- * that is not there and for too many forms, MOEC_ERR_UNSUPPORTED for a part without sums and another pool
- * than the host's, those of moec_record_reader_create and of the predictor, MOEC_ERR_MEMORY when a thread
- * cannot be started. */
+ * record (with keeps.is_resident: than all of them; a pool than the largest of its form), MOEC_ERR_USAGE for
+ * a copy that is not there and for too many forms, MOEC_ERR_UNSUPPORTED for a part without sums and another
+ * pool than the host's, those of moec_record_reader_create and of the predictor, MOEC_ERR_MEMORY when a
+ * thread cannot be started. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
                                                            const struct moec_expert_cache_options *options,
                                                            struct moec_expert_cache **out,
@@ -134,21 +153,22 @@ void moec_expert_cache_free(struct moec_expert_cache *cache);
 /* The source to give to moec_forward_init; borrowed until the cache is freed. */
 struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache);
 
-/* Bytes of the arena: buffer_bytes, or less when all records fit into less. */
+/* Bytes of the arena: options.buffer.n_bytes, or less when all records fit into less. */
 uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache);
 /* Where it begins, at a page: a cache that is not shrunk keeps it, so that a device can be told of it. */
 uint8_t *moec_expert_cache_memory(const struct moec_expert_cache *cache);
 
-/* Makes the arena smaller, to no less than options.least_bytes, and gives its memory back to the system: what
- * the policy chooses is evicted. Returns when that is done; records that are held or being read then are
- * waited for, so the caller holds none. Makes it larger, up to options.most_bytes: new records fill it. */
+/* Makes the arena smaller, to no less than options.buffer.least_bytes, and gives its memory back to the
+ * system: what the policy chooses is evicted. Returns when that is done; records that are held or being read
+ * then are waited for, so the caller holds none. Makes it larger, up to options.buffer.most_bytes: new
+ * records fill it. */
 void moec_expert_cache_resize(struct moec_expert_cache *cache, uint64_t buffer_bytes);
 
 /* Returns when the records of the warm start have been read (or evicted, or failed); meanwhile they are read
  * many at a time. */
 void moec_expert_cache_wait_warm(struct moec_expert_cache *cache);
 
-/* Whether options.logical is kept. Of experts that come in parts this says it of their up sections. */
+/* Whether options.keeps.logical is kept. Of experts that come in parts this says it of their up sections. */
 bool moec_expert_cache_keeps_logical(struct moec_expert_cache *cache);
 
 /* The reader's description of itself. */

@@ -49,36 +49,36 @@ enum moec_status moec_record_logical_room(const struct moec_bundle *bundle,
 
 static uint32_t depth_of(const struct moec_expert_cache_options *options)
 {
-    const uint32_t depth = options->io.depth;
+    const uint32_t depth = options->records.io.depth;
     return depth > 0 && depth < MOEC_CACHE_DEPTH ? depth : MOEC_CACHE_DEPTH;
 }
 
 static const struct moec_evict_ops *policy_of(const struct moec_expert_cache_options *options)
 {
-    return options->policy != NULL ? options->policy : &moec_evict_lru;
+    return options->keeps.policy != NULL ? options->keeps.policy : &moec_evict_lru;
 }
 
 static struct moec_preload_setup preload_setup(const struct moec_bundle *bundle,
                                                const struct moec_expert_cache_options *options)
 {
     const struct moec_config *config = &bundle->config;
-    return (struct moec_preload_setup){.predictor = options->predictor,
+    return (struct moec_preload_setup){.predictor = options->preload.predictor,
                                        .model = {.n_layer = moec_config_moe_count(config),
                                                  .n_encoder = moec_config_moe_encoder_count(config),
                                                  .n_expert = config->n_expert,
                                                  .top_k = config->top_k,
                                                  .paths = &bundle->paths},
-                                       .ahead = options->preload_ahead,
-                                       .count = options->preload_count,
-                                       .is_tried = true,
-                                       .handling_ns = MOEC_PRELOAD_HANDLING_NS,
-                                       .n_form = 1 + options->n_beside,
-                                       .precision = options->preload_precision};
+                                       .bounds = {.ahead = options->preload.ahead,
+                                                  .count = options->preload.count,
+                                                  .is_tried = true,
+                                                  .handling_ns = MOEC_PRELOAD_HANDLING_NS},
+                                       .n_form = 1 + options->records.n_beside,
+                                       .precision = options->preload.precision};
 }
 
 static bool prefetches(const struct moec_expert_cache_options *options)
 {
-    return options->predictor != NULL && options->predictor != &moec_predict_none;
+    return options->preload.predictor != NULL && options->preload.predictor != &moec_predict_none;
 }
 
 uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
@@ -86,12 +86,12 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
 {
     const struct moec_preload_setup setup = preload_setup(bundle, options);
     const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
-    const uint32_t n_form = 1 + options->n_beside, n_key = n_layer * n_form * n_expert;
+    const uint32_t n_form = 1 + options->records.n_beside, n_key = n_layer * n_form * n_expert;
     return sizeof(struct moec_expert_cache) + 2 * n_form * n_expert * sizeof(bool) +
            n_key * (sizeof(uint64_t) + sizeof(struct moec_cache_entry) + sizeof(struct moec_key_link)) +
            n_layer * n_form * sizeof(struct moec_cache_counters) + bundle->config.n_layer * sizeof(int32_t) +
            moec_residency_state_bytes(n_key, policy_of(options)) + moec_arena_table_bytes(n_key) +
-           (options->low_pool_bytes > 0
+           (options->buffer.low_pool_bytes > 0
                 ? policy_of(options)->state_bytes(n_key) + moec_arena_table_bytes(n_key) + MOEC_PAGE_BYTES
                 : 0) +
            n_form * moec_storage_bytes(bundle) + moec_reader_bytes(depth_of(options)) + MOEC_LOADER_BYTES +
@@ -141,7 +141,7 @@ static enum moec_status create_tables(struct moec_expert_cache *cache, struct mo
 /* Of form 0's pool, or of the one buffer. */
 static uint64_t high_bytes_of(const struct moec_expert_cache *cache)
 {
-    return cache->buffer_bytes - cache->options.low_pool_bytes;
+    return cache->buffer_bytes - cache->options.buffer.low_pool_bytes;
 }
 
 /* As large as it may grow to, and shrunk before anything is in it. */
@@ -162,7 +162,7 @@ static enum moec_status create_arenas(struct moec_expert_cache *cache, uint64_t 
     const struct moec_unit_frames *frames = moec_cache_frames(cache);
     const uint64_t *slot_bytes = frames != NULL ? frames->slot_bytes : cache->slot_bytes;
     const uint64_t high = frames != NULL ? frames->up_bytes : high_bytes_of(cache),
-                   low = cache->options.low_pool_bytes, from = moec_align_up(high, MOEC_PAGE_BYTES);
+                   low = cache->options.buffer.low_pool_bytes, from = moec_align_up(high, MOEC_PAGE_BYTES);
     void *memory = NULL;
     *n_bytes = low > 0 ? from + low : high;
     if (low == 0 && cache->most_bytes > high && frames == NULL)
@@ -183,25 +183,23 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
     const struct moec_path_table *paths = &cache->bundle->paths;
     const struct moec_unit_frames *frames = moec_cache_frames(cache);
     struct moec_residency_setup setup = {
-        .n_layer = cache->n_layer,
-        .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
-        .n_shallow = paths->n_shallow,
-        .top_k = cache->bundle->config.top_k,
-        .n_expert = cache->n_expert,
-        .n_form = cache->n_form,
-        .slot_bytes = frames != NULL ? frames->slot_bytes : cache->slot_bytes,
-        .capacity_bytes = frames != NULL ? frames->up_bytes : high_bytes_of(cache),
-        .low_capacity_bytes = cache->options.low_pool_bytes,
-        .policy = policy_of(&cache->options),
-        .evict_weights = cache->options.evict_weights,
-        .logical = cache->options.logical,
-        .evicted = moec_cache_evicted,
-        .context = cache};
+        .shape = {.n_layer = cache->n_layer,
+                  .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
+                  .n_shallow = paths->n_shallow,
+                  .top_k = cache->bundle->config.top_k,
+                  .n_expert = cache->n_expert,
+                  .n_form = cache->n_form},
+        .pools = {.slot_bytes = frames != NULL ? frames->slot_bytes : cache->slot_bytes,
+                  .capacity_bytes = frames != NULL ? frames->up_bytes : high_bytes_of(cache),
+                  .low_capacity_bytes = cache->options.buffer.low_pool_bytes},
+        .policy = {.ops = policy_of(&cache->options), .weights = cache->options.keeps.weights},
+        .logical = cache->options.keeps.logical,
+        .evicted = {.call = moec_cache_evicted, .context = cache}};
     void *memory = NULL;
     if (paths->n_layer == cache->n_layer && paths->n_expert == cache->n_expert) {
         MOEC_TRY_OUT(moec_alloc(&memory, cache->n_key, sizeof(float), "expert frequencies", err));
         moec_residency_frequencies(paths, cache->n_form, memory);
-        setup.frequency = memory;
+        setup.policy.frequency = memory;
     }
     MOEC_TRY_OUT(moec_residency_create(&setup, &cache->residency, err));
 out:
@@ -226,7 +224,7 @@ static uint64_t view_n_bytes_of(void *context, uint32_t key)
 /* What the arena has when it was shrunk as far as it may be. */
 static uint64_t least_bytes_of(const struct moec_expert_cache *cache)
 {
-    const uint64_t least = cache->options.least_bytes;
+    const uint64_t least = cache->options.buffer.least_bytes;
     return least > 0 && least < cache->buffer_bytes ? least : cache->buffer_bytes;
 }
 
@@ -237,7 +235,7 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
     struct moec_preload_setup setup = preload_setup(cache->bundle, &cache->options);
     setup.view = (struct moec_preload_view){
         .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = cache};
-    cache->options.reads_on = cache->options.reads_on && least_bytes_of(cache) < all_bytes;
+    cache->options.preload.reads_on = cache->options.preload.reads_on && least_bytes_of(cache) < all_bytes;
     cache->prompt_prefetch =
         (struct moec_prompt_prefetch){.setup = {.n_layer = setup.model.n_layer,
                                                 .n_encoder = setup.model.n_encoder,
@@ -249,8 +247,8 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
     if (prefetches(&cache->options) && least_bytes_of(cache) < all_bytes) {
         MOEC_TRY(moec_preload_create(&setup, &cache->preload, err));
         cache->experts.wants_choices = true;
-        cache->experts.wants_next_gate = cache->options.predictor->needs_next_gate;
-        cache->experts.wants_next_learned = cache->options.predictor->needs_learned;
+        cache->experts.wants_next_gate = cache->options.preload.predictor->needs_next_gate;
+        cache->experts.wants_next_learned = cache->options.preload.predictor->needs_learned;
     }
     return MOEC_OK;
 }
@@ -258,10 +256,10 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
 static enum moec_status create_reader(struct moec_expert_cache *cache, uint64_t arena_bytes,
                                       struct moec_error *err)
 {
-    struct moec_record_io io = cache->options.io;
+    struct moec_record_io io = cache->options.records.io;
     io.depth = depth_of(&cache->options);
     MOEC_TRY(moec_record_reader_create(
-        cache->bundle, cache->options.copy, &io,
+        cache->bundle, cache->options.records.copy, &io,
         (struct moec_read_buffer){moec_arena_bytes(cache->arenas[0]), arena_bytes}, &cache->reader, err));
     cache->depth = cache->reader->depth < MOEC_CACHE_DEPTH ? cache->reader->depth : MOEC_CACHE_DEPTH;
     for (cache->n_free = 0; cache->n_free < cache->depth; cache->n_free++)
@@ -283,18 +281,19 @@ static enum moec_status check_pool(uint64_t pool_bytes, uint64_t largest_bytes, 
 static enum moec_status check_buffer(const struct moec_expert_cache_options *options,
                                      const struct moec_record_sizes *sizes, struct moec_error *err)
 {
-    if (options->buffer_bytes < sizes->largest_bytes ||
-        (options->least_bytes > 0 && options->least_bytes < sizes->largest_bytes))
+    if (options->buffer.n_bytes < sizes->largest_bytes ||
+        (options->buffer.least_bytes > 0 && options->buffer.least_bytes < sizes->largest_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
                          "of %" PRIu64 " bytes",
-                         options->least_bytes > 0 ? options->least_bytes : options->buffer_bytes,
+                         options->buffer.least_bytes > 0 ? options->buffer.least_bytes
+                                                         : options->buffer.n_bytes,
                          sizes->largest_bytes);
-    if (options->is_resident && options->buffer_bytes < sizes->all_bytes)
+    if (options->keeps.is_resident && options->buffer.n_bytes < sizes->all_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "an expert buffer of %" PRIu64 " bytes has no room for all "
                          "experts, which take %" PRIu64 " bytes",
-                         options->buffer_bytes, sizes->all_bytes);
+                         options->buffer.n_bytes, sizes->all_bytes);
     return MOEC_OK;
 }
 
@@ -304,9 +303,9 @@ static enum moec_status fill(struct moec_expert_cache *cache, struct moec_error 
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, cache->n_key, sizeof(uint32_t), "warm start", err));
     uint32_t *keys = memory, n = 0;
-    if (cache->options.is_warm)
+    if (cache->options.keeps.is_warm)
         n = moec_residency_warm(cache->residency, keys);
-    for (uint32_t key = 0; key < cache->n_key && cache->options.is_resident; key++)
+    for (uint32_t key = 0; key < cache->n_key && cache->options.keeps.is_resident; key++)
         if (moec_cache_form(cache, key) == 0 && !moec_residency_is_present(cache->residency, key) &&
             moec_residency_prefetch(cache->residency, key))
             keys[n++] = key;
@@ -319,24 +318,24 @@ static enum moec_status fill(struct moec_expert_cache *cache, struct moec_error 
 static enum moec_status create_forms(struct moec_expert_cache *cache, struct moec_error *err)
 {
     const struct moec_expert_cache_options *options = &cache->options;
-    cache->forms[0] = (struct moec_expert_form){.copy = options->copy};
-    if (options->n_beside >= MOEC_CACHE_FORMS)
+    cache->forms[0] = (struct moec_expert_form){.copy = options->records.copy};
+    if (options->records.n_beside >= MOEC_CACHE_FORMS)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "experts are asked for in %" PRIu32 " forms (precisions) besides form 0, the limit "
                          "is %d",
-                         options->n_beside, MOEC_CACHE_FORMS - 1);
+                         options->records.n_beside, MOEC_CACHE_FORMS - 1);
     for (uint32_t form = 0; form < cache->n_form; form++) {
         if (form > 0)
-            cache->forms[form] = options->beside[form - 1].form;
+            cache->forms[form] = options->records.beside[form - 1].form;
         if (cache->forms[form].pool != MOEC_POOL_HOST)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              "there is no pool %d of experts in the host's memory, only pool 0",
                              (int)cache->forms[form].pool);
-        const struct moec_storage_setup setup = {.bundle = cache->bundle,
-                                                 .copy = cache->forms[form].copy,
-                                                 .part = cache->forms[form].part,
-                                                 .part_crc32c =
-                                                     form > 0 ? options->beside[form - 1].part_crc32c : NULL};
+        const struct moec_storage_setup setup = {
+            .bundle = cache->bundle,
+            .copy = cache->forms[form].copy,
+            .part = cache->forms[form].part,
+            .part_crc32c = form > 0 ? options->records.beside[form - 1].part_crc32c : NULL};
         MOEC_TRY(moec_storage_create(&setup, &cache->storages[form], err));
     }
     cache->experts.n_form = cache->n_form;
@@ -373,25 +372,25 @@ static uint32_t max_held_of(const struct moec_expert_cache *cache)
 {
     if (moec_cache_frames(cache) != NULL)
         return moec_cache_frames(cache)->max_held;
-    if (cache->options.low_pool_bytes == 0)
+    if (cache->options.buffer.low_pool_bytes == 0)
         return held_of_forms(cache, 0, cache->n_form, least_bytes_of(cache));
     const uint32_t high = held_of_forms(cache, 0, 1, high_bytes_of(cache)),
-                   low = held_of_forms(cache, 1, cache->n_form, cache->options.low_pool_bytes);
+                   low = held_of_forms(cache, 1, cache->n_form, cache->options.buffer.low_pool_bytes);
     return high < low ? high : low;
 }
 
 static enum moec_status check_pools(const struct moec_expert_cache *cache, struct moec_error *err)
 {
     const struct moec_expert_cache_options *options = &cache->options;
-    if (options->low_pool_bytes == 0)
+    if (options->buffer.low_pool_bytes == 0)
         return MOEC_OK;
-    if (options->n_beside != 1 || options->low_pool_bytes > cache->buffer_bytes ||
-        (options->least_bytes > 0 && options->least_bytes < cache->buffer_bytes))
+    if (options->records.n_beside != 1 || options->buffer.low_pool_bytes > cache->buffer_bytes ||
+        (options->buffer.least_bytes > 0 && options->buffer.least_bytes < cache->buffer_bytes))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a pool of low-precision copies needs exactly one form of experts besides form 0, "
                          "and a buffer of fixed size that holds the pool");
     MOEC_TRY(check_pool(high_bytes_of(cache), sizes_of(cache, 0, 1).largest_bytes, "high", err));
-    return check_pool(options->low_pool_bytes, sizes_of(cache, 1, 2).largest_bytes, "low", err);
+    return check_pool(options->buffer.low_pool_bytes, sizes_of(cache, 1, 2).largest_bytes, "low", err);
 }
 
 static enum moec_status create_parts(struct moec_expert_cache *cache, struct moec_error *err)
@@ -402,11 +401,13 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     const struct moec_record_sizes sizes = sizes_of(cache, 0, cache->n_form);
     uint64_t arena_bytes = 0;
     MOEC_TRY(check_buffer(options, &sizes, err));
-    cache->buffer_bytes = options->buffer_bytes < sizes.all_bytes ? options->buffer_bytes : sizes.all_bytes;
-    cache->most_bytes = options->most_bytes < sizes.all_bytes ? options->most_bytes : sizes.all_bytes;
+    cache->buffer_bytes =
+        options->buffer.n_bytes < sizes.all_bytes ? options->buffer.n_bytes : sizes.all_bytes;
+    cache->most_bytes =
+        options->buffer.most_bytes < sizes.all_bytes ? options->buffer.most_bytes : sizes.all_bytes;
     cache->keeps_expected = options->n_sessions <= 1;
     MOEC_TRY(check_pools(cache, err));
-    if (options->parts != NULL)
+    if (options->records.parts != NULL)
         MOEC_TRY(moec_units_create(cache, err));
     MOEC_TRY(create_residency(cache, err));
     MOEC_TRY(create_arenas(cache, &arena_bytes, err));
@@ -431,7 +432,7 @@ enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
     cache->bundle = bundle;
     cache->options = *options;
     cache->n_expert = bundle->config.n_expert;
-    cache->n_form = 1 + options->n_beside;
+    cache->n_form = 1 + options->records.n_beside;
     cache->n_layer = moec_config_moe_count(&bundle->config);
     cache->n_key = cache->n_layer * cache->n_form * cache->n_expert;
     cache->is_prefetched_out = true;
@@ -440,7 +441,7 @@ enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
         moec_expert_cache_free(cache);
         return status;
     }
-    if (options->is_resident)
+    if (options->keeps.is_resident)
         moec_expert_cache_wait_warm(cache);
     *out = cache;
     return MOEC_OK;

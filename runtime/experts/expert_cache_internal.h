@@ -62,7 +62,7 @@ struct moec_expert_cache {
     struct moec_arena *arenas[2]; /* of the high and the low copies where these have pools, else the first */
     uint8_t *pool_memory;         /* that both are in, owned; NULL = the first has its own */
     struct moec_preload *preload; /* NULL = nothing is prefetched */
-    struct moec_prompt_prefetch prompt_prefetch; /* of a prompt; never open without options.reads_on */
+    struct moec_prompt_prefetch prompt_prefetch; /* never open without options.preload.reads_on */
     struct moec_expert_units *units;             /* NULL = experts come whole; owned */
     struct moec_error failure;                   /* words for the last record whose bytes were wrong */
     uint32_t failure_key;
@@ -104,11 +104,11 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
 
 static inline struct moec_read_rules moec_cache_read_rules(const struct moec_expert_cache *cache)
 {
-    return (struct moec_read_rules){.preload_count = cache->options.preload_count,
+    return (struct moec_read_rules){.preload_count = cache->options.preload.count,
                                     .reads_on = moec_prompt_prefetch_is_open(&cache->prompt_prefetch),
                                     .begins_in_turn = cache->reader->begins_in_turn,
-                                    .are_known =
-                                        cache->preload != NULL && cache->options.predictor->knows_tokens};
+                                    .are_known = cache->preload != NULL &&
+                                                 cache->options.preload.predictor->knows_tokens};
 }
 
 /* What a key is of. */
@@ -134,7 +134,7 @@ static inline struct moec_storage *moec_cache_storage(const struct moec_expert_c
 
 static inline struct moec_arena *moec_cache_arena(const struct moec_expert_cache *cache, uint32_t key)
 {
-    return cache->arenas[cache->options.low_pool_bytes > 0 && moec_cache_form(cache, key) > 0];
+    return cache->arenas[cache->options.buffer.low_pool_bytes > 0 && moec_cache_form(cache, key) > 0];
 }
 
 static inline uint32_t moec_cache_key(const struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form,

@@ -28,28 +28,19 @@ struct entry {
     int problem;    /* FAILED: an errno, 0 = the checks failed */
 };
 
-struct moec_expert_stream {
-    struct moec_experts experts; /* first: the source */
-    const struct moec_bundle *bundle;
-    uint32_t copy;
+/* Experts by key: MoE ordinal x n_expert + expert. */
+struct keys {
+    uint32_t n_layer; /* MoE layers */
     uint32_t n_expert;
-    uint32_t n_layer;                     /* MoE layers */
-    uint32_t n_key;                       /* n_layer x n_expert */
+    uint32_t n;                           /* n_layer x n_expert */
     uint32_t round_start;                 /* key that every round begins with */
-    struct moec_storage *storage;         /* owned */
-    struct entry *entries;                /* (n_key), owned */
+    struct entry *entries;                /* (n), owned */
     struct moec_cache_counters *counters; /* (n_layer), owned */
-    uint8_t *ring;                        /* owned */
-    uint64_t ring_bytes;
-    struct moec_error failure; /* words of the last record whose bytes were wrong */
-    uint32_t failure_key;
-    struct moec_trace *trace;     /* borrowed, or NULL */
-    struct moec_reader *reader;   /* owned */
-    struct moec_read *reads;      /* (reader->depth), owned */
-    struct moec_read *free_reads; /* through next */
-    uint32_t n_reading;
-    uint64_t busy_until_ns; /* of the reads that were counted */
+};
 
+struct ring {
+    uint8_t *bytes; /* owned */
+    uint64_t n_bytes;
     uint64_t tail;    /* oldest record in the ring */
     uint64_t head;    /* next one to ask for */
     uint64_t decided; /* routers have answered for those before */
@@ -57,6 +48,32 @@ struct moec_expert_stream {
     uint64_t base;
     uint64_t write_at; /* offset behind the newest record */
     bool is_draining;  /* nothing is asked for until the ring is empty */
+};
+
+/* The last record whose bytes were wrong. */
+struct failure {
+    struct moec_error words;
+    uint32_t key;
+};
+
+struct reading {
+    struct moec_reader *reader; /* owned */
+    struct moec_read *reads;    /* (reader->depth), owned */
+    struct moec_read *free;     /* through next */
+    uint32_t n;
+    uint64_t busy_until_ns; /* of the reads that were counted */
+};
+
+struct moec_expert_stream {
+    struct moec_experts experts; /* first: the source */
+    const struct moec_bundle *bundle;
+    uint32_t copy;
+    struct moec_storage *storage; /* owned */
+    struct moec_trace *trace;     /* borrowed, or NULL */
+    struct keys keys;
+    struct ring ring;
+    struct failure failure;
+    struct reading reading;
     bool is_closing;
     bool has_thread;
     pthread_t thread;
@@ -66,23 +83,23 @@ struct moec_expert_stream {
 
 static uint32_t round_keys(const struct moec_expert_stream *stream)
 {
-    return stream->n_key - stream->round_start;
+    return stream->keys.n - stream->keys.round_start;
 }
 
 static uint32_t key_of(const struct moec_expert_stream *stream, uint64_t place)
 {
-    const uint64_t since = place - stream->base;
-    if (since < stream->n_key)
+    const uint64_t since = place - stream->ring.base;
+    if (since < stream->keys.n)
         return (uint32_t)since;
-    return stream->round_start + (uint32_t)((since - stream->round_start) % round_keys(stream));
+    return stream->keys.round_start + (uint32_t)((since - stream->keys.round_start) % round_keys(stream));
 }
 
 /* The first place of a key from another one on; the input must still come to it. */
 static uint64_t next_place(const struct moec_expert_stream *stream, uint64_t from, uint32_t key)
 {
-    const uint64_t since = from - stream->base;
+    const uint64_t since = from - stream->ring.base;
     if (since <= key)
-        return stream->base + key;
+        return stream->ring.base + key;
     const uint32_t n = round_keys(stream), at = key_of(stream, from);
     return from + (key + n - at) % n;
 }
@@ -91,21 +108,21 @@ static uint64_t next_place(const struct moec_expert_stream *stream, uint64_t fro
  * from the token before may be in the ring: nobody needs that. */
 static bool is_wanted(const struct moec_expert_stream *stream, uint64_t place)
 {
-    return place < stream->decided && place + stream->n_expert >= stream->decided &&
-           stream->entries[key_of(stream, place)].is_wanted;
+    return place < stream->ring.decided && place + stream->keys.n_expert >= stream->ring.decided &&
+           stream->keys.entries[key_of(stream, place)].is_wanted;
 }
 
 /* Where a record of the layer decided last stands in the stream. */
 static uint64_t place_of(const struct moec_expert_stream *stream, uint32_t key)
 {
-    return stream->decided - stream->n_expert + key % stream->n_expert;
+    return stream->ring.decided - stream->keys.n_expert + key % stream->keys.n_expert;
 }
 
 /* Whether the read of such a record has ended. */
 static bool has_ended(const struct moec_expert_stream *stream, uint32_t key)
 {
-    const uint8_t state = stream->entries[key].state;
-    return place_of(stream, key) < stream->head && (state == READY || state == FAILED);
+    const uint8_t state = stream->keys.entries[key].state;
+    return place_of(stream, key) < stream->ring.head && (state == READY || state == FAILED);
 }
 
 /* ---- the ring ---- */
@@ -113,15 +130,15 @@ static bool has_ended(const struct moec_expert_stream *stream, uint32_t key)
 /* Where n bytes can be put behind the newest record. */
 static bool find_room(const struct moec_expert_stream *stream, uint64_t n, uint64_t *offset)
 {
-    uint64_t end = stream->ring_bytes;
-    *offset = stream->write_at;
-    if (stream->tail == stream->head) {
+    uint64_t end = stream->ring.n_bytes;
+    *offset = stream->ring.write_at;
+    if (stream->ring.tail == stream->ring.head) {
         *offset = 0;
     } else {
-        const uint64_t oldest = stream->entries[key_of(stream, stream->tail)].offset;
-        if (stream->write_at <= oldest) {
+        const uint64_t oldest = stream->keys.entries[key_of(stream, stream->ring.tail)].offset;
+        if (stream->ring.write_at <= oldest) {
             end = oldest;
-        } else if (end - stream->write_at < n) {
+        } else if (end - stream->ring.write_at < n) {
             *offset = 0;
             end = oldest;
         }
@@ -132,15 +149,15 @@ static bool find_room(const struct moec_expert_stream *stream, uint64_t n, uint6
 /* Gives up what is decided and unwanted; whether that made room. */
 static bool advance_tail(struct moec_expert_stream *stream)
 {
-    const uint64_t before = stream->tail;
-    while (stream->tail < stream->head && stream->tail < stream->decided) {
-        struct entry *entry = &stream->entries[key_of(stream, stream->tail)];
-        if (entry->state == READING || is_wanted(stream, stream->tail))
+    const uint64_t before = stream->ring.tail;
+    while (stream->ring.tail < stream->ring.head && stream->ring.tail < stream->ring.decided) {
+        struct entry *entry = &stream->keys.entries[key_of(stream, stream->ring.tail)];
+        if (entry->state == READING || is_wanted(stream, stream->ring.tail))
             break;
         entry->state = ABSENT;
-        stream->tail++;
+        stream->ring.tail++;
     }
-    return stream->tail != before;
+    return stream->ring.tail != before;
 }
 
 /* ---- reading ---- */
@@ -149,62 +166,65 @@ static bool advance_tail(struct moec_expert_stream *stream)
 static struct moec_read *next_read(struct moec_expert_stream *stream)
 {
     uint64_t offset = 0;
-    const uint32_t key = key_of(stream, stream->head);
-    struct entry *entry = &stream->entries[key];
-    struct moec_read *read = stream->free_reads;
-    if (read == NULL || stream->is_draining || stream->head - stream->tail == round_keys(stream) ||
+    const uint32_t key = key_of(stream, stream->ring.head);
+    struct entry *entry = &stream->keys.entries[key];
+    struct moec_read *read = stream->reading.free;
+    if (read == NULL || stream->ring.is_draining ||
+        stream->ring.head - stream->ring.tail == round_keys(stream) ||
         !find_room(stream, entry->slot_bytes, &offset))
         return NULL;
-    stream->free_reads = read->next;
+    stream->reading.free = read->progress.next;
     const struct moec_record_place from =
-        moec_storage_place_of(stream->storage, key / stream->n_expert, key % stream->n_expert);
+        moec_storage_place_of(stream->storage, key / stream->keys.n_expert, key % stream->keys.n_expert);
     *read = (struct moec_read){
-        .offset = from.offset, .n_bytes = from.n_bytes, .buffer = stream->ring + offset, .tag = key};
-    entry->is_asked = stream->head < stream->decided;
+        .offset = from.offset, .n_bytes = from.n_bytes, .buffer = stream->ring.bytes + offset, .tag = key};
+    entry->is_asked = stream->ring.head < stream->ring.decided;
     if (!entry->is_asked)
-        stream->counters[key / stream->n_expert].preload_bytes += from.n_bytes;
+        stream->keys.counters[key / stream->keys.n_expert].preload_bytes += from.n_bytes;
     entry->offset = offset;
     entry->state = READING;
     entry->tries = 0;
-    stream->write_at = offset + entry->slot_bytes;
-    stream->head++;
-    stream->n_reading++;
+    stream->ring.write_at = offset + entry->slot_bytes;
+    stream->ring.head++;
+    stream->reading.n++;
     return read;
 }
 
 /* Whether a record that is being read will go at once. */
 static bool is_passed(const struct moec_expert_stream *stream, uint32_t key)
 {
-    const uint64_t place = next_place(stream, stream->tail, key);
-    return place < stream->decided && !is_wanted(stream, place);
+    const uint64_t place = next_place(stream, stream->ring.tail, key);
+    return place < stream->ring.decided && !is_wanted(stream, place);
 }
 
 static void count_read(struct moec_expert_stream *stream, const struct moec_read *read)
 {
     const uint32_t key = (uint32_t)read->tag;
-    struct moec_cache_counters *counters = &stream->counters[key / stream->n_expert];
-    counters->read_ns += read->done_ns > read->begun_ns ? read->done_ns - read->begun_ns : 0;
-    counters->busy_ns += moec_read_busy_ns(&stream->busy_until_ns, read->begun_ns, read->done_ns);
+    struct moec_cache_counters *counters = &stream->keys.counters[key / stream->keys.n_expert];
+    counters->read_ns += read->at.done_ns > read->at.begun_ns ? read->at.done_ns - read->at.begun_ns : 0;
+    counters->busy_ns +=
+        moec_read_busy_ns(&stream->reading.busy_until_ns, read->at.begun_ns, read->at.done_ns);
     counters->n_reads += read->error == 0;
     counters->read_bytes += read->error == 0 ? read->n_bytes : 0;
-    moec_trace_record(stream->trace,
-                      &(struct moec_trace_span){
-                          .what = "read",
-                          .lane = stream->entries[key].is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
-                          .layer = moec_config_moe_layer(&stream->bundle->config, key / stream->n_expert),
-                          .expert = key % stream->n_expert,
-                          .n_bytes = read->n_bytes,
-                          .begin_ns = read->begun_ns,
-                          .end_ns = read->done_ns});
+    moec_trace_record(
+        stream->trace,
+        &(struct moec_trace_span){
+            .what = "read",
+            .lane = stream->keys.entries[key].is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
+            .layer = moec_config_moe_layer(&stream->bundle->config, key / stream->keys.n_expert),
+            .expert = key % stream->keys.n_expert,
+            .n_bytes = read->n_bytes,
+            .begin_ns = read->at.begun_ns,
+            .end_ns = read->at.done_ns});
 }
 
 /* Whether the bytes of a record are its own; the lock is released meanwhile. */
 static bool check(struct moec_expert_stream *stream, uint32_t key, struct moec_error *words)
 {
-    const uint8_t *bytes = stream->ring + stream->entries[key].offset;
+    const uint8_t *bytes = stream->ring.bytes + stream->keys.entries[key].offset;
     (void)pthread_mutex_unlock(&stream->lock);
-    const bool is_good = moec_storage_check(stream->storage, key / stream->n_expert, key % stream->n_expert,
-                                            bytes, NULL, words) == MOEC_OK;
+    const bool is_good = moec_storage_check(stream->storage, key / stream->keys.n_expert,
+                                            key % stream->keys.n_expert, bytes, NULL, words) == MOEC_OK;
     (void)pthread_mutex_lock(&stream->lock);
     return is_good;
 }
@@ -214,26 +234,26 @@ static bool check(struct moec_expert_stream *stream, uint32_t key, struct moec_e
 static void finish_read(struct moec_expert_stream *stream, struct moec_read *read)
 {
     const uint32_t key = (uint32_t)read->tag;
-    struct entry *entry = &stream->entries[key];
+    struct entry *entry = &stream->keys.entries[key];
     struct moec_error words = {0};
     count_read(stream, read);
     const bool is_good = read->error == 0 && (is_passed(stream, key) || check(stream, key, &words));
     if (!is_good && !is_passed(stream, key) && !stream->is_closing && ++entry->tries < MOEC_RECORD_TRIES) {
         (void)pthread_mutex_unlock(&stream->lock);
-        stream->reader->ops->submit(stream->reader, read);
+        stream->reading.reader->ops->submit(stream->reading.reader, read);
         (void)pthread_mutex_lock(&stream->lock);
         return;
     }
     entry->state = is_good ? READY : FAILED;
     entry->problem = read->error;
     if (!is_good) {
-        stream->failure = words;
-        stream->failure_key = key;
+        stream->failure.words = words;
+        stream->failure.key = key;
     }
     read->buffer = NULL; /* nobody's */
-    read->next = stream->free_reads;
-    stream->free_reads = read;
-    stream->n_reading--;
+    read->progress.next = stream->reading.free;
+    stream->reading.free = read;
+    stream->reading.n--;
     (void)advance_tail(stream);
     (void)pthread_cond_broadcast(&stream->changed);
 }
@@ -241,17 +261,17 @@ static void finish_read(struct moec_expert_stream *stream, struct moec_read *rea
 /* Takes back what the device has not begun. */
 static void cancel_reads(struct moec_expert_stream *stream)
 {
-    for (uint32_t i = 0; i < stream->reader->depth; i++) {
-        struct moec_read *read = &stream->reads[i];
-        if (read->buffer != NULL && stream->reader->ops->cancel(stream->reader, read))
-            stream->n_reading--;
+    for (uint32_t i = 0; i < stream->reading.reader->depth; i++) {
+        struct moec_read *read = &stream->reading.reads[i];
+        if (read->buffer != NULL && stream->reading.reader->ops->cancel(stream->reading.reader, read))
+            stream->reading.n--;
     }
 }
 
 static void *run_loader(void *context)
 {
     struct moec_expert_stream *stream = context;
-    struct moec_reader *reader = stream->reader;
+    struct moec_reader *reader = stream->reading.reader;
     struct moec_read *read = NULL;
     (void)pthread_mutex_lock(&stream->lock);
     while (!stream->is_closing) {
@@ -267,11 +287,11 @@ static void *run_loader(void *context)
             finish_read(stream, read);
     }
     cancel_reads(stream);
-    while (stream->n_reading > 0) {
+    while (stream->reading.n > 0) {
         (void)pthread_mutex_unlock(&stream->lock);
         read = reader->ops->wait(reader);
         (void)pthread_mutex_lock(&stream->lock);
-        stream->n_reading -= read != NULL ? 1 : 0;
+        stream->reading.n -= read != NULL ? 1 : 0;
     }
     (void)pthread_mutex_unlock(&stream->lock);
     return NULL;
@@ -285,21 +305,22 @@ static enum moec_status find_key(const struct moec_expert_stream *stream, struct
     const uint32_t layer = request.layer, expert = request.expert;
     const int32_t ordinal =
         layer < stream->bundle->config.n_layer ? moec_config_moe_ordinal(&stream->bundle->config, layer) : -1;
-    if (ordinal < 0 || expert >= stream->n_expert)
+    if (ordinal < 0 || expert >= stream->keys.n_expert)
         return moec_fail(err, MOEC_ERR_USAGE, "layer %" PRIu32 " expert %" PRIu32 " does not exist in '%s'",
                          layer, expert, stream->bundle->file.path);
     MOEC_TRY(moec_experts_check_form(&stream->experts, request, err));
-    *key = (uint32_t)ordinal * stream->n_expert + expert;
+    *key = (uint32_t)ordinal * stream->keys.n_expert + expert;
     return MOEC_OK;
 }
 
 /* What the layer's records were when its router answered. */
 static void count_answer(struct moec_expert_stream *stream, uint64_t first)
 {
-    struct moec_cache_counters *counters = &stream->counters[key_of(stream, first) / stream->n_expert];
-    for (uint32_t expert = 0; expert < stream->n_expert; expert++) {
-        const struct entry *entry = &stream->entries[key_of(stream, first + expert)];
-        const bool is_asked = first + expert < stream->head;
+    struct moec_cache_counters *counters =
+        &stream->keys.counters[key_of(stream, first) / stream->keys.n_expert];
+    for (uint32_t expert = 0; expert < stream->keys.n_expert; expert++) {
+        const struct entry *entry = &stream->keys.entries[key_of(stream, first + expert)];
+        const bool is_asked = first + expert < stream->ring.head;
         counters->hits += entry->is_wanted && is_asked && entry->state == READY;
         counters->late += entry->is_wanted && is_asked && entry->state != READY;
         counters->misses += entry->is_wanted && !is_asked;
@@ -312,13 +333,13 @@ static void count_answer(struct moec_expert_stream *stream, uint64_t first)
  * another input has begun, or another part of a long one. */
 static void begin_again(struct moec_expert_stream *stream, uint32_t first)
 {
-    stream->is_draining = true;
-    stream->decided = stream->head;
+    stream->ring.is_draining = true;
+    stream->ring.decided = stream->ring.head;
     (void)advance_tail(stream);
-    while (stream->tail != stream->head)
+    while (stream->ring.tail != stream->ring.head)
         (void)pthread_cond_wait(&stream->changed, &stream->lock);
-    stream->base = stream->head - first;
-    stream->is_draining = false;
+    stream->ring.base = stream->ring.head - first;
+    stream->ring.is_draining = false;
 }
 
 /* The layer is decided, and with it all before it: after a step that failed the stream passes what is left of
@@ -330,27 +351,28 @@ static void stream_expect(struct moec_experts *self, const struct moec_router_an
     if (find_key(stream, moec_expert_request_of(answer->layer, 0), &first, NULL) != MOEC_OK)
         return;
     (void)pthread_mutex_lock(&stream->lock);
-    for (uint32_t key = 0; key < stream->n_key; key++)
-        stream->entries[key].is_wanted = false;
-    const bool is_again = first < stream->round_start && stream->decided - stream->base > first;
+    for (uint32_t key = 0; key < stream->keys.n; key++)
+        stream->keys.entries[key].is_wanted = false;
+    const bool is_again =
+        first < stream->keys.round_start && stream->ring.decided - stream->ring.base > first;
     if (is_again)
         begin_again(stream, first);
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        stream->entries[first + answer->active[i]].is_wanted = true;
-    const uint64_t end = next_place(stream, stream->decided, first) + stream->n_expert;
-    for (uint64_t place = stream->decided; place < end; place += stream->n_expert)
+    for (uint32_t i = 0; i < answer->active.n; i++)
+        stream->keys.entries[first + answer->active.list[i]].is_wanted = true;
+    const uint64_t end = next_place(stream, stream->ring.decided, first) + stream->keys.n_expert;
+    for (uint64_t place = stream->ring.decided; place < end; place += stream->keys.n_expert)
         count_answer(stream, place);
-    stream->decided = end;
+    stream->ring.decided = end;
     const bool has_room = advance_tail(stream);
     (void)pthread_mutex_unlock(&stream->lock);
     if (has_room || is_again)
-        stream->reader->ops->wake(stream->reader);
+        stream->reading.reader->ops->wake(stream->reading.reader);
 }
 
 /* Gives a record back; whether that made room. */
 static bool give_back(struct moec_expert_stream *stream, uint32_t key)
 {
-    stream->entries[key].is_wanted = false;
+    stream->keys.entries[key].is_wanted = false;
     return advance_tail(stream);
 }
 
@@ -358,8 +380,9 @@ static enum moec_status describe_failure(const struct moec_expert_stream *stream
                                          struct moec_error *err)
 {
     return moec_record_failed(
-        stream->bundle, (struct moec_record_id){stream->copy, key / stream->n_expert, key % stream->n_expert},
-        stream->entries[key].problem, stream->failure_key == key ? &stream->failure : NULL, err);
+        stream->bundle,
+        (struct moec_record_id){stream->copy, key / stream->keys.n_expert, key % stream->keys.n_expert},
+        stream->keys.entries[key].problem, stream->failure.key == key ? &stream->failure.words : NULL, err);
 }
 
 static enum moec_status stream_acquire(struct moec_experts *self, struct moec_expert_request request,
@@ -370,7 +393,7 @@ static enum moec_status stream_acquire(struct moec_experts *self, struct moec_ex
     uint32_t key = 0;
     bool has_room = false;
     MOEC_TRY(find_key(stream, request, &key, err));
-    struct entry *entry = &stream->entries[key];
+    struct entry *entry = &stream->keys.entries[key];
     (void)pthread_mutex_lock(&stream->lock);
     if (!entry->is_wanted) {
         status = moec_fail(err, MOEC_ERR_USAGE,
@@ -383,7 +406,7 @@ static enum moec_status stream_acquire(struct moec_experts *self, struct moec_ex
         while (!has_ended(stream, key))
             (void)pthread_cond_wait(&stream->changed, &stream->lock);
         const uint64_t end = moec_now_ns();
-        stream->counters[key / stream->n_expert].stall_ns += end - start;
+        stream->keys.counters[key / stream->keys.n_expert].stall_ns += end - start;
         moec_trace_record(stream->trace, &(struct moec_trace_span){.what = "wait",
                                                                    .lane = MOEC_TRACE_STALL,
                                                                    .layer = request.layer,
@@ -396,12 +419,12 @@ static enum moec_status stream_acquire(struct moec_experts *self, struct moec_ex
         has_room = give_back(stream, key);
         goto out;
     }
-    moec_storage_bind(stream->storage, key / stream->n_expert, request.expert, stream->ring + entry->offset,
-                      mlp);
+    moec_storage_bind(stream->storage, key / stream->keys.n_expert, request.expert,
+                      stream->ring.bytes + entry->offset, mlp);
 out:
     (void)pthread_mutex_unlock(&stream->lock);
     if (has_room)
-        stream->reader->ops->wake(stream->reader);
+        stream->reading.reader->ops->wake(stream->reading.reader);
     return status;
 }
 
@@ -415,7 +438,7 @@ static void stream_release(struct moec_experts *self, struct moec_expert_request
     const bool has_room = give_back(stream, key);
     (void)pthread_mutex_unlock(&stream->lock);
     if (has_room)
-        stream->reader->ops->wake(stream->reader);
+        stream->reading.reader->ops->wake(stream->reading.reader);
 }
 
 static bool stream_ready(struct moec_experts *self, struct moec_expert_request request)
@@ -425,7 +448,7 @@ static bool stream_ready(struct moec_experts *self, struct moec_expert_request r
     if (find_key(stream, request, &key, NULL) != MOEC_OK)
         return false;
     (void)pthread_mutex_lock(&stream->lock);
-    const bool is_ready = stream->entries[key].is_wanted && has_ended(stream, key);
+    const bool is_ready = stream->keys.entries[key].is_wanted && has_ended(stream, key);
     (void)pthread_mutex_unlock(&stream->lock);
     return is_ready;
 }
@@ -447,13 +470,13 @@ uint64_t moec_expert_stream_table_bytes(const struct moec_bundle *bundle, const 
 static enum moec_status create_tables(struct moec_expert_stream *stream, struct moec_error *err)
 {
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, stream->n_layer, sizeof *stream->counters, "expert stream", err));
-    stream->counters = memory;
-    MOEC_TRY(moec_alloc(&memory, stream->n_key, sizeof *stream->entries, "expert stream", err));
-    stream->entries = memory;
-    for (uint32_t key = 0; key < stream->n_key; key++)
-        stream->entries[key].slot_bytes =
-            moec_storage_slot_bytes(stream->storage, key / stream->n_expert, key % stream->n_expert);
+    MOEC_TRY(moec_alloc(&memory, stream->keys.n_layer, sizeof *stream->keys.counters, "expert stream", err));
+    stream->keys.counters = memory;
+    MOEC_TRY(moec_alloc(&memory, stream->keys.n, sizeof *stream->keys.entries, "expert stream", err));
+    stream->keys.entries = memory;
+    for (uint32_t key = 0; key < stream->keys.n; key++)
+        stream->keys.entries[key].slot_bytes = moec_storage_slot_bytes(
+            stream->storage, key / stream->keys.n_expert, key % stream->keys.n_expert);
     return MOEC_OK;
 }
 
@@ -461,8 +484,8 @@ static enum moec_status create_ring(struct moec_expert_stream *stream, uint64_t 
                                     struct moec_error *err)
 {
     uint64_t largest = 0, all = 0;
-    for (uint32_t key = 0; key < stream->n_key; key++) {
-        const uint64_t slot = stream->entries[key].slot_bytes;
+    for (uint32_t key = 0; key < stream->keys.n; key++) {
+        const uint64_t slot = stream->keys.entries[key].slot_bytes;
         largest = slot > largest ? slot : largest;
         all += slot;
     }
@@ -471,10 +494,10 @@ static enum moec_status create_ring(struct moec_expert_stream *stream, uint64_t 
                          "an expert buffer of %" PRIu64 " bytes has no room for the "
                          "largest record of %" PRIu64 " bytes",
                          buffer_bytes, largest);
-    stream->ring_bytes = buffer_bytes < all ? buffer_bytes : all;
+    stream->ring.n_bytes = buffer_bytes < all ? buffer_bytes : all;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc_pages(&memory, stream->ring_bytes, "expert buffer", err));
-    stream->ring = memory;
+    MOEC_TRY(moec_alloc_pages(&memory, stream->ring.n_bytes, "expert buffer", err));
+    stream->ring.bytes = memory;
     return MOEC_OK;
 }
 
@@ -483,15 +506,26 @@ static enum moec_status create_reader(struct moec_expert_stream *stream, const s
 {
     void *memory = NULL;
     MOEC_TRY(moec_record_reader_create(stream->bundle, stream->copy, io,
-                                       (struct moec_read_buffer){stream->ring, stream->ring_bytes},
-                                       &stream->reader, err));
-    MOEC_TRY(moec_alloc(&memory, stream->reader->depth, sizeof *stream->reads, "expert stream", err));
-    stream->reads = memory;
-    for (uint32_t i = 0; i < stream->reader->depth; i++) {
-        stream->reads[i].next = stream->free_reads;
-        stream->free_reads = &stream->reads[i];
+                                       (struct moec_read_buffer){stream->ring.bytes, stream->ring.n_bytes},
+                                       &stream->reading.reader, err));
+    MOEC_TRY(moec_alloc(&memory, stream->reading.reader->depth, sizeof *stream->reading.reads,
+                        "expert stream", err));
+    stream->reading.reads = memory;
+    for (uint32_t i = 0; i < stream->reading.reader->depth; i++) {
+        stream->reading.reads[i].progress.next = stream->reading.free;
+        stream->reading.free = &stream->reading.reads[i];
     }
     return MOEC_OK;
+}
+
+static struct keys keys_of(const struct moec_config *config)
+{
+    const uint32_t n_layer = moec_config_moe_count(config), n_expert = config->n_expert;
+    const uint32_t n_encoder = moec_config_moe_encoder_count(config);
+    return (struct keys){.n_layer = n_layer,
+                         .n_expert = n_expert,
+                         .n = n_layer * n_expert,
+                         .round_start = n_encoder < n_layer ? n_encoder * n_expert : 0};
 }
 
 enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
@@ -508,11 +542,7 @@ enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
     stream->bundle = bundle;
     stream->copy = options->copy;
     stream->trace = options->trace;
-    stream->n_layer = moec_config_moe_count(&bundle->config);
-    stream->n_expert = bundle->config.n_expert;
-    stream->n_key = stream->n_layer * stream->n_expert;
-    const uint32_t n_encoder = moec_config_moe_encoder_count(&bundle->config);
-    stream->round_start = n_encoder < stream->n_layer ? n_encoder * stream->n_expert : 0;
+    stream->keys = keys_of(&bundle->config);
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_storage_create(&storage, &stream->storage, err));
     MOEC_TRY_OUT(create_tables(stream, err));
@@ -540,16 +570,16 @@ void moec_expert_stream_free(struct moec_expert_stream *stream)
         (void)pthread_mutex_lock(&stream->lock);
         stream->is_closing = true;
         (void)pthread_mutex_unlock(&stream->lock);
-        stream->reader->ops->wake(stream->reader);
+        stream->reading.reader->ops->wake(stream->reading.reader);
         (void)pthread_join(stream->thread, NULL);
     }
-    if (stream->reader != NULL)
-        stream->reader->ops->destroy(stream->reader);
+    if (stream->reading.reader != NULL)
+        stream->reading.reader->ops->destroy(stream->reading.reader);
     moec_storage_free(stream->storage);
-    free(stream->reads);
-    free(stream->ring);
-    free(stream->entries);
-    free(stream->counters);
+    free(stream->reading.reads);
+    free(stream->ring.bytes);
+    free(stream->keys.entries);
+    free(stream->keys.counters);
     (void)pthread_cond_destroy(&stream->changed);
     (void)pthread_mutex_destroy(&stream->lock);
     free(stream);
@@ -562,19 +592,19 @@ struct moec_experts *moec_expert_stream_experts(struct moec_expert_stream *strea
 
 uint64_t moec_expert_stream_buffer_bytes(const struct moec_expert_stream *stream)
 {
-    return stream->ring_bytes;
+    return stream->ring.n_bytes;
 }
 
 const char *moec_expert_stream_io(const struct moec_expert_stream *stream)
 {
-    return stream->reader->description;
+    return stream->reading.reader->description;
 }
 
 struct moec_cache_counters moec_expert_stream_layer_counters(struct moec_expert_stream *stream,
                                                              uint32_t ordinal)
 {
     (void)pthread_mutex_lock(&stream->lock);
-    const struct moec_cache_counters counters = stream->counters[ordinal];
+    const struct moec_cache_counters counters = stream->keys.counters[ordinal];
     (void)pthread_mutex_unlock(&stream->lock);
     return counters;
 }

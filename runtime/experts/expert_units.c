@@ -16,7 +16,7 @@
 
 static const struct moec_record_layout *layout_of(const struct moec_expert_cache *cache, uint32_t key)
 {
-    return moec_bundle_layout(cache->bundle, cache->options.copy, moec_cache_ordinal(cache, key),
+    return moec_bundle_layout(cache->bundle, cache->options.records.copy, moec_cache_ordinal(cache, key),
                               moec_cache_expert(cache, key));
 }
 
@@ -121,9 +121,9 @@ static struct sizes sizes_of(const struct moec_bundle *bundle, const struct moec
 uint64_t moec_units_table_bytes(const struct moec_bundle *bundle,
                                 const struct moec_expert_cache_options *options)
 {
-    if (options->parts == NULL)
+    if (options->records.parts == NULL)
         return 0;
-    const struct sizes sizes = sizes_of(bundle, options->parts);
+    const struct sizes sizes = sizes_of(bundle, options->records.parts);
     return sizeof(struct moec_expert_units) +
            sizes.n_key * (3 * (uint64_t)sizes.n_words * sizeof(uint64_t) + sizeof(struct moec_unit_entry) +
                           sizeof(struct moec_key_link)) +
@@ -140,16 +140,16 @@ enum moec_status moec_units_create(struct moec_expert_cache *cache, struct moec_
                          "experts of '%s' can be read in parts only when one form (precision) of them is in "
                          "use",
                          cache->bundle->file.path);
-    const struct sizes sizes = sizes_of(cache->bundle, cache->options.parts);
+    const struct sizes sizes = sizes_of(cache->bundle, cache->options.records.parts);
     const uint64_t n_words = (uint64_t)sizes.n_key * sizes.n_words;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof *cache->units, what, err));
     struct moec_expert_units *units = cache->units = memory;
-    units->parts = cache->options.parts;
+    units->parts = cache->options.records.parts;
     units->n_words = sizes.n_words;
     units->ring_bytes = sizes.ring_bytes;
     units->read_bytes = sizes.read_bytes;
     MOEC_TRY(moec_unit_frames_create(cache, &units->frames, err));
-    units->gap_bytes = gap_bytes_of(&cache->options.io.emulation);
+    units->gap_bytes = gap_bytes_of(&cache->options.records.io.emulation);
     units->list = moec_key_list_empty();
     MOEC_TRY(moec_alloc((void **)&units->resident, n_words, sizeof(uint64_t), what, err));
     MOEC_TRY(moec_alloc((void **)&units->wanted, n_words, sizeof(uint64_t), what, err));
@@ -380,8 +380,9 @@ struct moec_cache_read *moec_units_take(struct moec_expert_cache *cache)
         moec_bit_set(flying, first + i);
     }
     const struct moec_record_range range = span_of(&shape, first, part.n);
-    const struct moec_record_entry *entry = moec_bundle_record(
-        cache->bundle, cache->options.copy, moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
+    const struct moec_record_entry *entry =
+        moec_bundle_record(cache->bundle, cache->options.records.copy, moec_cache_ordinal(cache, key),
+                           moec_cache_expert(cache, key));
     const struct moec_record_place from =
         moec_record_place_of(cache->bundle, entry->offset + range.offset, range.n_bytes);
     uint8_t *buffer = place_in_ring(units, from.n_bytes, moec_record_read_unit(cache->bundle));

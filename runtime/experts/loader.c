@@ -41,7 +41,7 @@ static bool demand_is_flying(const struct moec_expert_cache *cache)
 static bool has_time(const struct moec_expert_cache *cache)
 {
     if (!cache->keeps_expected || cache->units != NULL || cache->preload == NULL ||
-        cache->options.preload_count > 0 || cache->options.predictor->knows_tokens ||
+        cache->options.preload.count > 0 || cache->options.preload.predictor->knows_tokens ||
         cache->reader->ops->take == NULL)
         return true;
     return moec_preload_has_time(cache->preload, moec_now_ns());
@@ -120,8 +120,7 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
                                               .n_bytes = from.n_bytes,
                                               .buffer = moec_arena_slot(moec_cache_arena(cache, key), key),
                                               .tag = key,
-                                              .wants_sum = is_whole,
-                                              .sum_skip = from.skip},
+                                              .sum = {.is_wanted = is_whole, .skip = from.skip}},
                                      .is_flying = true,
                                      .is_alone = is_alone,
                                      .is_measurable = true,
@@ -243,8 +242,8 @@ static double from(uint64_t base_ns, uint64_t ns)
 static void learn_time(struct moec_expert_cache *cache, const struct moec_cache_read *read,
                        uint64_t waited_ns)
 {
-    const uint64_t last_ns = cache->last_done_ns, begun_ns = read->read.begun_ns,
-                   done_ns = read->read.done_ns;
+    const uint64_t last_ns = cache->last_done_ns, begun_ns = read->read.at.begun_ns,
+                   done_ns = read->read.at.done_ns;
     cache->last_done_ns = done_ns > last_ns ? done_ns : last_ns;
     if (cache->preload == NULL || read->read.error != 0 || !read->is_measurable)
         return;
@@ -260,7 +259,7 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
     struct moec_cache_counters *counters = moec_cache_counters_of(cache, key);
     const bool is_preload = !read->is_units && entry->kind == MOEC_CACHE_PREFETCHED;
     const bool is_demand = read->is_units || entry->kind == MOEC_CACHE_DEMANDED;
-    const uint64_t begun_ns = read->read.begun_ns, done_ns = read->read.done_ns;
+    const uint64_t begun_ns = read->read.at.begun_ns, done_ns = read->read.at.done_ns;
     counters->read_ns += done_ns > begun_ns ? done_ns - begun_ns : 0;
     counters->busy_ns += moec_read_busy_ns(&cache->busy_until_ns, begun_ns, done_ns);
     if (read->read.error == 0) {
@@ -324,7 +323,7 @@ static enum moec_status check_read(const struct moec_expert_cache *cache, struct
     }
     if (read->is_whole)
         return moec_storage_check(storage, ordinal, expert, read->read.buffer,
-                                  read->read.has_sum ? &read->read.crc32c : NULL, words);
+                                  read->read.sum.is_there ? &read->read.sum.crc32c : NULL, words);
     return moec_storage_check_up(storage, ordinal, expert,
                                  moec_parts_of(cache->units->parts, ordinal, expert)[0], read->read.buffer,
                                  words);
@@ -416,7 +415,7 @@ void moec_loader_take(struct moec_expert_cache *cache)
 {
     struct moec_reader *reader = cache->reader;
     struct arrivals arrivals = {.n = MAX_ARRIVALS};
-    while ((cache->options.reads_on || cache->keeps_expected) && arrivals.n == MAX_ARRIVALS &&
+    while ((cache->options.preload.reads_on || cache->keeps_expected) && arrivals.n == MAX_ARRIVALS &&
            !cache->is_driven && reader->ops->take != NULL && n_flying(cache) > 0) {
         arrivals.n = 0;
         cache->is_driven = true;

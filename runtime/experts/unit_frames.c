@@ -30,7 +30,7 @@ struct sizes {
 
 static struct sizes sizes_of(const struct moec_expert_cache *cache)
 {
-    const struct moec_record_parts *parts = cache->options.parts;
+    const struct moec_record_parts *parts = cache->options.records.parts;
     const struct moec_bundle *bundle = cache->bundle;
     const uint64_t read_unit = moec_record_read_unit(bundle),
                    step = bundle->alignment > read_unit ? bundle->alignment : read_unit;
@@ -38,7 +38,7 @@ static struct sizes sizes_of(const struct moec_expert_cache *cache)
     for (uint32_t key = 0; key < cache->n_key; key++) {
         const uint32_t ordinal = moec_cache_ordinal(cache, key), expert = moec_cache_expert(cache, key);
         const struct moec_record_layout *layout =
-            moec_bundle_layout(bundle, cache->options.copy, ordinal, expert);
+            moec_bundle_layout(bundle, cache->options.records.copy, ordinal, expert);
         const uint64_t up = moec_storage_up_place_of(cache->storages[0], ordinal, expert).n_bytes;
         const uint64_t slot = (up + step - 1) / step * step,
                        unit = moec_parts_unit_neurons(parts, layout) * (uint64_t)layout->pair_stride_bytes;
@@ -82,7 +82,7 @@ static enum moec_status create_tables(struct moec_unit_frames *frames, uint32_t 
 enum moec_status moec_unit_frames_create(const struct moec_expert_cache *cache, struct moec_unit_frames **out,
                                          struct moec_error *err)
 {
-    const uint64_t buffer = cache->buffer_bytes, floor = cache->options.least_bytes;
+    const uint64_t buffer = cache->buffer_bytes, floor = cache->options.buffer.least_bytes;
     const uint64_t least = floor > 0 && floor < buffer ? floor : buffer;
     const struct sizes sizes = sizes_of(cache);
     const uint64_t up_bytes = sizes.are_units ? up_share(cache, &sizes, least) : 0;
@@ -266,8 +266,9 @@ bool moec_unit_frames_limit(struct moec_expert_cache *cache, uint64_t n_bytes)
 void moec_unit_frames_bind(const struct moec_expert_cache *cache, uint32_t key, struct moec_mlp *mlp)
 {
     const struct moec_unit_frames *frames = cache->units->frames;
-    const struct moec_record_layout *layout = moec_bundle_layout(
-        cache->bundle, cache->options.copy, moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
+    const struct moec_record_layout *layout =
+        moec_bundle_layout(cache->bundle, cache->options.records.copy, moec_cache_ordinal(cache, key),
+                           moec_cache_expert(cache, key));
     mlp->gate.data = mlp->down.data = NULL;
     mlp->frames = (struct moec_mlp_frames){.bytes = frames->bytes,
                                            .frame_bytes = frames->frame_bytes,

@@ -33,40 +33,58 @@ struct drafts {
     uint64_t n_drafted, n_accepted;
 };
 
+/* Owned. */
+struct arrays {
+    float *logits;       /* (rows of a step, n_vocab); NULL where the caller gives them */
+    float *exponentials; /* (n_vocab); NULL without beams */
+    uint32_t *prompt;    /* (n_context) */
+    uint32_t *generated; /* (n_context): the last needs no position, and a prompt has one; without beams */
+};
+
+/* The text's room, and how far it is. */
+struct text {
+    uint32_t n_context;
+    uint32_t n_prompt;
+    uint32_t n_tokens; /* asked for, as far as the context lets them */
+    bool is_cut;       /* by the context */
+    uint32_t n_generated;
+    uint64_t n_run, n_steps;
+};
+
+/* The next token, without beams. */
+struct next {
+    float *row; /* its logits, NULL where there are none */
+    /* Chosen with the step that ran the last one, and the sampler behind it. */
+    bool is_chosen;
+    struct moec_chosen chosen;
+    struct moert_sampler sampler;
+};
+
+/* With beams. */
+struct search {
+    struct moec_beams *beams; /* owned */
+    /* Of the running beams, best first; owned, but the generator's session. */
+    struct moec_session *sequences[MOEC_MAX_BEAMS];
+    bool is_done;
+    uint32_t n_given; /* of the best text */
+    float score;
+};
+
 struct moec_generator {
     struct moec_session *session; /* borrowed: the first beam */
-    const struct moec_config *config;
-    const struct moec_kernels *kernels;
+    struct {
+        const struct moec_config *config;
+        const struct moec_kernels *kernels;
+    } model;
     struct moec_generation generation;
     struct moert_sampler sampler;
     struct moec_step_hooks hooks;
     struct moec_token_rules rules;
-    uint32_t n_context;
-    float *logits;       /* (rows of a step, n_vocab), owned; NULL where the caller gives them */
-    float *exponentials; /* (n_vocab), owned; NULL without beams */
-    uint32_t *prompt;    /* (n_context), owned */
-    uint32_t n_prompt;
-    uint32_t n_tokens; /* asked for, as far as the context lets them */
-    bool is_cut;       /* by the context */
-    uint64_t n_run, n_steps;
-
-    /* without beams */
-    uint32_t *generated; /* (n_context): the last needs no position, and a prompt has one; owned */
-    uint32_t n_generated;
-    float *row; /* of logits: the next token's, NULL where there is none */
-    /* The next token, chosen with the step that ran the last one, and the sampler behind it. */
-    bool is_chosen;
-    struct moec_chosen chosen;
-    struct moert_sampler next_sampler;
+    struct arrays arrays;
+    struct text text;
+    struct next next;
     struct drafts *drafts; /* owned; NULL without drafts */
-
-    /* with beams */
-    struct moec_beams *beams; /* owned */
-    /* Of the running beams, best first; owned, but `session`. */
-    struct moec_session *sequences[MOEC_MAX_BEAMS];
-    bool is_searched;
-    uint32_t n_given; /* of the best text */
-    float score;
+    struct search search;
 };
 
 static uint64_t seen_words(const struct moec_config *config)
@@ -91,13 +109,13 @@ uint64_t moec_generator_bytes(const struct moec_config *config, uint32_t n_conte
 static enum moec_status create_beams(struct moec_generator *g, struct moec_error *err)
 {
     const uint32_t n_beam = g->generation.n_beam;
-    MOEC_TRY(moec_alloc_aligned((void **)&g->exponentials, g->config->n_vocab, sizeof *g->exponentials,
-                                "probabilities", err));
-    MOEC_TRY(moec_beams_create(&g->generation, g->rules.eos_ids, g->rules.n_eos, g->config->n_vocab,
-                               g->n_context, &g->beams, err));
-    g->sequences[0] = g->session;
+    MOEC_TRY(moec_alloc_aligned((void **)&g->arrays.exponentials, g->model.config->n_vocab,
+                                sizeof *g->arrays.exponentials, "probabilities", err));
+    MOEC_TRY(moec_beams_create(&g->generation, g->rules.eos_ids, g->rules.n_eos, g->model.config->n_vocab,
+                               g->text.n_context, &g->search.beams, err));
+    g->search.sequences[0] = g->session;
     for (uint32_t i = 1; i < n_beam; i++)
-        MOEC_TRY(moec_session_beside(g->session, &g->sequences[i], err));
+        MOEC_TRY(moec_session_beside(g->session, &g->search.sequences[i], err));
     return MOEC_OK;
 }
 
@@ -108,7 +126,7 @@ static enum moec_status create_drafts(struct moec_generator *g, struct moec_erro
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct drafts), "drafts", err));
     g->drafts = memory;
     *g->drafts = (struct drafts){0};
-    return moec_draft_lookup_create(2 * g->n_context, &g->drafts->lookup, err);
+    return moec_draft_lookup_create(2 * g->text.n_context, &g->drafts->lookup, err);
 }
 
 static enum moec_status check_options(const struct moec_generator_options *options, uint32_t n_vocab,
@@ -145,23 +163,23 @@ enum moec_status moec_generator_create(struct moec_session *session,
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_generator), "a generator", err));
     struct moec_generator *g = memory;
     *g = (struct moec_generator){.session = session,
-                                 .config = config,
-                                 .kernels = forward->kernels,
+                                 .model = {.config = config, .kernels = forward->kernels},
                                  .generation = *generation,
                                  .sampler = options->sampler,
                                  .hooks = options->hooks,
-                                 .n_context = moec_session_context(session)};
+                                 .text.n_context = moec_session_context(session)};
     g->rules = (struct moec_token_rules){.generation = &g->generation,
                                          .eos_ids = config->ids.eos,
                                          .n_eos = options->ignore_eos ? 0 : config->ids.n_eos,
                                          .n_vocab = config->n_vocab};
     MOEC_TRY_OUT(moec_alloc((void **)&g->rules.seen, seen_words(config), sizeof *g->rules.seen,
                             "tokens that a text has", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&g->prompt, g->n_context, sizeof *g->prompt, "a prompt", err));
     MOEC_TRY_OUT(
-        moec_alloc((void **)&g->generated, g->n_context, sizeof *g->generated, "generated tokens", err));
+        moec_alloc((void **)&g->arrays.prompt, g->text.n_context, sizeof *g->arrays.prompt, "a prompt", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&g->arrays.generated, g->text.n_context, sizeof *g->arrays.generated,
+                            "generated tokens", err));
     if (!options->is_given)
-        MOEC_TRY_OUT(moec_alloc_aligned((void **)&g->logits,
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&g->arrays.logits,
                                         options->drafts ? DRAFT_ROWS : generation->n_beam,
                                         config->n_vocab * sizeof(float), "logits", err));
     if (generation->n_beam > 1)
@@ -180,17 +198,17 @@ void moec_generator_free(struct moec_generator *g)
     if (g == NULL)
         return;
     for (uint32_t i = 0; i < MOEC_MAX_BEAMS; i++)
-        if (g->sequences[i] != g->session)
-            moec_session_free(g->sequences[i]);
-    moec_beams_free(g->beams);
+        if (g->search.sequences[i] != g->session)
+            moec_session_free(g->search.sequences[i]);
+    moec_beams_free(g->search.beams);
     if (g->drafts != NULL)
         moec_draft_lookup_release(&g->drafts->lookup);
     free(g->drafts);
     free(g->rules.seen);
-    free(g->prompt);
-    free(g->generated);
-    free(g->logits);
-    free(g->exponentials);
+    free(g->arrays.prompt);
+    free(g->arrays.generated);
+    free(g->arrays.logits);
+    free(g->arrays.exponentials);
     free(g);
 }
 
@@ -231,19 +249,21 @@ static void end_step(const struct moec_generator *g)
 /* Whether the next token can be chosen where the model runs: nobody looks at its logits. */
 static bool chooses_with_step(const struct moec_generator *g)
 {
-    const struct moec_text_ids text = {g->prompt, g->n_prompt, g->generated, g->n_generated};
-    return moec_forward_chooses(moec_session_forward(g->session)) && g->beams == NULL &&
-           g->n_generated < g->n_tokens && moec_sampler_is_draw(&g->sampler) &&
+    const struct moec_text_ids text = {g->arrays.prompt, g->text.n_prompt, g->arrays.generated,
+                                       g->text.n_generated};
+    return moec_forward_chooses(moec_session_forward(g->session)) && g->search.beams == NULL &&
+           g->text.n_generated < g->text.n_tokens && moec_sampler_is_draw(&g->sampler) &&
            moec_token_rules_are_idle(&g->rules, &text);
 }
 
 static enum moec_status read_and_choose(struct moec_generator *g, const uint32_t *tokens, uint32_t n,
                                         struct moec_error *err)
 {
-    g->next_sampler = g->sampler;
-    const struct moec_draw how = moec_sampler_draw(&g->next_sampler);
-    const enum moec_status status = moec_session_step_choose(g->session, tokens, n, &how, &g->chosen, err);
-    g->is_chosen = status == MOEC_OK;
+    g->next.sampler = g->sampler;
+    const struct moec_draw how = moec_sampler_draw(&g->next.sampler);
+    const enum moec_status status =
+        moec_session_step_choose(g->session, tokens, n, &how, &g->next.chosen, err);
+    g->next.is_chosen = status == MOEC_OK;
     return status;
 }
 
@@ -253,8 +273,9 @@ static enum moec_status read_for_logits(struct moec_generator *g, const uint32_t
     uint32_t at[DRAFT_ROWS];
     for (uint32_t i = 0; i < n - first; i++)
         at[i] = first + i;
-    const enum moec_status status = moec_session_step(g->session, tokens, n, at, n - first, g->logits, err);
-    g->row = status == MOEC_OK ? g->logits : NULL;
+    const enum moec_status status =
+        moec_session_step(g->session, tokens, n, at, n - first, g->arrays.logits, err);
+    g->next.row = status == MOEC_OK ? g->arrays.logits : NULL;
     return status;
 }
 
@@ -263,14 +284,14 @@ static enum moec_status read_for_logits(struct moec_generator *g, const uint32_t
 static enum moec_status read_tokens(struct moec_generator *g, const uint32_t *tokens, uint32_t n,
                                     uint32_t first, struct moec_error *err)
 {
-    g->row = NULL;
-    g->is_chosen = false;
+    g->next.row = NULL;
+    g->next.is_chosen = false;
     begin_step(g);
     const enum moec_status status = first + 1 == n && chooses_with_step(g)
                                         ? read_and_choose(g, tokens, n, err)
                                         : read_for_logits(g, tokens, n, first, err);
     end_step(g);
-    g->n_run += n;
+    g->text.n_run += n;
     return status;
 }
 
@@ -282,7 +303,7 @@ static enum moec_status encode(struct moec_generator *g, const uint32_t *prompt,
     begin_step(g);
     const enum moec_status status = moec_session_encode(g->session, prompt, n_prompt, err);
     end_step(g);
-    g->n_run += n_prompt;
+    g->text.n_run += n_prompt;
     return status;
 }
 
@@ -302,10 +323,11 @@ static uint32_t count_kept(const struct moec_generator *g, const uint32_t *promp
 {
     const uint32_t held = moec_session_keepable(g->session, UINT32_MAX);
     uint32_t n = 0;
-    if (g->beams != NULL)
+    if (g->search.beams != NULL)
         return 0;
-    while (n + 1 < n_prompt && n < held && n < g->n_prompt + g->n_generated &&
-           prompt[n] == (n < g->n_prompt ? g->prompt[n] : g->generated[n - g->n_prompt]))
+    while (n + 1 < n_prompt && n < held && n < g->text.n_prompt + g->text.n_generated &&
+           prompt[n] ==
+               (n < g->text.n_prompt ? g->arrays.prompt[n] : g->arrays.generated[n - g->text.n_prompt]))
         n++;
     return n;
 }
@@ -316,35 +338,37 @@ static enum moec_status begin_text(struct moec_generator *g, const uint32_t *pro
 {
     if (n_prompt == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model can only continue a text");
-    if (n_prompt > g->n_context)
-        return moec_fail(
-            err, MOEC_ERR_LIMIT, "the prompt has %" PRIu32 " tokens, the context has %" PRIu32 ": %s",
-            n_prompt, g->n_context,
-            g->n_context < g->config->n_position ? "raise --ctx or shorten the prompt"
-                                                 : "shorten the prompt, as the model supports no more");
-    const bool has_encoder = moec_config_is_encoder_decoder(g->config);
-    g->n_prompt = has_encoder ? 1 : n_prompt;
-    const uint32_t room = g->n_context - g->n_prompt + 1;
-    memcpy(g->prompt, has_encoder ? &g->config->ids.decoder_start : prompt, g->n_prompt * sizeof *prompt);
-    g->is_cut = n_tokens > room;
-    g->n_tokens = g->is_cut ? room : n_tokens;
-    g->rules.max_length = g->n_prompt + g->n_tokens;
-    g->n_generated = g->n_given = 0;
-    g->is_searched = false;
-    g->score = 0;
-    g->n_run = g->n_steps = 0;
-    g->row = NULL;
-    g->is_chosen = false;
+    if (n_prompt > g->text.n_context)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the prompt has %" PRIu32 " tokens, the context has %" PRIu32 ": %s", n_prompt,
+                         g->text.n_context,
+                         g->text.n_context < g->model.config->n_position
+                             ? "raise --ctx or shorten the prompt"
+                             : "shorten the prompt, as the model supports no more");
+    const bool has_encoder = moec_config_is_encoder_decoder(g->model.config);
+    g->text.n_prompt = has_encoder ? 1 : n_prompt;
+    const uint32_t room = g->text.n_context - g->text.n_prompt + 1;
+    memcpy(g->arrays.prompt, has_encoder ? &g->model.config->ids.decoder_start : prompt,
+           g->text.n_prompt * sizeof *prompt);
+    g->text.is_cut = n_tokens > room;
+    g->text.n_tokens = g->text.is_cut ? room : n_tokens;
+    g->rules.max_length = g->text.n_prompt + g->text.n_tokens;
+    g->text.n_generated = g->search.n_given = 0;
+    g->search.is_done = false;
+    g->search.score = 0;
+    g->text.n_run = g->text.n_steps = 0;
+    g->next.row = NULL;
+    g->next.is_chosen = false;
     return MOEC_OK;
 }
 
 static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
                               uint32_t n_tokens, bool keeps, uint32_t *n_kept, struct moec_error *err)
 {
-    const bool has_encoder = moec_config_is_encoder_decoder(g->config);
+    const bool has_encoder = moec_config_is_encoder_decoder(g->model.config);
     const uint32_t kept = keeps ? count_kept(g, prompt, n_prompt) : 0;
     *n_kept = 0;
-    if (g->logits == NULL)
+    if (g->arrays.logits == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the generator was made for logits that its caller gives, so it reads no prompt");
     MOEC_TRY(begin_text(g, prompt, n_prompt, n_tokens, err));
@@ -353,9 +377,9 @@ static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, 
         start_drafts(g, prompt, n_prompt);
     if (has_encoder)
         MOEC_TRY(encode(g, prompt, n_prompt, err));
-    moec_session_set_prompt(g->session, has_encoder ? 0 : g->n_prompt);
+    moec_session_set_prompt(g->session, has_encoder ? 0 : g->text.n_prompt);
     *n_kept = kept;
-    return read_tokens(g, g->prompt + kept, g->n_prompt - kept, g->n_prompt - kept - 1, err);
+    return read_tokens(g, g->arrays.prompt + kept, g->text.n_prompt - kept, g->text.n_prompt - kept - 1, err);
 }
 
 enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
@@ -373,7 +397,7 @@ enum moec_status moec_generator_continue(struct moec_generator *g, const uint32_
 
 static enum moec_generated why_over(const struct moec_generator *g)
 {
-    return g->is_cut ? MOEC_GENERATED_CONTEXT : MOEC_GENERATED_LENGTH;
+    return g->text.is_cut ? MOEC_GENERATED_CONTEXT : MOEC_GENERATED_LENGTH;
 }
 
 static enum moec_status check_finite(double value, struct moec_error *err)
@@ -393,8 +417,8 @@ static uint32_t draft(struct moec_generator *g)
     const uint32_t n_chunk = moec_session_forward(g->session)->max_tokens;
     /* The token that the step has to run takes one place, and gives one of the tokens that are left. */
     uint32_t most = (n_chunk < DRAFT_ROWS ? n_chunk : DRAFT_ROWS) - 1;
-    if (most > g->n_tokens - g->n_generated - 1)
-        most = g->n_tokens - g->n_generated - 1;
+    if (most > g->text.n_tokens - g->text.n_generated - 1)
+        most = g->text.n_tokens - g->text.n_generated - 1;
     drafts->n_equal = moec_draft_lookup_find(&drafts->lookup, most, drafts->tokens);
     return moec_draft_pace_choose(&drafts->pace, drafts->n_equal, drafts->n_equal > 0 ? most : 0);
 }
@@ -403,14 +427,14 @@ static uint32_t draft(struct moec_generator *g)
 static enum moec_status run_last(struct moec_generator *g, struct moec_error *err)
 {
     struct drafts *drafts = g->drafts;
-    uint32_t tokens[DRAFT_ROWS] = {g->generated[g->n_generated - 1]}, n = 0;
+    uint32_t tokens[DRAFT_ROWS] = {g->arrays.generated[g->text.n_generated - 1]}, n = 0;
     if (drafts != NULL) {
         n = draft(g);
         memcpy(tokens + 1, drafts->tokens, n * sizeof *tokens);
     }
     const uint64_t begin_ns = moec_now_ns();
     MOEC_TRY(read_tokens(g, tokens, n + 1, 0, err));
-    g->n_steps++;
+    g->text.n_steps++;
     if (drafts != NULL) {
         moec_draft_pace_step(&drafts->pace, n, moec_now_ns() - begin_ns);
         drafts->n = n;
@@ -424,7 +448,7 @@ static enum moec_status run_last(struct moec_generator *g, struct moec_error *er
 static void find_row(struct moec_generator *g, uint32_t token)
 {
     struct drafts *drafts = g->drafts;
-    g->row = NULL;
+    g->next.row = NULL;
     if (drafts == NULL)
         return;
     moec_draft_lookup_append(&drafts->lookup, &token, 1);
@@ -432,59 +456,60 @@ static void find_row(struct moec_generator *g, uint32_t token)
         return;
     const bool is_right = token == drafts->tokens[drafts->n_right];
     moec_draft_pace_answer(&drafts->pace, drafts->n_equal, is_right);
-    if (is_right && g->n_generated < g->n_tokens) {
+    if (is_right && g->text.n_generated < g->text.n_tokens) {
         drafts->n_right++;
         drafts->n_accepted++;
-        g->row = g->logits + (size_t)drafts->n_right * g->config->n_vocab;
+        g->next.row = g->arrays.logits + (size_t)drafts->n_right * g->model.config->n_vocab;
     } else {
         drafts->n = drafts->n_right;
-        moec_session_truncate(g->session, g->n_prompt + g->n_generated - 1);
+        moec_session_truncate(g->session, g->text.n_prompt + g->text.n_generated - 1);
     }
 }
 
 static enum moec_status take_chosen(struct moec_generator *g, uint32_t *token, struct moec_error *err)
 {
-    MOEC_TRY(check_finite(g->chosen.largest, err));
-    g->is_chosen = false;
-    g->sampler = g->next_sampler;
-    *token = g->chosen.token;
+    MOEC_TRY(check_finite(g->next.chosen.largest, err));
+    g->next.is_chosen = false;
+    g->sampler = g->next.sampler;
+    *token = g->next.chosen.token;
     return MOEC_OK;
 }
 
 static enum moec_status choose_from(struct moec_generator *g, float *row, uint32_t *token,
                                     struct moec_error *err)
 {
-    const struct moec_text_ids text = {g->prompt, g->n_prompt, g->generated, g->n_generated};
+    const struct moec_text_ids text = {g->arrays.prompt, g->text.n_prompt, g->arrays.generated,
+                                       g->text.n_generated};
     moec_token_rules_apply(&g->rules, &text, row);
-    const float largest = g->kernels->max(row, g->config->n_vocab);
+    const float largest = g->model.kernels->max(row, g->model.config->n_vocab);
     MOEC_TRY(check_finite(largest, err));
-    *token = moert_sampler_next(&g->sampler, row, g->config->n_vocab);
+    *token = moert_sampler_next(&g->sampler, row, g->model.config->n_vocab);
     return MOEC_OK;
 }
 
 /* The token is the next one of the text. */
 static enum moec_generated append_token(struct moec_generator *g, uint32_t token)
 {
-    g->generated[g->n_generated++] = token;
+    g->arrays.generated[g->text.n_generated++] = token;
     if (!moec_token_rules_is_end(&g->rules, token))
         return MOEC_GENERATED_TOKEN;
-    g->n_tokens = g->n_generated;
+    g->text.n_tokens = g->text.n_generated;
     return MOEC_GENERATED_END;
 }
 
 static enum moec_status next_token(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
                                    struct moec_error *err)
 {
-    if (g->n_generated == g->n_tokens) {
+    if (g->text.n_generated == g->text.n_tokens) {
         *what = why_over(g);
         return MOEC_OK;
     }
-    if (g->row == NULL && !g->is_chosen)
+    if (g->next.row == NULL && !g->next.is_chosen)
         MOEC_TRY(run_last(g, err));
-    if (g->is_chosen)
+    if (g->next.is_chosen)
         MOEC_TRY(take_chosen(g, token, err));
     else
-        MOEC_TRY(choose_from(g, g->row, token, err));
+        MOEC_TRY(choose_from(g, g->next.row, token, err));
     *what = append_token(g, *token);
     find_row(g, *token);
     return MOEC_OK;
@@ -495,7 +520,7 @@ static enum moec_status next_token(struct moec_generator *g, uint32_t *token, en
 enum moec_status moec_generator_begin(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
                                       uint32_t n_tokens, struct moec_error *err)
 {
-    if (g->logits != NULL || moec_config_is_encoder_decoder(g->config))
+    if (g->arrays.logits != NULL || moec_config_is_encoder_decoder(g->model.config))
         return moec_fail(err, MOEC_ERR_USAGE, "this generator runs the model itself: start it with a prompt");
     return begin_text(g, prompt, n_prompt, n_tokens, err);
 }
@@ -504,7 +529,7 @@ enum moec_status moec_generator_choose(struct moec_generator *g, float *logits, 
                                        enum moec_generated *what, struct moec_error *err)
 {
     *what = why_over(g);
-    if (g->n_generated == g->n_tokens)
+    if (g->text.n_generated == g->text.n_tokens)
         return MOEC_OK;
     MOEC_TRY(choose_from(g, logits, token, err));
     *what = append_token(g, *token);
@@ -516,10 +541,10 @@ enum moec_status moec_generator_choose(struct moec_generator *g, float *logits, 
 /* Logits of a row to log probabilities: (x - max) - log(sum of exp(x - max)), in F32 as torch has it. */
 static enum moec_status to_log_probs(struct moec_generator *g, float *row, struct moec_error *err)
 {
-    const uint32_t n_vocab = g->config->n_vocab;
-    const float largest = g->kernels->max(row, n_vocab);
+    const uint32_t n_vocab = g->model.config->n_vocab;
+    const float largest = g->model.kernels->max(row, n_vocab);
     MOEC_TRY(check_finite(largest, err));
-    const float sum = g->kernels->exp_sum(row, largest, n_vocab, g->exponentials);
+    const float sum = g->model.kernels->exp_sum(row, largest, n_vocab, g->arrays.exponentials);
     MOEC_TRY(check_finite(sum, err));
     const float log_sum = (float)moec_log_f64(sum);
     for (uint32_t i = 0; i < n_vocab; i++)
@@ -532,22 +557,22 @@ static enum moec_status to_log_probs(struct moec_generator *g, float *row, struc
 static void reorder(struct moec_generator *g, uint32_t shared)
 {
     const uint32_t n_beam = g->generation.n_beam;
-    const uint32_t *parents = moec_beams_parents(g->beams);
+    const uint32_t *parents = moec_beams_parents(g->search.beams);
     struct moec_session *old[MOEC_MAX_BEAMS];
     bool is_taken[MOEC_MAX_BEAMS] = {false};
-    memcpy(old, g->sequences, sizeof old);
+    memcpy(old, g->search.sequences, sizeof old);
     for (uint32_t i = 0; i < n_beam; i++) {
-        g->sequences[i] = is_taken[parents[i]] ? NULL : old[parents[i]];
+        g->search.sequences[i] = is_taken[parents[i]] ? NULL : old[parents[i]];
         is_taken[parents[i]] = true;
     }
     for (uint32_t i = 0, spare = 0; i < n_beam; i++) {
-        if (g->sequences[i] != NULL)
+        if (g->search.sequences[i] != NULL)
             continue;
         while (is_taken[spare])
             spare++;
         is_taken[spare] = true;
         moec_session_copy_after(old[spare], old[parents[i]], shared);
-        g->sequences[i] = old[spare];
+        g->search.sequences[i] = old[spare];
     }
 }
 
@@ -555,40 +580,42 @@ static void reorder(struct moec_generator *g, uint32_t shared)
 static void spread(struct moec_generator *g)
 {
     for (uint32_t i = 1; i < g->generation.n_beam; i++)
-        memcpy(g->logits + (size_t)i * g->config->n_vocab, g->logits, g->config->n_vocab * sizeof(float));
+        memcpy(g->arrays.logits + (size_t)i * g->model.config->n_vocab, g->arrays.logits,
+               g->model.config->n_vocab * sizeof(float));
     for (uint32_t i = 0; i < g->generation.n_beam; i++)
-        if (g->sequences[i] != g->session)
-            moec_session_copy(g->sequences[i], g->session);
+        if (g->search.sequences[i] != g->session)
+            moec_session_copy(g->search.sequences[i], g->session);
 }
 
 static enum moec_status search(struct moec_generator *g, struct moec_error *err)
 {
-    const uint32_t n_beam = g->generation.n_beam, n_vocab = g->config->n_vocab;
+    const uint32_t n_beam = g->generation.n_beam, n_vocab = g->model.config->n_vocab;
     uint32_t tokens[MOEC_MAX_BEAMS];
-    moec_beams_start(g->beams, g->n_tokens);
+    moec_beams_start(g->search.beams, g->text.n_tokens);
     spread(g);
     for (;;) {
-        const uint32_t n_generated = moec_beams_length(g->beams);
+        const uint32_t n_generated = moec_beams_length(g->search.beams);
         for (uint32_t i = 0; i < n_beam; i++) {
-            const struct moec_text_ids text = {g->prompt, g->n_prompt, moec_beams_text(g->beams, i),
-                                               n_generated};
-            MOEC_TRY(to_log_probs(g, g->logits + (size_t)i * n_vocab, err));
-            moec_token_rules_apply(&g->rules, &text, g->logits + (size_t)i * n_vocab);
+            const struct moec_text_ids text = {g->arrays.prompt, g->text.n_prompt,
+                                               moec_beams_text(g->search.beams, i), n_generated};
+            MOEC_TRY(to_log_probs(g, g->arrays.logits + (size_t)i * n_vocab, err));
+            moec_token_rules_apply(&g->rules, &text, g->arrays.logits + (size_t)i * n_vocab);
         }
-        MOEC_TRY(check_finite(g->kernels->max(g->logits, (size_t)n_beam * n_vocab), err));
-        if (!moec_beams_advance(g->beams, g->logits))
+        MOEC_TRY(check_finite(g->model.kernels->max(g->arrays.logits, (size_t)n_beam * n_vocab), err));
+        if (!moec_beams_advance(g->search.beams, g->arrays.logits))
             break;
-        reorder(g, g->n_prompt);
+        reorder(g, g->text.n_prompt);
         for (uint32_t i = 0; i < n_beam; i++)
-            tokens[i] = moec_beams_text(g->beams, i)[n_generated];
+            tokens[i] = moec_beams_text(g->search.beams, i)[n_generated];
         begin_step(g);
-        const enum moec_status status = moec_session_step_each(g->sequences, tokens, n_beam, g->logits, err);
+        const enum moec_status status =
+            moec_session_step_each(g->search.sequences, tokens, n_beam, g->arrays.logits, err);
         end_step(g);
         MOEC_TRY(status);
-        g->n_run += n_beam;
-        g->n_steps++;
+        g->text.n_run += n_beam;
+        g->text.n_steps++;
     }
-    g->is_searched = true;
+    g->search.is_done = true;
     return MOEC_OK;
 }
 
@@ -597,14 +624,14 @@ static enum moec_status next_of_best(struct moec_generator *g, uint32_t *token, 
 {
     uint32_t n = 0;
     *what = why_over(g);
-    if (g->n_tokens == 0)
+    if (g->text.n_tokens == 0)
         return MOEC_OK;
-    if (!g->is_searched)
+    if (!g->search.is_done)
         MOEC_TRY(search(g, err));
-    const uint32_t *best = moec_beams_best(g->beams, &n, &g->score);
-    if (g->n_given == n)
+    const uint32_t *best = moec_beams_best(g->search.beams, &n, &g->search.score);
+    if (g->search.n_given == n)
         return MOEC_OK;
-    *token = best[g->n_given++];
+    *token = best[g->search.n_given++];
     *what = moec_token_rules_is_end(&g->rules, *token) ? MOEC_GENERATED_END : MOEC_GENERATED_TOKEN;
     return MOEC_OK;
 }
@@ -612,22 +639,22 @@ static enum moec_status next_of_best(struct moec_generator *g, uint32_t *token, 
 enum moec_status moec_generator_next(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
                                      struct moec_error *err)
 {
-    return g->beams != NULL ? next_of_best(g, token, what, err) : next_token(g, token, what, err);
+    return g->search.beams != NULL ? next_of_best(g, token, what, err) : next_token(g, token, what, err);
 }
 
 float moec_generator_score(const struct moec_generator *g)
 {
-    return g->score;
+    return g->search.score;
 }
 
 uint32_t moec_generator_left(const struct moec_generator *g)
 {
-    return g->n_tokens - (g->beams != NULL ? g->n_given : g->n_generated);
+    return g->text.n_tokens - (g->search.beams != NULL ? g->search.n_given : g->text.n_generated);
 }
 
 uint64_t moec_generator_steps(const struct moec_generator *g)
 {
-    return g->n_steps;
+    return g->text.n_steps;
 }
 
 uint64_t moec_generator_drafted(const struct moec_generator *g)
@@ -642,16 +669,16 @@ uint64_t moec_generator_accepted(const struct moec_generator *g)
 
 uint64_t moec_generator_tokens_run(const struct moec_generator *g)
 {
-    return g->n_run;
+    return g->text.n_run;
 }
 
 struct moec_route_counts moec_generator_route_counts(const struct moec_generator *g)
 {
     struct moec_route_counts sum = moec_session_route_counts(g->session);
     for (uint32_t i = 0; i < MOEC_MAX_BEAMS; i++) {
-        if (g->sequences[i] == NULL || g->sequences[i] == g->session)
+        if (g->search.sequences[i] == NULL || g->search.sequences[i] == g->session)
             continue;
-        const struct moec_route_counts one = moec_session_route_counts(g->sequences[i]);
+        const struct moec_route_counts one = moec_session_route_counts(g->search.sequences[i]);
         moec_route_counts_add(&sum, &one);
     }
     return sum;

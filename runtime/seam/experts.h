@@ -51,10 +51,54 @@ static inline uint32_t moec_predicted_experts(uint32_t top_k, uint32_t n_expert)
     return n < n_expert ? n : n_expert;
 }
 
-/* What one of them says: as next_gate and n_next_gate below. */
+/* Scored experts, by falling score, ties to the lower index. */
 struct moec_gate_list {
-    const struct moec_scored_expert *experts;
+    const struct moec_scored_expert *experts; /* NULL where nothing is said */
     uint32_t n;
+};
+
+/* The experts that any token takes. */
+struct moec_active_experts {
+    /* (n), increasing; n_expert x j + e is expert e in the j-th form behind the answer's `form`. An expert is
+     * active in several forms where tokens take it in such. */
+    const uint32_t *list;
+    uint32_t n;               /* 1 .. n_expert, in each form */
+    const uint32_t *n_takers; /* (n): tokens that take each; NULL for one token */
+    /* (n) holds what `list` holds, or NULL: a source may put them into the order in which it wants them to be
+     * acquired, such as what it has before what it must read. */
+    uint32_t *order;
+};
+
+/* What each token takes of one layer. */
+struct moec_answer_choices {
+    const uint32_t *experts; /* (T, k) in order of weight, or NULL */
+    const float *weights;    /* (T, k) as applied, or NULL */
+    const bool *is_low;      /* (T, k): taken in the form behind the answer's `form`; NULL = none */
+};
+
+/* For predictions. */
+struct moec_next_experts {
+    /* The next MoE layer's router applied to this layer's input (its gate input, after this layer's norm):
+     * probabilities summed over the T tokens. For one token the moec_predicted_experts best, else every
+     * expert. Of a token that decides by a logical cache, what that would not let it take, as it stands, has
+     * the negative of its score. NULL in a stack's last MoE layer. */
+    struct moec_gate_list gate;
+    /* The same of the MoE layers behind the next one, the second from here first (HOBBIT, arXiv:2411.01433,
+     * section 3.3): those that were asked. */
+    struct moec_gate_list later[MOEC_GATES_AHEAD - 1];
+    /* The same by the bundle's learned predictor: how likely each token chooses them, summed over the tokens.
+     * NULL too where the bundle has none. */
+    struct moec_gate_list learned;
+    /* (n_expert) of a prompt: those that its tokens will take of the next MoE layer in the form behind
+     * `form`. NULL where that is not known, or none are. */
+    const bool *is_low;
+};
+
+/* For a trace that keeps them, else NULL: what the router said of each choice before anything was chosen, its
+ * bias included. */
+struct moec_answer_logits {
+    const float *rows; /* (T, n) */
+    uint32_t n, stride;
 };
 
 /* What the router of one MoE layer answered for a batch of T tokens with k choices each. Arrays are borrowed
@@ -63,41 +107,11 @@ struct moec_router_answer {
     uint32_t layer; /* model layer */
     uint32_t form;  /* in which the active experts below n_expert will be acquired */
     uint32_t n_tok; /* T */
-    /* (n_active), increasing: the experts that any token takes; n_expert x j + e is expert e in the j-th form
-     * behind `form`. An expert is active in several forms where tokens take it in such. */
-    const uint32_t *active;
-    uint32_t n_active;            /* 1 .. n_expert, in each form */
-    const uint32_t *n_takers;     /* (n_active): tokens that take each; NULL for one token */
-    const uint32_t *experts;      /* (T, k) in order of weight, or NULL */
-    const float *weights;         /* (T, k) as applied, or NULL */
-    const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in a
-                                   * stack's first one */
-    const float *last_weights;    /* (T, k), NULL likewise */
-    /* For predictions: the next MoE layer's router applied to this layer's input (its gate input, after this
-     * layer's norm): probabilities summed over the T tokens. For one token the moec_predicted_experts best,
-     * else every expert; by falling score, ties to the lower index. Of a token that decides by a logical
-     * cache, what that would not let it take, as it stands, has the negative of its score. NULL in a stack's
-     * last MoE layer. */
-    const struct moec_scored_expert *next_gate;
-    uint32_t n_next_gate;
-    /* The same of the MoE layers behind the next one, the second from here first (HOBBIT, arXiv:2411.01433,
-     * section 3.3): those that were asked. */
-    struct moec_gate_list later_gates[MOEC_GATES_AHEAD - 1];
-    /* The same by the bundle's learned predictor: how likely each token chooses them, summed over the tokens.
-     * NULL too where the bundle has none. */
-    const struct moec_scored_expert *next_learned;
-    uint32_t n_next_learned;
-    /* For a trace that keeps them, else NULL: what the router said of each choice before anything was chosen,
-     * its bias included: (T, n_logit) in rows of logits_stride. */
-    const float *logits;
-    uint32_t n_logit, logits_stride;
-    const bool *is_low; /* (T, k) of `experts`: taken in the form behind `form`; NULL = none */
-    /* (n_expert) of a prompt: those that its tokens will take of the next MoE layer in the form behind
-     * `form`. NULL where that is not known, or none are. */
-    const bool *next_low;
-    /* (n_active) holds what `active` holds, or NULL: a source may put them into the order in which it wants
-     * them to be acquired, such as what it has before what it must read. */
-    uint32_t *order;
+    struct moec_active_experts active;
+    struct moec_answer_choices choices;
+    struct moec_answer_choices last; /* in the MoE layer before; NULL in a stack's first one, is_low always */
+    struct moec_next_experts next;
+    struct moec_answer_logits logits;
 };
 
 /* What a source answers a request with, for those who keep a copy of it elsewhere: as long as `content` is
@@ -127,7 +141,7 @@ struct moec_experts_ops {
 
     /* Optional (NULL, both): whether the source would now predict what the MoE layer so many ahead needs,
      * asked after expect for the next one (1), and after each prefetch for the one behind it; and if so the same
-     * answer with the gates up to that layer and next_learned, where the source wants them. */
+     * answer with the gates up to that layer and next.learned, where the source wants them. */
     bool (*wants_prefetch)(struct moec_experts *self, uint32_t ahead);
     void (*prefetch)(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead);
 
@@ -184,9 +198,9 @@ struct moec_experts {
     /* Experts that may be held at once; 0 and 1 mean that each is released before the next. */
     uint32_t max_held;
     uint32_t n_form;         /* forms that may be asked for; 0 and 1 mean form 0 alone */
-    bool wants_choices;      /* answers carry experts, weights, last_experts and last_weights */
-    bool wants_next_gate;    /* answers that are to be prefetched from carry next_gate and later_gates */
-    bool wants_next_learned; /* and next_learned */
+    bool wants_choices;      /* answers carry choices and last */
+    bool wants_next_gate;    /* answers that are to be prefetched from carry next.gate and next.later */
+    bool wants_next_learned; /* and next.learned */
     bool gives_parts;        /* gate and down rows are there after need and await alone */
 };
 

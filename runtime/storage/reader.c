@@ -26,11 +26,11 @@
 
 void moec_read_list_push(struct moec_read_list *list, struct moec_read *read)
 {
-    read->next = NULL;
+    read->progress.next = NULL;
     if (list->first == NULL)
         list->first = read;
     else
-        list->last->next = read;
+        list->last->progress.next = read;
     list->last = read;
 }
 
@@ -38,7 +38,7 @@ struct moec_read *moec_read_list_pop(struct moec_read_list *list)
 {
     struct moec_read *read = list->first;
     if (read != NULL)
-        list->first = read->next;
+        list->first = read->progress.next;
     return read;
 }
 
@@ -47,14 +47,14 @@ bool moec_read_list_remove(struct moec_read_list *list, struct moec_read *read)
     struct moec_read *before = NULL, *at = list->first;
     while (at != NULL && at != read) {
         before = at;
-        at = at->next;
+        at = at->progress.next;
     }
     if (at == NULL)
         return false;
     if (before == NULL)
-        list->first = read->next;
+        list->first = read->progress.next;
     else
-        before->next = read->next;
+        before->progress.next = read->progress.next;
     if (list->last == read)
         list->last = before;
     return true;
@@ -66,7 +66,7 @@ bool moec_read_list_remove(struct moec_read_list *list, struct moec_read *read)
 struct moec_read_piece moec_read_next_piece(const struct moec_read *read, uint32_t alignment)
 {
     uint64_t mask = ~((uint64_t)alignment - 1);
-    uint64_t skip = read->done_bytes & mask;
+    uint64_t skip = read->progress.done_bytes & mask;
     uint64_t left = ((read->n_bytes + alignment - 1) & mask) - skip;
     return (struct moec_read_piece){skip, (uint32_t)(left < PIECE_MAX_BYTES ? left : PIECE_MAX_BYTES)};
 }
@@ -78,7 +78,7 @@ static int why_stuck(const struct moec_read *read, int fd)
     struct stat info;
     if (fstat(fd, &info) != 0)
         return errno;
-    return read->offset + read->done_bytes >= (uint64_t)info.st_size ? ENODATA : EIO;
+    return read->offset + read->progress.done_bytes >= (uint64_t)info.st_size ? ENODATA : EIO;
 }
 
 bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece, int64_t answer, int fd)
@@ -88,33 +88,35 @@ bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece,
     uint64_t end = answer < 0 ? 0 : piece.skip + (uint64_t)answer;
     read->error = answer < 0 ? (int)-answer : 0;
     if (answer >= 0 && end < read->n_bytes) {
-        if (end > read->done_bytes) {
-            read->done_bytes = end;
+        if (end > read->progress.done_bytes) {
+            read->progress.done_bytes = end;
             return false;
         }
         read->error = why_stuck(read, fd);
     } else if (answer >= 0) {
-        read->done_bytes = read->n_bytes;
+        read->progress.done_bytes = read->n_bytes;
     }
-    read->done_ns = moec_now_ns();
+    read->at.done_ns = moec_now_ns();
     return true;
 }
 
 void moec_read_reset(struct moec_read *read)
 {
     read->error = 0;
-    read->done_bytes = read->begun_bytes = read->summed_bytes = read->arrived = 0;
-    read->n_flying = read->crc32c = 0;
-    read->has_sum = false;
+    read->progress.done_bytes = read->progress.begun_bytes = read->progress.summed_bytes =
+        read->progress.arrived = 0;
+    read->progress.n_flying = read->sum.crc32c = 0;
+    read->sum.is_there = false;
 }
 
 void moec_read_sum_to(struct moec_read *read, uint64_t end)
 {
-    const uint64_t from = read->summed_bytes > read->sum_skip ? read->summed_bytes : read->sum_skip;
-    if (!read->wants_sum || end <= from)
+    const uint64_t from =
+        read->progress.summed_bytes > read->sum.skip ? read->progress.summed_bytes : read->sum.skip;
+    if (!read->sum.is_wanted || end <= from)
         return;
-    read->crc32c = moec_crc32c(read->crc32c, read->buffer + from, end - from);
-    read->summed_bytes = end;
+    read->sum.crc32c = moec_crc32c(read->sum.crc32c, read->buffer + from, end - from);
+    read->progress.summed_bytes = end;
 }
 
 bool moec_read_watch(uint64_t until_ns)
@@ -128,7 +130,7 @@ void moec_read_sum_end(struct moec_read *read)
     if (read->error != 0)
         return;
     moec_read_sum_to(read, read->n_bytes);
-    read->has_sum = read->wants_sum;
+    read->sum.is_there = read->sum.is_wanted;
 }
 
 /* ---- opening ---- */
@@ -326,7 +328,8 @@ static void run_rounds(struct trial *trial)
 /* Bytes of a read in a trial. */
 static uint64_t trial_bytes(const struct moec_reader_options *options)
 {
-    const uint64_t wanted = options->sample_bytes < TRIAL_MAX_BYTES ? options->sample_bytes : TRIAL_MAX_BYTES;
+    const uint64_t wanted =
+        options->sample.n_bytes < TRIAL_MAX_BYTES ? options->sample.n_bytes : TRIAL_MAX_BYTES;
     return (wanted + MOEC_READER_ALIGNMENT - 1) / MOEC_READER_ALIGNMENT * MOEC_READER_ALIGNMENT;
 }
 
@@ -352,19 +355,19 @@ static enum moec_status measure(const struct moec_file *file, const struct moec_
     struct trial trial = {.file = file, .n_bytes = trial_bytes(options), .is_in_cache = answer->is_in_cache};
     struct moec_reader_target target = {.depth = TRIAL_READS, .alignment = direct_unit(options)};
     void *memory = NULL;
-    trial.first = (options->sample_offset + MOEC_READER_ALIGNMENT - 1) & mask;
-    uint64_t end = options->sample_end < file->n_bytes ? options->sample_end : file->n_bytes;
+    trial.first = (options->sample.offset + MOEC_READER_ALIGNMENT - 1) & mask;
+    uint64_t end = options->sample.end < file->n_bytes ? options->sample.end : file->n_bytes;
     trial.n_ranges = trial.n_bytes > 0 && trial.first < end ? (end - trial.first) / trial.n_bytes : 0;
     if (trial.n_ranges < 2 * TRIAL_READS)
         return moec_fail(err, MOEC_ERR_NOT_FOUND, "there are too few records to measure reading speed");
     enum moec_status status = MOEC_OK;
-    trial.buffer = options->buffer;
+    trial.buffer = options->buffer.bytes;
     trial.n_reads = TRIAL_READS;
-    if (options->buffer != NULL && options->buffer_bytes / trial.n_bytes < TRIAL_READS)
-        trial.n_reads = options->buffer_bytes / trial.n_bytes; /* no memory beside what was planned */
+    if (options->buffer.bytes != NULL && options->buffer.n_bytes / trial.n_bytes < TRIAL_READS)
+        trial.n_reads = options->buffer.n_bytes / trial.n_bytes; /* no memory beside what was planned */
     if (trial.n_reads == 0)
         return moec_fail(err, MOEC_ERR_NOT_FOUND, "the buffer is too small to measure reading speed");
-    if (options->buffer == NULL) {
+    if (options->buffer.bytes == NULL) {
         MOEC_TRY(moec_alloc_pages(&memory, TRIAL_READS * trial.n_bytes, "measuring storage", err));
         trial.buffer = memory;
     }
@@ -396,7 +399,7 @@ static bool is_same_question(const struct measured *a, const struct measured *b)
 
 static bool is_in_cache(const struct moec_file *file, const struct moec_reader_options *options, double share)
 {
-    const uint64_t first = options->sample_offset, end = options->sample_end;
+    const uint64_t first = options->sample.offset, end = options->sample.end;
     return first < end && moec_file_cached_share(file, first, end - first) >= share;
 }
 
@@ -405,10 +408,10 @@ static bool is_in_cache(const struct moec_file *file, const struct moec_reader_o
  */
 static const char *why_mapped(const struct moec_file *file, const struct moec_reader_options *options)
 {
-    const uint64_t first = options->sample_offset, end = options->sample_end;
+    const uint64_t first = options->sample.offset, end = options->sample.end;
     if (is_in_cache(file, options, MAPPED_SHARE))
         return " (auto: in the page cache)";
-    return first < end && end - first <= options->buffer_bytes ? " (auto: memory has room for all)" : NULL;
+    return first < end && end - first <= options->buffer.n_bytes ? " (auto: memory has room for all)" : NULL;
 }
 
 /* The answer for this file's device and records of this size, measured by the first who asks; `why` says it.
@@ -483,8 +486,8 @@ enum moec_status moec_reader_create(const struct moec_file *file, const struct m
 {
     const struct moec_reader_target target = {.depth = depth_of(options->depth),
                                               .alignment = direct_unit(options),
-                                              .buffer = options->buffer,
-                                              .buffer_bytes = options->buffer_bytes};
+                                              .buffer = options->buffer.bytes,
+                                              .buffer_bytes = options->buffer.n_bytes};
     struct moec_error refusal = {0};
     const char *why = NULL;
     switch (options->io) {

@@ -14,28 +14,41 @@
 
 #include "formats/base/file.h"
 
+/* The CRC32C of a request's bytes from `skip` to n_bytes. */
+struct moec_read_sum {
+    /* Wanted beside the bytes: the reader computes it while others are on their way, where it can. */
+    bool is_wanted;
+    uint32_t skip;
+    bool
+        is_there; /* set by the reader: `crc32c` is that of the bytes as they came; whoever changes them takes
+                      it back */
+    uint32_t crc32c;
+};
+
+/* What the reader keeps of a request. */
+struct moec_read_progress {
+    struct moec_read *next;             /* links a list */
+    uint64_t done_bytes;                /* of a read that continues after a short one */
+    uint64_t begun_bytes, summed_bytes; /* of one that is read in parts; */
+    uint64_t arrived;                   /* a bit for each */
+    uint32_t n_flying;                  /* of them */
+};
+
 /* One request, owned by the caller, who must not touch it between submit and its return from wait. */
 struct moec_read {
     uint64_t offset;  /* in the file, multiple of the reader's alignment */
     uint64_t n_bytes; /* wanted; the reader may read on to the next multiple of its alignment */
     uint8_t *buffer;  /* at a multiple of the alignment, with room for n_bytes rounded up to it */
     uint64_t tag;     /* the caller's */
-    /* Wanted beside the bytes: the CRC32C of those from sum_skip to n_bytes. The reader computes it while
-     * others are on their way, where it can, and says so by has_sum. */
-    bool wants_sum;
-    uint32_t sum_skip;
+    struct moec_read_sum sum;
 
     /* Set by the reader. */
-    bool has_sum; /* `crc32c` is that of the bytes as they came; whoever changes them takes it back */
-    uint32_t crc32c;
-    int error;              /* 0, or an errno; ENODATA when the file ends before offset + n_bytes */
-    uint64_t begun_ns;      /* CLOCK_MONOTONIC: when the device was asked */
-    uint64_t done_ns;       /* when the bytes were there */
-    struct moec_read *next; /* links a list that the reader keeps */
-    uint64_t done_bytes;    /* of a read that continues after a short one */
-    uint64_t begun_bytes, summed_bytes; /* of one that is read in parts; */
-    uint64_t arrived;                   /* a bit for each */
-    uint32_t n_flying;                  /* of them */
+    int error; /* 0, or an errno; ENODATA when the file ends before offset + n_bytes */
+    struct {
+        uint64_t begun_ns; /* CLOCK_MONOTONIC: when the device was asked */
+        uint64_t done_ns;  /* when the bytes were there */
+    } at;
+    struct moec_read_progress progress;
 };
 
 /* Of a read that is counted, the time in which none that was counted before it was under way; *until_ns, 0 at
@@ -115,17 +128,25 @@ enum moec_io_engine {
     MOEC_IO_ENGINE_THREADS,
 };
 
+/* What MOEC_IO_AUTO measures with. */
+struct moec_read_sample {
+    uint64_t n_bytes;     /* typical request */
+    uint64_t offset, end; /* range of the file that it may read */
+};
+
+/* What is read into: at a multiple of 4096, borrowed while the reader lives. */
+struct moec_read_buffer {
+    uint8_t *bytes; /* (n_bytes) */
+    uint64_t n_bytes;
+};
+
 struct moec_reader_options {
     enum moec_io io;
     enum moec_io_engine engine;
-    uint32_t depth;                     /* 0 = 32 */
-    uint64_t sample_bytes;              /* typical request, for MOEC_IO_AUTO's measurement */
-    uint64_t sample_offset, sample_end; /* range of the file that it may read for it */
-    uint32_t direct_unit;               /* the reader's alignment where it reads directly; 0 = 4096 */
-    /* At a multiple of 4096: where MAPPED maps to, and what AUTO's measurement reads into (NULL: memory of
-     * its own). Borrowed while the reader lives. */
-    uint8_t *buffer;
-    uint64_t buffer_bytes;
+    uint32_t depth;       /* 0 = 32 */
+    uint32_t direct_unit; /* the reader's alignment where it reads directly; 0 = 4096 */
+    struct moec_read_sample sample;
+    struct moec_read_buffer buffer; /* where MAPPED maps to, and AUTO measures; NULL: memory of its own */
 };
 
 /* Opens the file again by its path; it must be the same file as `file` (device and inode). Errors:

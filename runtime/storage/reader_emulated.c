@@ -56,18 +56,17 @@ static void advance(struct emulated_reader *self, uint64_t now_ns)
     while (self->waiting.first != NULL && self->n_slots < self->base.depth &&
            (self->busy_until_ns <= now_ns || self->n_slots < self->base.n_needed)) {
         struct moec_read *read = moec_read_list_pop(&self->waiting);
-        uint64_t issued_ns = read->begun_ns, previous_ns = self->busy_until_ns;
+        uint64_t issued_ns = read->at.begun_ns, previous_ns = self->busy_until_ns;
         struct emulated_slot *slot = &self->slots[(self->first + self->n_slots) % self->base.depth];
         self->n_slots++;
         self->busy_until_ns = moec_emulation_done_ns(&self->emulation, issued_ns, previous_ns, read->n_bytes);
-        read->begun_ns = issued_ns > previous_ns ? issued_ns : previous_ns;
+        read->at.begun_ns = issued_ns > previous_ns ? issued_ns : previous_ns;
         *slot = (struct emulated_slot){
             .read = read,
             .inner = {.offset = read->offset,
                       .n_bytes = read->n_bytes,
                       .buffer = read->buffer,
-                      .wants_sum = read->wants_sum,
-                      .sum_skip = read->sum_skip},
+                      .sum = {.is_wanted = read->sum.is_wanted, .skip = read->sum.skip}},
             .due_ns = self->busy_until_ns,
         };
         slot->inner.tag = (uint64_t)(slot - self->slots);
@@ -90,7 +89,7 @@ static void emulated_submit(struct moec_reader *base, struct moec_read *read)
     struct emulated_reader *self = (struct emulated_reader *)base;
     uint64_t now_ns = moec_now_ns();
     advance(self, now_ns);
-    read->begun_ns = now_ns;
+    read->at.begun_ns = now_ns;
     moec_read_list_push(&self->waiting, read);
     advance(self, now_ns);
 }
@@ -159,10 +158,10 @@ static struct moec_read *take_first(struct emulated_reader *self)
     struct emulated_slot *slot = &self->slots[self->first];
     struct moec_read *read = slot->read;
     read->error = slot->inner.error;
-    read->done_bytes = slot->inner.done_bytes;
-    read->has_sum = slot->inner.has_sum;
-    read->crc32c = slot->inner.crc32c;
-    read->done_ns = slot->due_ns > slot->inner.done_ns ? slot->due_ns : slot->inner.done_ns;
+    read->progress.done_bytes = slot->inner.progress.done_bytes;
+    read->sum.is_there = slot->inner.sum.is_there;
+    read->sum.crc32c = slot->inner.sum.crc32c;
+    read->at.done_ns = slot->due_ns > slot->inner.at.done_ns ? slot->due_ns : slot->inner.at.done_ns;
     self->first = (self->first + 1) % self->base.depth;
     self->n_slots--;
     return read;

@@ -80,8 +80,8 @@ bool moec_read_map(const struct moec_reader_target *target, struct moec_read *re
     }
     if (read->error == ENOMEM)
         return false;
-    read->done_bytes = read->error == 0 ? read->n_bytes : 0;
-    read->done_ns = moec_now_ns();
+    read->progress.done_bytes = read->error == 0 ? read->n_bytes : 0;
+    read->at.done_ns = moec_now_ns();
     return true;
 }
 

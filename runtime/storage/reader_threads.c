@@ -75,7 +75,7 @@ static void *work(void *context)
         if (self->waiting.first != NULL) /* another may begin too */
             (void)pthread_cond_signal(&self->submitted);
         (void)pthread_mutex_unlock(&self->lock);
-        read->begun_ns = moec_now_ns();
+        read->at.begun_ns = moec_now_ns();
         read_whole(self, read);
         moec_read_sum_end(read);
         (void)pthread_mutex_lock(&self->lock);

@@ -91,11 +91,11 @@ static uint64_t part_bytes(const struct uring_reader *self, const struct moec_re
 
 static struct moec_read next_part(const struct uring_reader *self, const struct moec_read *whole)
 {
-    const uint64_t most = part_bytes(self, whole), left = whole->n_bytes - whole->begun_bytes;
-    return (struct moec_read){.offset = whole->offset + whole->begun_bytes,
+    const uint64_t most = part_bytes(self, whole), left = whole->n_bytes - whole->progress.begun_bytes;
+    return (struct moec_read){.offset = whole->offset + whole->progress.begun_bytes,
                               .n_bytes = left < most ? left : most,
-                              .buffer = whole->buffer + whole->begun_bytes,
-                              .tag = whole->begun_bytes / (most > 0 ? most : 1)};
+                              .buffer = whole->buffer + whole->progress.begun_bytes,
+                              .tag = whole->progress.begun_bytes / (most > 0 ? most : 1)};
 }
 
 static void begin(struct uring_reader *self, struct moec_read *whole, const struct moec_read *read)
@@ -103,10 +103,10 @@ static void begin(struct uring_reader *self, struct moec_read *whole, const stru
     struct part *part = self->free_parts[--self->n_free];
     *part = (struct part){.read = *read, .whole = whole};
     moec_read_load_add(&self->load, read);
-    if (whole->begun_bytes == 0)
-        whole->begun_ns = moec_now_ns();
-    whole->begun_bytes += read->n_bytes;
-    whole->n_flying++;
+    if (whole->progress.begun_bytes == 0)
+        whole->at.begun_ns = moec_now_ns();
+    whole->progress.begun_bytes += read->n_bytes;
+    whole->progress.n_flying++;
     ask(self, part, 0);
 }
 
@@ -119,7 +119,7 @@ static bool begin_waiting(struct uring_reader *self)
         if (!moec_read_may_begin(&self->load, &read, self->base.depth))
             break;
         begin(self, whole, &read);
-        if (whole->begun_bytes == whole->n_bytes)
+        if (whole->progress.begun_bytes == whole->n_bytes)
             (void)moec_read_list_pop(&self->waiting);
     }
     self->base.holds_back = self->waiting.first != NULL;
@@ -138,7 +138,8 @@ static void uring_submit(struct moec_reader *base, struct moec_read *read)
 
 static bool uring_cancel(struct moec_reader *base, struct moec_read *read)
 {
-    return read->begun_bytes == 0 && moec_read_list_remove(&((struct uring_reader *)base)->waiting, read);
+    return read->progress.begun_bytes == 0 &&
+           moec_read_list_remove(&((struct uring_reader *)base)->waiting, read);
 }
 
 /* A part is over: its request, if that is over too. What fails at one part asks for no more. */
@@ -146,24 +147,25 @@ static struct moec_read *end_part(struct uring_reader *self, struct part *part)
 {
     struct moec_read *whole = part->whole;
     moec_read_load_remove(&self->load, &part->read);
-    whole->n_flying--;
+    whole->progress.n_flying--;
     if (part->read.error == 0) {
-        whole->arrived |= UINT64_C(1) << part->read.tag;
+        whole->progress.arrived |= UINT64_C(1) << part->read.tag;
     } else if (whole->error == 0) {
         whole->error = part->read.error;
         (void)moec_read_list_remove(&self->waiting, whole);
     }
-    whole->done_ns = part->read.done_ns;
+    whole->at.done_ns = part->read.at.done_ns;
     self->free_parts[self->n_free++] = part;
     if (begin_waiting(self))
         hand_over(self);
-    const uint64_t n_first = ~whole->arrived != 0 ? (uint64_t)__builtin_ctzll(~whole->arrived) : MAX_PARTS;
+    const uint64_t n_first =
+        ~whole->progress.arrived != 0 ? (uint64_t)__builtin_ctzll(~whole->progress.arrived) : MAX_PARTS;
     const uint64_t end = n_first * part_bytes(self, whole);
     if (whole->error == 0)
         moec_read_sum_to(whole, end < whole->n_bytes ? end : whole->n_bytes);
-    if (whole->n_flying > 0 || (whole->error == 0 && whole->begun_bytes < whole->n_bytes))
+    if (whole->progress.n_flying > 0 || (whole->error == 0 && whole->progress.begun_bytes < whole->n_bytes))
         return NULL;
-    whole->done_bytes = whole->error == 0 ? whole->n_bytes : 0;
+    whole->progress.done_bytes = whole->error == 0 ? whole->n_bytes : 0;
     moec_read_sum_end(whole);
     return whole;
 }

@@ -84,11 +84,8 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
         .engine = io->engine,
         .depth = io->depth > 0 ? io->depth : MOEC_RECORD_READER_DEPTH,
         .direct_unit = (uint32_t)moec_record_read_unit(bundle),
-        .sample_bytes = extent.typical_bytes,
-        .sample_offset = extent.first,
-        .sample_end = extent.end,
-        .buffer = buffer.bytes,
-        .buffer_bytes = buffer.n_bytes,
+        .sample = {.n_bytes = extent.typical_bytes, .offset = extent.first, .end = extent.end},
+        .buffer = {.bytes = buffer.bytes, .n_bytes = buffer.n_bytes},
     };
     if (bundle->alignment < LEAST_DIRECT_ALIGNMENT) {
         if (io->io == MOEC_IO_DIRECT)

@@ -19,12 +19,6 @@ struct moec_record_io {
     struct moec_reader_test_hook test_hook;
 };
 
-/* What records are read into: at a multiple of 4096, borrowed while the reader lives. */
-struct moec_read_buffer {
-    uint8_t *bytes; /* (n_bytes) */
-    uint64_t n_bytes;
-};
-
 /* A reader of the records of one copy level into `buffer`. Records that stand at multiples of less than 512
  * bytes are read through the page cache, and of less than 4096 are not mapped by MOEC_IO_AUTO_MAPPED. Errors:
  * those of moec_reader_create; MOEC_ERR_UNSUPPORTED for MOEC_IO_DIRECT and MOEC_IO_MAPPED with such records,

@@ -167,34 +167,35 @@ static void copy(uint8_t **at, const void *from, size_t n_bytes)
 
 static void list_scored(const struct moec_router_answer *answer, struct moec_gate_list lists[static N_SCORED])
 {
-    lists[0] = (struct moec_gate_list){answer->next_gate, answer->n_next_gate};
+    lists[0] = (struct moec_gate_list){answer->next.gate.experts, answer->next.gate.n};
     for (size_t i = 0; i < MOEC_GATES_AHEAD - 1; i++)
-        lists[1 + i] = answer->later_gates[i];
-    lists[N_SCORED - 1] = (struct moec_gate_list){answer->next_learned, answer->n_next_learned};
+        lists[1 + i] = answer->next.later[i];
+    lists[N_SCORED - 1] = (struct moec_gate_list){answer->next.learned.experts, answer->next.learned.n};
 }
 
 /* Bytes of what stands behind the choices: logits, row by row, and which are low. */
 static size_t beside_bytes(const struct moec_router_answer *answer, size_t n_choice)
 {
-    const size_t n_logit = answer->logits != NULL ? (size_t)answer->n_tok * answer->n_logit : 0;
-    return n_logit * sizeof *answer->logits + (answer->is_low != NULL ? n_choice : 0) * sizeof(bool);
+    const size_t n_logit = answer->logits.rows != NULL ? (size_t)answer->n_tok * answer->logits.n : 0;
+    return n_logit * sizeof *answer->logits.rows +
+           (answer->choices.is_low != NULL ? n_choice : 0) * sizeof(bool);
 }
 
 static void copy_beside(uint8_t **at, const struct moec_router_answer *answer, size_t n_choice)
 {
-    for (uint32_t t = 0; answer->logits != NULL && t < answer->n_tok; t++)
-        copy(at, answer->logits + (size_t)t * answer->logits_stride,
-             answer->n_logit * sizeof *answer->logits);
-    if (answer->is_low != NULL)
-        copy(at, answer->is_low, n_choice * sizeof *answer->is_low);
+    for (uint32_t t = 0; answer->logits.rows != NULL && t < answer->n_tok; t++)
+        copy(at, answer->logits.rows + (size_t)t * answer->logits.stride,
+             answer->logits.n * sizeof *answer->logits.rows);
+    if (answer->choices.is_low != NULL)
+        copy(at, answer->choices.is_low, n_choice * sizeof *answer->choices.is_low);
 }
 
 static bool record_answer(struct moec_trace *trace, const struct moec_router_answer *answer, uint32_t top_k,
                           uint64_t now_ns, bool is_last_try)
 {
-    const bool has_choices = answer->experts != NULL && answer->weights != NULL;
+    const bool has_choices = answer->choices.experts != NULL && answer->choices.weights != NULL;
     const size_t n_choice = has_choices ? (size_t)answer->n_tok * top_k : 0;
-    const size_t active_bytes = answer->n_active * sizeof *answer->active;
+    const size_t active_bytes = answer->active.n * sizeof *answer->active.list;
     struct moec_gate_list lists[N_SCORED];
     size_t scored_bytes = 0;
     list_scored(answer, lists);
@@ -211,12 +212,12 @@ static bool record_answer(struct moec_trace *trace, const struct moec_router_ans
         event->of.answer.top_k = top_k;
         event->of.answer.has_choices = has_choices;
         event->of.answer.now_ns = now_ns;
-        copy(&at, answer->active, active_bytes);
+        copy(&at, answer->active.list, active_bytes);
         for (size_t i = 0; i < N_SCORED; i++)
             copy(&at, lists[i].experts, lists[i].n * sizeof *lists[i].experts);
         if (has_choices) {
-            copy(&at, answer->experts, n_choice * sizeof(uint32_t));
-            copy(&at, answer->weights, n_choice * sizeof(float));
+            copy(&at, answer->choices.experts, n_choice * sizeof(uint32_t));
+            copy(&at, answer->choices.weights, n_choice * sizeof(float));
         }
         copy_beside(&at, answer, n_choice);
     } else if (is_last_try) {
@@ -247,23 +248,23 @@ static void write_answer(struct moec_trace_text *text, struct event *event)
     struct moec_router_answer answer = event->of.answer.head;
     const uint8_t *at = (const uint8_t *)(event + 1);
     const size_t n_choice = (size_t)answer.n_tok * event->of.answer.top_k;
-    answer.n_takers = NULL; /* the choices say it */
-    answer.active = (const uint32_t *)(const void *)at;
-    at += answer.n_active * sizeof *answer.active;
-    answer.next_gate = take_scored(&at, answer.n_next_gate);
+    answer.active.n_takers = NULL; /* the choices say it */
+    answer.active.list = (const uint32_t *)(const void *)at;
+    at += answer.active.n * sizeof *answer.active.list;
+    answer.next.gate.experts = take_scored(&at, answer.next.gate.n);
     for (size_t i = 0; i < MOEC_GATES_AHEAD - 1; i++)
-        answer.later_gates[i].experts = take_scored(&at, answer.later_gates[i].n);
-    answer.next_learned = take_scored(&at, answer.n_next_learned);
-    answer.experts = event->of.answer.has_choices ? (const uint32_t *)(const void *)at : NULL;
-    answer.weights = (const float *)(const void *)(at + n_choice * sizeof(uint32_t));
+        answer.next.later[i].experts = take_scored(&at, answer.next.later[i].n);
+    answer.next.learned.experts = take_scored(&at, answer.next.learned.n);
+    answer.choices.experts = event->of.answer.has_choices ? (const uint32_t *)(const void *)at : NULL;
+    answer.choices.weights = (const float *)(const void *)(at + n_choice * sizeof(uint32_t));
     at += event->of.answer.has_choices ? n_choice * (sizeof(uint32_t) + sizeof(float)) : 0;
-    if (answer.logits != NULL) {
-        answer.logits = (const float *)(const void *)at;
-        answer.logits_stride = answer.n_logit;
-        at += (size_t)answer.n_tok * answer.n_logit * sizeof *answer.logits;
+    if (answer.logits.rows != NULL) {
+        answer.logits.rows = (const float *)(const void *)at;
+        answer.logits.stride = answer.logits.n;
+        at += (size_t)answer.n_tok * answer.logits.n * sizeof *answer.logits.rows;
     }
-    if (answer.is_low != NULL)
-        answer.is_low = (const bool *)(const void *)at;
+    if (answer.choices.is_low != NULL)
+        answer.choices.is_low = (const bool *)(const void *)at;
     moec_trace_text_answer(text, &answer, event->of.answer.top_k, event->of.answer.now_ns);
 }
 

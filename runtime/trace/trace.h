@@ -20,17 +20,27 @@ enum moec_trace_lane { /* rows in the viewer */
                        MOEC_TRACE_PRELOAD, /* reads of guesses */
 };
 
+/* In which copies experts are taken. */
+struct moec_trace_copies {
+    uint32_t copy;
+    uint32_t low;          /* that they may be taken in too; 0: none */
+    const char *precision; /* the word by which they are; NULL or "": not told */
+};
+
+/* How they come into the buffer. */
+struct moec_trace_policy {
+    const char *evict, *predict; /* names */
+    uint32_t preload_count, preload_ahead;
+    uint64_t buffer_bytes; /* of the expert buffer */
+};
+
 struct moec_trace_setup {
     const char *path;                 /* of the file */
     const struct moec_bundle *bundle; /* borrowed until closed */
-    uint32_t copy;
-    uint32_t low_copy;           /* that experts may be taken in too; 0: none */
-    const char *precision;       /* the word by which they are; NULL or "": not told */
-    bool has_logits;             /* answers carry them */
-    uint64_t buffer_bytes;       /* of the expert buffer */
-    uint64_t capacity_bytes;     /* of events kept between flushes; 0 = 4 MiB */
-    const char *evict, *predict; /* names */
-    uint32_t preload_count, preload_ahead;
+    struct moec_trace_copies copies;
+    struct moec_trace_policy policy;
+    bool has_logits;         /* answers carry them */
+    uint64_t capacity_bytes; /* of events kept between flushes; 0 = 4 MiB */
 };
 
 /* Bytes of memory that a trace takes at most, for a budget. */

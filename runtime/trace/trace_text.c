@@ -103,7 +103,7 @@ static void put_layer_sizes(struct moec_trace_text *text, const struct moec_trac
         const uint64_t n_bytes =
             slots ? moec_record_slot_bytes(setup->bundle, copy, ordinal, expert)
                   : moec_record_place_of(setup->bundle, entry->offset, entry->n_bytes).n_bytes;
-        put(text, "%s%" PRIu64, ordinal + expert > 0 || copy != setup->copy ? "," : "", n_bytes);
+        put(text, "%s%" PRIu64, ordinal + expert > 0 || copy != setup->copies.copy ? "," : "", n_bytes);
     }
 }
 
@@ -113,9 +113,9 @@ static void put_sizes(struct moec_trace_text *text, const struct moec_trace_setu
     const uint32_t n_layer = moec_config_moe_count(config);
     put(text, ",\"%s\":[", slots ? "slot_bytes" : "record_bytes");
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
-        put_layer_sizes(text, setup, ordinal, setup->copy, slots);
-        if (setup->low_copy > 0)
-            put_layer_sizes(text, setup, ordinal, setup->low_copy, slots);
+        put_layer_sizes(text, setup, ordinal, setup->copies.copy, slots);
+        if (setup->copies.low > 0)
+            put_layer_sizes(text, setup, ordinal, setup->copies.low, slots);
     }
     put(text, "]");
 }
@@ -137,12 +137,12 @@ static void put_setup(struct moec_trace_text *text, const struct moec_trace_setu
     put(text, ",\"bundle\":");
     put_name(text, file_name(setup->bundle));
     put(text, ",\"copy\":%" PRIu32 ",\"layers\":%" PRIu32 ",\"experts\":%" PRIu32 ",\"top_k\":%" PRIu32,
-        setup->copy, n_layer, config->n_expert, config->top_k);
-    if (setup->low_copy > 0)
-        put(text, ",\"low_copy\":%" PRIu32, setup->low_copy);
-    if (setup->low_copy > 0) {
+        setup->copies.copy, n_layer, config->n_expert, config->top_k);
+    if (setup->copies.low > 0)
+        put(text, ",\"low_copy\":%" PRIu32, setup->copies.low);
+    if (setup->copies.low > 0) {
         put(text, ",\"precision\":");
-        put_name(text, setup->precision != NULL ? setup->precision : "");
+        put_name(text, setup->copies.precision != NULL ? setup->copies.precision : "");
     }
     if (setup->has_logits)
         put(text, ",\"choices\":%" PRIu32, moec_config_choices(config));
@@ -155,10 +155,10 @@ static void put_setup(struct moec_trace_text *text, const struct moec_trace_setu
     put(text,
         ",\"buffer_bytes\":%" PRIu64 ",\"preload_count\":%" PRIu32 ",\"preload_ahead\":%" PRIu32
         ",\"evict\":",
-        setup->buffer_bytes, setup->preload_count, setup->preload_ahead);
-    put_name(text, setup->evict != NULL ? setup->evict : "");
+        setup->policy.buffer_bytes, setup->policy.preload_count, setup->policy.preload_ahead);
+    put_name(text, setup->policy.evict != NULL ? setup->policy.evict : "");
     put(text, ",\"predict\":");
-    put_name(text, setup->predict != NULL ? setup->predict : "");
+    put_name(text, setup->policy.predict != NULL ? setup->policy.predict : "");
     put_sizes(text, setup, false);
     put_sizes(text, setup, true);
     put(text, "}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":");
@@ -285,9 +285,9 @@ static void put_logits(struct moec_trace_text *text, const struct moec_router_an
 {
     put(text, ",\"logits\":\"");
     for (uint32_t t = 0; t < answer->n_tok; t++)
-        for (uint32_t i = 0; i < answer->n_logit; i++) {
+        for (uint32_t i = 0; i < answer->logits.n; i++) {
             uint32_t bits = 0;
-            memcpy(&bits, answer->logits + (size_t)t * answer->logits_stride + i, sizeof bits);
+            memcpy(&bits, answer->logits.rows + (size_t)t * answer->logits.stride + i, sizeof bits);
             put(text, "%08" PRIx32, bits);
         }
     put(text, "\"");
@@ -307,25 +307,26 @@ void moec_trace_text_answer(struct moec_trace_text *text, const struct moec_rout
     put_time(text, "ts", since_start(text, now_ns));
     put(text, ",\"cat\":\"answer\",\"name\":\"answer\",\"args\":{\"layer\":%" PRIu32 ",\"tokens\":%" PRIu32,
         answer->layer, answer->n_tok);
-    put_integers(text, "active", answer->active, answer->n_active);
-    if (answer->experts != NULL) {
-        put_integers(text, "experts", answer->experts, n);
-        put_floats(text, "weights", answer->weights, n);
+    put_integers(text, "active", answer->active.list, answer->active.n);
+    if (answer->choices.experts != NULL) {
+        put_integers(text, "experts", answer->choices.experts, n);
+        put_floats(text, "weights", answer->choices.weights, n);
     }
-    for (size_t i = 0; answer->experts != NULL && answer->is_low != NULL && i < n; i++)
-        put(text, "%s%d", i > 0 ? "," : ",\"low\":[", answer->is_low[i]);
-    if (answer->experts != NULL && answer->is_low != NULL)
+    for (size_t i = 0; answer->choices.experts != NULL && answer->choices.is_low != NULL && i < n; i++)
+        put(text, "%s%d", i > 0 ? "," : ",\"low\":[", answer->choices.is_low[i]);
+    if (answer->choices.experts != NULL && answer->choices.is_low != NULL)
         put(text, "]");
-    if (answer->logits != NULL)
+    if (answer->logits.rows != NULL)
         put_logits(text, answer);
-    if (answer->n_next_gate > 0)
-        put_scored(text, "next_gate", "next_scores", answer->next_gate, answer->n_next_gate);
+    if (answer->next.gate.n > 0)
+        put_scored(text, "next_gate", "next_scores", answer->next.gate.experts, answer->next.gate.n);
     for (size_t i = 0; i < MOEC_GATES_AHEAD - 1; i++)
-        if (answer->later_gates[i].n > 0)
-            put_scored(text, later_gates[i].experts, later_gates[i].scores, answer->later_gates[i].experts,
-                       answer->later_gates[i].n);
-    if (answer->n_next_learned > 0)
-        put_scored(text, "next_learned", "next_learned_scores", answer->next_learned, answer->n_next_learned);
+        if (answer->next.later[i].n > 0)
+            put_scored(text, later_gates[i].experts, later_gates[i].scores, answer->next.later[i].experts,
+                       answer->next.later[i].n);
+    if (answer->next.learned.n > 0)
+        put_scored(text, "next_learned", "next_learned_scores", answer->next.learned.experts,
+                   answer->next.learned.n);
     put(text, "}}");
 }
 

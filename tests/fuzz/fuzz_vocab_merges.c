@@ -35,15 +35,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t *end = size == 0 ? NULL : memchr(data, 0, size);
     if (end == NULL)
         return 0;
-    const struct moec_vocab_merges files = {.vocab = (const char *)data,
-                                            .n_vocab = (size_t)(end - data),
-                                            .vocab_path = "vocab.json",
-                                            .merges = (const char *)end + 1,
-                                            .n_merges = size - (size_t)(end - data) - 1,
-                                            .merges_path = "merges.txt",
-                                            .add_prefix_space = size % 2 == 1,
-                                            .bos_id = size % 3 == 0 ? 0 : MOEC_TOKENIZER_NO_ID,
-                                            .eos_id = size % 5 == 0 ? 1 : MOEC_TOKENIZER_NO_ID};
+    const struct moec_vocab_merges files = {
+        .vocab = {.bytes = (const char *)data, .n_bytes = (size_t)(end - data), .path = "vocab.json"},
+        .merges = {.bytes = (const char *)end + 1,
+                   .n_bytes = size - (size_t)(end - data) - 1,
+                   .path = "merges.txt"},
+        .add_prefix_space = size % 2 == 1,
+        .bos_id = size % 3 == 0 ? 0 : MOEC_TOKENIZER_NO_ID,
+        .eos_id = size % 5 == 0 ? 1 : MOEC_TOKENIZER_NO_ID};
     use_class("GPT2Tokenizer", &files);
     use_class("GPTNeoXTokenizer", &files);
     use_class("Qwen2TokenizerFast", &files);

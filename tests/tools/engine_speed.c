@@ -114,7 +114,7 @@ static void open_bundle(struct bench *bench)
     options.sessions.n_context = (uint32_t)(s->n_prompt + s->n_generate) + WARM_TOKENS;
     check(moert_engine_open(s->path, &options, &bench->engine, &err), &err);
     check(moert_session_create(bench->engine, &bench->session, &err), &err);
-    bench->n_vocab = moert_engine_info(bench->engine).n_vocab;
+    bench->n_vocab = moert_engine_info(bench->engine).model.n_vocab;
     bench->tokens = allocate(s->n_prompt + WARM_TOKENS, sizeof *bench->tokens);
     bench->logits = allocate(bench->n_vocab, sizeof *bench->logits);
     step(bench, WARM_TOKENS);

@@ -194,10 +194,10 @@ static enum moec_status run_batch(struct bench *bench, uint32_t first, uint32_t 
     uint32_t n_spans = 0;
     for (uint32_t row = 0; row < n_tok; row += bench->settings.window) {
         uint32_t n = n_tok - row < bench->settings.window ? n_tok - row : bench->settings.window;
-        spans[n_spans++] = (struct moec_span){.first_row = row,
-                                              .n_rows = n,
-                                              .k_own = bench->keys + row * kv,
-                                              .v_own = bench->values + row * kv};
+        spans[n_spans++] =
+            (struct moec_span){.first_row = row,
+                               .n_rows = n,
+                               .keys = {.k_own = bench->keys + row * kv, .v_own = bench->values + row * kv}};
     }
     double t0 = cpu_now();
     MOEC_TRY(moec_forward_embed(&bench->forward, bench->tokens + first, n_tok, bench->hidden, err));

@@ -90,13 +90,13 @@ static void take_expert(void *context, const struct moec_expert_inputs *in)
     if (in->expert == MOEC_EXPERT_ALL)
         return;
     const uint32_t n = in->mlp->up.rows;
-    for (uint32_t t = 0; t < in->n_pair; t++) {
+    for (uint32_t t = 0; t < in->rows.n_pair; t++) {
         const struct moec_mlp_job job = {.mlp = *in->mlp,
-                                         .pairs = in->pairs + t,
-                                         .pairs_per_row = in->top_k,
-                                         .n = 1,
-                                         .weights = in->weights,
-                                         .input = in->normed};
+                                         .pairs = {.list = in->rows.pairs + t,
+                                                   .per_row = in->rows.top_k,
+                                                   .n = 1,
+                                                   .weights = in->rows.weights},
+                                         .input = in->rows.normed};
         uint32_t n_active = 0;
         (void)moec_mlp_mark(in->forward, &job, tool->bits, NULL);
         for (uint32_t i = 0; i < n; i++)

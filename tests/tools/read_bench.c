@@ -115,13 +115,13 @@ static enum moec_status measure(const struct settings *s, const struct moec_file
     struct moec_reader_options options = {.io = s->io,
                                           .engine = s->engine,
                                           .depth = s->depth,
-                                          .sample_bytes = ranges[0].n_bytes,
-                                          .sample_offset = ranges[0].offset,
-                                          .sample_end = file->n_bytes,
-                                          .buffer_bytes = request.room.slot_bytes * s->depth};
+                                          .sample.n_bytes = ranges[0].n_bytes,
+                                          .sample.offset = ranges[0].offset,
+                                          .sample.end = file->n_bytes,
+                                          .buffer.n_bytes = request.room.slot_bytes * s->depth};
     void *buffer = NULL;
-    MOEC_TRY(moec_alloc_pages(&buffer, options.buffer_bytes, "a buffer", err));
-    options.buffer = request.room.buffer = buffer;
+    MOEC_TRY(moec_alloc_pages(&buffer, options.buffer.n_bytes, "a buffer", err));
+    options.buffer.bytes = request.room.buffer = buffer;
     enum moec_status status = moec_reader_create(file, &options, &request.reader, err);
     if (status == MOEC_OK) {
         request.cached = request.reader->alignment == 1 ? file : NULL;

@@ -77,7 +77,7 @@ static bool step(struct worker *worker, const uint32_t *tokens, uint32_t n)
         return true;
     if (moert_session_step(worker->double_session, tokens, n, worker->expected, &worker->err) != MOERT_OK)
         return false;
-    const uint32_t n_vocab = moert_engine_info(soak->engine).n_vocab;
+    const uint32_t n_vocab = moert_engine_info(soak->engine).model.n_vocab;
     if (memcmp(worker->logits, worker->expected, n_vocab * sizeof *worker->logits) != 0)
         atomic_fetch_add(&soak->n_wrong, 1);
     return true;
@@ -98,10 +98,10 @@ static bool run_sequence(struct worker *worker)
     struct soak *soak = worker->soak;
     const struct moert_info info = moert_engine_info(soak->engine);
     struct moert_sampler sampler = {.temperature = 1, .top_p = 1, .state = draw(worker, UINT32_MAX)};
-    const uint32_t length = 2 + draw(worker, info.n_context - 1);
+    const uint32_t length = 2 + draw(worker, info.compute.n_context - 1);
     const uint32_t n_prompt = 1 + draw(worker, (length + 1) / 2);
     for (uint32_t i = 0; i < n_prompt; i++)
-        worker->prompt[i] = draw(worker, info.n_vocab);
+        worker->prompt[i] = draw(worker, info.model.n_vocab);
     moert_session_truncate(worker->session, 0);
     if (worker->double_session != NULL)
         moert_session_truncate(worker->double_session, 0);
@@ -109,7 +109,7 @@ static bool run_sequence(struct worker *worker)
         return false;
     atomic_fetch_add(&soak->n_prompt, n_prompt);
     for (uint32_t at = n_prompt; at < length && !is_done(soak) && !atomic_load(&soak->has_ended); at++) {
-        const uint32_t token = moert_sampler_next(&sampler, worker->logits, info.n_vocab);
+        const uint32_t token = moert_sampler_next(&sampler, worker->logits, info.model.n_vocab);
         if (!step(worker, &token, 1))
             return false;
         atomic_fetch_add(&soak->n_generated, 1);
@@ -126,10 +126,10 @@ static void *run_worker(void *context)
         moert_session_create(worker->soak->engine, &worker->session, &worker->err) == MOERT_OK &&
         (worker->soak->reference == NULL ||
          moert_session_create(worker->soak->reference, &worker->double_session, &worker->err) == MOERT_OK);
-    worker->logits = calloc(info.n_vocab, sizeof *worker->logits);
+    worker->logits = calloc(info.model.n_vocab, sizeof *worker->logits);
     worker->expected =
-        worker->soak->reference != NULL ? calloc(info.n_vocab, sizeof *worker->expected) : NULL;
-    worker->prompt = calloc(info.n_context, sizeof *worker->prompt);
+        worker->soak->reference != NULL ? calloc(info.model.n_vocab, sizeof *worker->expected) : NULL;
+    worker->prompt = calloc(info.compute.n_context, sizeof *worker->prompt);
     is_good = is_good && worker->logits != NULL && worker->prompt != NULL;
     while (is_good && !is_done(worker->soak) && !atomic_load(&worker->soak->has_ended))
         is_good = run_sequence(worker);
@@ -152,7 +152,7 @@ static bool open_engines(struct soak *soak, const char *path)
     if (status == MOERT_OK && soak->is_checked) {
         const struct moert_options resident = {.sessions = soak->options.sessions,
                                                .n_threads = soak->options.n_threads,
-                                               .copy = moert_engine_info(soak->engine).copy};
+                                               .copy = moert_engine_info(soak->engine).experts.copy};
         status = moert_engine_open(path, &resident, &soak->reference, &err);
     }
     if (status != MOERT_OK)
@@ -191,9 +191,9 @@ static bool report(const struct soak *soak)
     char peak[24], budget[24], buffer[24];
     printf("%-12s %llu tokens and %llu of prompts in %llu sequences, %" PRIu32
            " sessions: buffer %s, %.1f%% hits",
-           info.mode, atomic_load(&soak->n_generated), atomic_load(&soak->n_prompt),
+           info.experts.mode, atomic_load(&soak->n_generated), atomic_load(&soak->n_prompt),
            atomic_load(&soak->n_sequence), soak->options.sessions.n_sessions,
-           cli_memory_text(buffer, info.expert_buffer_bytes),
+           cli_memory_text(buffer, info.memory.expert_buffer_bytes),
            n_asked > 0 ? 100 * (double)stats.hits / (double)n_asked : 0);
     if (budget_bytes > 0)
         printf(", peak %s of %s%s", cli_memory_text(peak, peak_bytes), cli_memory_text(budget, budget_bytes),

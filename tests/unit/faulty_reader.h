@@ -108,7 +108,7 @@ static struct moec_read *faulty_wait(struct moec_reader *self)
         faults->flipped = &read->buffer[faulty_draw(faults) % read->n_bytes];
         faults->bit = (uint8_t)(1u << (faulty_draw(faults) & 7));
         *faults->flipped ^= faults->bit;
-        read->has_sum = false;
+        read->sum.is_there = false;
         atomic_fetch_add(&faults->n_flips, 1);
     }
     return read;

@@ -98,7 +98,7 @@ static inline void read_batch(const struct place *place, struct moec_reader *rea
         assert_true(read->tag < n && read == &reads[read->tag] && !is_back[read->tag]);
         is_back[read->tag] = true;
         assert_int_equal(read->error, 0);
-        assert_true(read->begun_ns > 0 && read->done_ns >= read->begun_ns);
+        assert_true(read->at.begun_ns > 0 && read->at.done_ns >= read->at.begun_ns);
         assert_memory_equal(read->buffer, place->content + read->offset, read->n_bytes);
     }
 }

@@ -70,10 +70,10 @@ static enum moec_status mirror_attention(struct moec_backend *self, uint32_t lay
     assert_true(batch.n_spans <= 8);
     for (uint32_t i = 0; i < batch.n_spans; i++) {
         own[i] = batch.spans[i];
-        own[i].k_prefix = inside(own[i].k_prefix);
-        own[i].v_prefix = inside(own[i].v_prefix);
-        own[i].k_own = inside(own[i].k_own);
-        own[i].v_own = inside(own[i].v_own);
+        own[i].keys.k_prefix = inside(own[i].keys.k_prefix);
+        own[i].keys.v_prefix = inside(own[i].keys.v_prefix);
+        own[i].keys.k_own = inside(own[i].keys.k_own);
+        own[i].keys.v_own = inside(own[i].keys.v_own);
     }
     batch.spans = own;
     return moec_forward_attention(&of(self)->forward, layer, batch, inside(hidden), err);

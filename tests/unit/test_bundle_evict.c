@@ -105,7 +105,7 @@ static void check_engine(const char *path, const char *evict, const float *expec
     assert_int_equal(engine->choice.evict.has_weights, expected != NULL);
     if (expected != NULL)
         assert_memory_equal(engine->choice.evict.weights, expected, sizeof engine->choice.evict.weights);
-    assert_string_equal(moert_engine_info(engine).evict, evict);
+    assert_string_equal(moert_engine_info(engine).experts.evict, evict);
     moert_engine_close(engine);
 }
 

@@ -113,7 +113,7 @@ static void run_answer(struct session *session)
     const uint32_t layer = layers[random_u32(&session->random) % SAMPLE_MOE];
     memcpy(order, active, sizeof order);
     const struct moec_router_answer answer = {
-        .layer = layer, .n_tok = 2, .active = active, .n_active = n, .order = order};
+        .layer = layer, .n_tok = 2, .active = {.list = active, .n = n, .order = order}};
     source->ops->expect(source, &answer);
     if (source->ops->wants_prefetch(source, 1))
         source->ops->prefetch(source, &answer, 1);
@@ -185,13 +185,13 @@ static void test_cache_entry__promises_hold_all_the_time(void **state)
                                 .delay_ns = 100000,
                                 .state = 61 + round};
         const struct moec_expert_cache_options options = {
-            .buffer_bytes = (1 + round) * largest,
+            .buffer.n_bytes = (1 + round) * largest,
             .n_sessions = round % 2 == 0 ? 1 : N_SESSION,
-            .predictor = &moec_predict_frequency,
-            .preload_count = round % 4 < 2 ? 2 : 0,
-            .is_warm = round % 3 != 0,
-            .keeps_nothing = round == 5,
-            .io = {.depth = 4, .test_hook = {faulty_wrap, &faults}}};
+            .preload.predictor = &moec_predict_frequency,
+            .preload.count = round % 4 < 2 ? 2 : 0,
+            .keeps.is_warm = round % 3 != 0,
+            .keeps.nothing = round == 5,
+            .records.io = {.depth = 4, .test_hook = {faulty_wrap, &faults}}};
         run_and_look(f.bundle, &options, options.n_sessions, &seen, &n_failed);
     }
     sample_close(&f);

@@ -45,7 +45,7 @@ static void slow_release(struct moec_experts *self, struct moec_expert_request r
 
 static void slow_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
-    ((struct slow *)self)->n_expected += answer->n_active;
+    ((struct slow *)self)->n_expected += answer->active.n;
 }
 
 static void slow_cancel(struct moec_experts *self, struct moec_expert_request request)
@@ -61,7 +61,7 @@ static bool slow_ready(struct moec_experts *self, struct moec_expert_request req
 static void answer_layer(struct moec_experts *source, uint32_t layer)
 {
     static const uint32_t active[] = {1};
-    const struct moec_router_answer answer = {.layer = layer, .n_tok = 1, .active = active, .n_active = 1};
+    const struct moec_router_answer answer = {.layer = layer, .n_tok = 1, .active = {.list = active, .n = 1}};
     source->ops->expect(source, &answer);
 }
 

@@ -52,16 +52,16 @@ static void free_sequence(struct sequence *s)
 static void copy_rows(const struct moec_cuda_attention *a, const struct moec_cuda_span *span, bool value,
                       uint32_t group, uint32_t first, uint32_t n, float *rows)
 {
-    const uint32_t dim = value ? a->value_dim : a->key_dim;
+    const uint32_t dim = value ? a->heads.value_dim : a->heads.key_dim;
     const size_t stride = moec_lanes_padded(dim);
     memset(rows, 0, n * stride * sizeof *rows);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t p = first + i;
         const float *prefix = value ? span->v_prefix : span->k_prefix,
                     *own = value ? span->v_own : span->k_own;
-        const float *row =
-            p < span->own_from ? prefix + p * a->kv_stride : own + (p - span->own_from) * a->kv_stride;
-        memcpy(rows + i * stride, row + group * a->group_step, dim * sizeof *rows);
+        const float *row = p < span->own_from ? prefix + p * a->heads.kv_stride
+                                              : own + (p - span->own_from) * a->heads.kv_stride;
+        memcpy(rows + i * stride, row + group * a->heads.group_step, dim * sizeof *rows);
     }
 }
 
@@ -70,43 +70,47 @@ static void attend_scalar(const struct moec_cuda_attention *a, uint32_t token, u
 {
     static float keys[MOEC_SUM_CHUNK * 128], values[MOEC_SUM_CHUNK * 128], scores[MOEC_SUM_CHUNK], part[128],
         q[128];
-    const struct moec_cuda_span *span = &a->spans[a->row_span[token]];
+    const struct moec_cuda_span *span = &a->rows.spans[a->rows.row_span[token]];
     const uint32_t position = span->first_position + (token - span->first_row);
-    const uint32_t from =
-        a->is_causal && a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
-    const uint32_t end = a->is_causal ? position + 1 : span->n_keys;
-    float max = a->sinks != NULL ? a->sinks[head] : -INFINITY, total = a->sinks != NULL ? 1 : 0;
+    const uint32_t from = a->sight.is_causal && a->sight.window > 0 && position >= a->sight.window
+                              ? position - a->sight.window + 1
+                              : 0;
+    const uint32_t end = a->sight.is_causal ? position + 1 : span->n_keys;
+    float max = a->scores.sinks != NULL ? a->scores.sinks[head] : -INFINITY,
+          total = a->scores.sinks != NULL ? 1 : 0;
     memset(q, 0, sizeof q);
-    memcpy(q, a->q + token * a->q_stride + (size_t)head * a->key_dim, a->key_dim * sizeof *q);
-    memset(out, 0, a->value_dim * sizeof *out);
+    memcpy(q, a->q.first + token * a->q.stride + (size_t)head * a->heads.key_dim,
+           a->heads.key_dim * sizeof *q);
+    memset(out, 0, a->heads.value_dim * sizeof *out);
     for (uint32_t chunk = from / MOEC_SUM_CHUNK * MOEC_SUM_CHUNK; chunk < end; chunk += MOEC_SUM_CHUNK) {
         const uint32_t first = from > chunk ? from : chunk,
                        last = end < chunk + MOEC_SUM_CHUNK ? end : chunk + MOEC_SUM_CHUNK;
         const uint32_t n = last - first;
-        copy_rows(a, span, false, head / a->group, first, n, keys);
-        copy_rows(a, span, true, head / a->group, first, n, values);
-        moec_kernels_scalar.dot(q, 128, 1, keys, moec_lanes_padded(a->key_dim), n, a->key_dim, scores, n);
+        copy_rows(a, span, false, head / a->heads.group, first, n, keys);
+        copy_rows(a, span, true, head / a->heads.group, first, n, values);
+        moec_kernels_scalar.dot(q, 128, 1, keys, moec_lanes_padded(a->heads.key_dim), n, a->heads.key_dim,
+                                scores, n);
         for (uint32_t i = 0; i < n; i++) {
-            scores[i] = a->scale != 0 ? scores[i] * a->scale : scores[i];
-            const int64_t at = (int64_t)first + i - position + a->bias_limit;
-            const int64_t told = at < 0 ? 0 : at >= a->bias_width ? a->bias_width - 1 : at;
-            if (a->position_bias != NULL)
-                scores[i] += a->position_bias[(int64_t)head * a->bias_width + told];
+            scores[i] = a->scores.scale != 0 ? scores[i] * a->scores.scale : scores[i];
+            const int64_t at = (int64_t)first + i - position + a->scores.bias_limit;
+            const int64_t told = at < 0 ? 0 : at >= a->scores.bias_width ? a->scores.bias_width - 1 : at;
+            if (a->scores.position_bias != NULL)
+                scores[i] += a->scores.position_bias[(int64_t)head * a->scores.bias_width + told];
         }
         const float top = moec_kernels_scalar.max(scores, n);
         if (top > max && total > 0) {
             const float shrink = moec_exp_f32(max - top);
             total *= shrink;
-            for (uint32_t c = 0; c < a->value_dim; c++)
+            for (uint32_t c = 0; c < a->heads.value_dim; c++)
                 out[c] *= shrink;
         }
         max = top > max ? top : max;
         total += moec_kernels_scalar.exp_sum(scores, max, n, scores);
-        moec_kernels_scalar.sum_chunk(scores, n, 1, values, moec_lanes_padded(a->value_dim), n, a->value_dim,
-                                      part, a->value_dim);
-        moec_kernels_scalar.add(part, a->value_dim, out);
+        moec_kernels_scalar.sum_chunk(scores, n, 1, values, moec_lanes_padded(a->heads.value_dim), n,
+                                      a->heads.value_dim, part, a->heads.value_dim);
+        moec_kernels_scalar.add(part, a->heads.value_dim, out);
     }
-    for (uint32_t c = 0; c < a->value_dim; c++)
+    for (uint32_t c = 0; c < a->heads.value_dim; c++)
         out[c] = out[c] / total;
 }
 
@@ -126,28 +130,23 @@ static void check_attention(struct attention_case of)
     float *q = random_floats(n_tok * q_stride, KIND_ORDINARY), *want = guarded(n), *got = guarded(n);
     float *sinks = random_floats(of.n_head, KIND_ORDINARY),
           *bias = random_floats((size_t)of.n_head * (2 * BIAS_LIMIT + 1), KIND_ORDINARY);
-    struct moec_cuda_attention attention = {.spans = spans,
-                                            .row_span = row_span,
-                                            .n_tok = n_tok,
-                                            .n_head = of.n_head,
-                                            .group = of.group,
-                                            .key_dim = of.key_dim,
-                                            .value_dim = of.value_dim,
-                                            .kv_stride = kv,
-                                            .group_step = of.is_latent ? 0 : of.key_dim,
-                                            .q = q,
-                                            .q_stride = q_stride,
-                                            .out = got,
-                                            .out_stride = out_stride,
-                                            .out_step = out_step,
-                                            .scale = of.has_scale ? 0.37f : 0,
-                                            .sinks = of.has_sinks ? sinks : NULL,
-                                            .position_bias = of.has_bias ? bias : NULL,
-                                            .bias_width =
-                                                of.n_source > 0 ? 2 * BIAS_LIMIT + 1 : BIAS_LIMIT + 1,
-                                            .bias_limit = BIAS_LIMIT,
-                                            .window = of.window,
-                                            .is_causal = of.n_source == 0};
+    struct moec_cuda_attention attention = {
+        .rows = {.spans = spans, .row_span = row_span, .n_tok = n_tok},
+        .heads = {.n_head = of.n_head,
+                  .group = of.group,
+                  .key_dim = of.key_dim,
+                  .value_dim = of.value_dim,
+                  .kv_stride = kv,
+                  .group_step = of.is_latent ? 0 : of.key_dim,
+                  .out_step = out_step},
+        .q = {.first = q, .stride = q_stride},
+        .out = {.first = got, .stride = out_stride},
+        .scores = {.scale = of.has_scale ? 0.37f : 0,
+                   .sinks = of.has_sinks ? sinks : NULL,
+                   .position_bias = of.has_bias ? bias : NULL,
+                   .bias_width = of.n_source > 0 ? 2 * BIAS_LIMIT + 1 : BIAS_LIMIT + 1,
+                   .bias_limit = BIAS_LIMIT},
+        .sight = {.window = of.window, .is_causal = of.n_source == 0}};
     for (uint32_t t = 0; t < n_tok; t++)
         for (uint32_t head = 0; head < of.n_head; head++)
             attend_scalar(&attention, t, head, want + t * out_stride + head * out_step);

@@ -100,15 +100,14 @@ static void release_inputs(struct inputs *in)
 /* Tokens from `token` on, to their places of y. */
 static void multiply(const struct inputs *in, uint32_t token, uint32_t n_tok, float *y)
 {
-    const struct moec_cuda_product product = {.matrix = moec_cuda_matrix_make(&in->matrix, in->matrix.data),
-                                              .first_row = in->first,
-                                              .n_rows = in->n_rows,
-                                              .n_tok = n_tok,
-                                              .x = in->x + token * in->stride,
-                                              .x_stride = in->stride,
-                                              .bias = in->bias,
-                                              .y = {y + token * in->n_rows, in->n_rows, NULL},
-                                              .rounded = in->room};
+    const struct moec_cuda_product product = {
+        .matrix = moec_cuda_matrix_make(&in->matrix, in->matrix.data),
+        .first_row = in->first,
+        .n_rows = in->n_rows,
+        .n_tok = n_tok,
+        .x = {.first = in->x + token * in->stride, .stride = in->stride},
+        .y = {.bias = in->bias, .rows = {y + token * in->n_rows, in->n_rows, NULL}},
+        .rounded = in->room};
     moec_cuda_product_run(NULL, &product);
 }
 
@@ -265,14 +264,14 @@ static void check_mlps(uint32_t n_ff, bool has_gate, bool has_biases, const uint
     assert_non_null(jobs);
     for (uint32_t j = 0; j < N_JOBS; j++) {
         make_mlp(&mlps[j], n_ff, has_gate, has_biases);
-        jobs[j] = (struct moec_cuda_mlp_job){.gate = moec_cuda_matrix_make(&mlps[j].gate, mlps[j].gate.data),
-                                             .up = moec_cuda_matrix_make(&mlps[j].up, mlps[j].up.data),
-                                             .down = moec_cuda_matrix_make(&mlps[j].down, mlps[j].down.data),
-                                             .gate_bias = mlps[j].biases[0],
-                                             .up_bias = mlps[j].biases[1],
-                                             .down_bias = mlps[j].biases[2],
-                                             .first = n_pairs,
-                                             .n = n_rows[j]};
+        jobs[j] = (struct moec_cuda_mlp_job){
+            .gate = {.matrix = moec_cuda_matrix_make(&mlps[j].gate, mlps[j].gate.data),
+                     .bias = mlps[j].biases[0]},
+            .up = {.matrix = moec_cuda_matrix_make(&mlps[j].up, mlps[j].up.data), .bias = mlps[j].biases[1]},
+            .down = {.matrix = moec_cuda_matrix_make(&mlps[j].down, mlps[j].down.data),
+                     .bias = mlps[j].biases[2]},
+            .first = n_pairs,
+            .n = n_rows[j]};
         n_pairs += n_rows[j];
         most = n_rows[j] > most ? n_rows[j] : most;
     }
@@ -294,23 +293,16 @@ static void check_mlps(uint32_t n_ff, bool has_gate, bool has_biases, const uint
         }
     for (size_t i = 0; i < n_out; i++) /* activations of a device may be rounded the other way */
         magnitude[i] = 1e3f * (float)n_ff;
-    moec_cuda_mlp_run(NULL, &(struct moec_cuda_mlp){.jobs = jobs,
-                                                    .pairs = pairs,
-                                                    .n_jobs = N_JOBS,
-                                                    .most = most,
-                                                    .n_ff = n_ff,
-                                                    .n_embd = N_EMBD,
-                                                    .pairs_per_row = TOP_K,
-                                                    .activation = has_gate ? MOEC_CUDA_ACTIVATION_SILU
-                                                                           : MOEC_CUDA_ACTIVATION_RELU,
-                                                    .x = x,
-                                                    .x_stride = STRIDE,
-                                                    .h = h,
-                                                    .h_stride = h_stride,
-                                                    .out = got,
-                                                    .out_stride = STRIDE,
-                                                    .rounded = room,
-                                                    .n_x = n_x});
+    moec_cuda_mlp_run(NULL,
+                      &(struct moec_cuda_mlp){.jobs = {.each = jobs, .n = N_JOBS, .most = most},
+                                              .pairs = {.list = pairs, .per_row = TOP_K},
+                                              .shape = {.n_ff = n_ff,
+                                                        .n_embd = N_EMBD,
+                                                        .activation = has_gate ? MOEC_CUDA_ACTIVATION_SILU
+                                                                               : MOEC_CUDA_ACTIVATION_RELU},
+                                              .x = {.first = x, .stride = STRIDE, .rounded = room, .n = n_x},
+                                              .h = {.first = h, .stride = h_stride},
+                                              .out = {.first = got, .stride = STRIDE}});
     expect_near(want, got, magnitude, n_out, "an MLP");
     release_guarded(want, n_out);
     release_guarded(got, n_out);
@@ -344,8 +336,10 @@ static void test_cuda_bf16__empty_inputs_launch_nothing(void **state)
     multiply(&in, 0, 0, y);
     in.n_rows = 0;
     multiply(&in, 0, 1, y);
-    moec_cuda_mlp_run(NULL, &(struct moec_cuda_mlp){
-                                .n_ff = 1, .n_embd = 1, .most = 1, .out = y, .rounded = in.room, .n_x = 1});
+    moec_cuda_mlp_run(NULL, &(struct moec_cuda_mlp){.shape = {.n_ff = 1, .n_embd = 1},
+                                                    .jobs.most = 1,
+                                                    .out.first = y,
+                                                    .x = {.rounded = in.room, .n = 1}});
     for (int i = 0; i < 16; i++)
         assert_int_equal(moec_f32_bits(y[i]), CANARY);
     release_guarded(y, 16);

@@ -63,10 +63,8 @@ static void check_product(const struct inputs *in)
                                               .first_row = in->first,
                                               .n_rows = in->n_rows,
                                               .n_tok = in->n_tok,
-                                              .x = in->x,
-                                              .x_stride = in->x_stride,
-                                              .bias = in->bias,
-                                              .y = {got, stride, NULL}};
+                                              .x = {.first = in->x, .stride = in->x_stride},
+                                              .y = {.bias = in->bias, .rows = {got, stride, NULL}}};
     moec_cuda_product_run(NULL, &product);
     expect_same(want, got, n, name_of(in->matrix.codec), "a product");
     release_guarded(want, n);
@@ -98,8 +96,7 @@ static void check_sum(const struct inputs *in)
                                       .first_row = in->first,
                                       .n_rows = in->n_rows,
                                       .n_tok = in->n_tok,
-                                      .h = in->h,
-                                      .h_stride = in->h_stride,
+                                      .h = {.first = in->h, .stride = in->h_stride},
                                       .y = {got, stride, NULL}};
     moec_cuda_sum_run(NULL, &sum);
     expect_same(want, got, n, name_of(in->matrix.codec), "a weighted sum");
@@ -235,31 +232,25 @@ static void test_cuda_kernels__batches_are_products_of_one_shape(void **state)
             for (uint32_t h = 0; h < HEADS; h++)
                 moec_kernels_scalar.dot_encoded(&matrix, h * ROWS, ROWS, x + t * STRIDE + h * 48,
                                                 want + t * STRIDE + h * 8);
-        moec_cuda_product_run(NULL, &(struct moec_cuda_product){.matrix = device,
-                                                                .n_rows = ROWS,
-                                                                .n_tok = n_tok,
-                                                                .x = x,
-                                                                .x_stride = STRIDE,
-                                                                .y = {got, STRIDE, NULL},
-                                                                .n_batch = HEADS,
-                                                                .row_step = ROWS,
-                                                                .x_step = 48,
-                                                                .y_step = 8});
+        moec_cuda_product_run(NULL, &(struct moec_cuda_product){
+                                        .matrix = device,
+                                        .n_rows = ROWS,
+                                        .n_tok = n_tok,
+                                        .x = {.first = x, .stride = STRIDE},
+                                        .y.rows = {got, STRIDE, NULL},
+                                        .batch = {.n = HEADS, .row_step = ROWS, .x_step = 48, .y_step = 8}});
         expect_same(want, got, TOKENS * STRIDE, "the GPU", "products of heads");
         for (uint32_t t = 0; t < n_tok; t++)
             for (uint32_t h = 0; h < HEADS; h++)
                 moec_kernels_scalar.sum_chunk_encoded(&matrix, h * ROWS, ROWS, x + t * STRIDE + h * 48,
                                                       want + t * STRIDE + h * 48);
-        moec_cuda_sum_run(NULL, &(struct moec_cuda_sum){.matrix = device,
-                                                        .n_rows = ROWS,
-                                                        .n_tok = n_tok,
-                                                        .h = x,
-                                                        .h_stride = STRIDE,
-                                                        .y = {got, STRIDE, NULL},
-                                                        .n_batch = HEADS,
-                                                        .row_step = ROWS,
-                                                        .h_step = 48,
-                                                        .y_step = 48});
+        moec_cuda_sum_run(NULL, &(struct moec_cuda_sum){
+                                    .matrix = device,
+                                    .n_rows = ROWS,
+                                    .n_tok = n_tok,
+                                    .h = {.first = x, .stride = STRIDE},
+                                    .y = {got, STRIDE, NULL},
+                                    .batch = {.n = HEADS, .row_step = ROWS, .x_step = 48, .y_step = 48}});
         expect_same(want, got, TOKENS * STRIDE, "the GPU", "sums of heads");
     }
     release_guarded(want, TOKENS * STRIDE);
@@ -293,15 +284,12 @@ static void test_cuda_kernels__sinks_take_outputs_as_the_forward_pass_does(void 
                       : sink == MOEC_CUDA_SIGMOID          ? 1.0f / (1.0f + moec_exp_f32(-y[i]))
                                                            : copysignf(cap * ((1 - e) / (1 + e)), y[i]);
         }
-        moec_cuda_product_run(
-            NULL, &(struct moec_cuda_product){.matrix = moec_cuda_matrix_make(&matrix, matrix.data),
-                                              .n_rows = ROWS,
-                                              .n_tok = TOKENS,
-                                              .x = x,
-                                              .x_stride = stride,
-                                              .y = {got, ROWS, NULL},
-                                              .sink = (uint8_t)sink,
-                                              .cap = cap});
+        moec_cuda_product_run(NULL, &(struct moec_cuda_product){
+                                        .matrix = moec_cuda_matrix_make(&matrix, matrix.data),
+                                        .n_rows = ROWS,
+                                        .n_tok = TOKENS,
+                                        .x = {.first = x, .stride = stride},
+                                        .y = {.rows = {got, ROWS, NULL}, .sink = (uint8_t)sink, .cap = cap}});
         expect_same(want, got, TOKENS * ROWS, "the GPU", "a sink");
     }
     release_guarded(y, TOKENS * ROWS);
@@ -317,12 +305,14 @@ static void test_cuda_kernels__empty_inputs_launch_nothing(void **state)
     (void)state;
     struct inputs in = make_inputs((struct moec_codec){.dtype = MOEC_DTYPE_INT8}, 40, 1, SCALES_ORDINARY);
     float *y = guarded(16);
-    moec_cuda_product_run(
-        NULL, &(struct moec_cuda_product){.matrix = in.device, .x = in.x, .n_tok = 1, .y = {y, 1, NULL}});
-    moec_cuda_product_run(
-        NULL, &(struct moec_cuda_product){.matrix = in.device, .x = in.x, .n_rows = 1, .y = {y, 1, NULL}});
+    moec_cuda_product_run(NULL,
+                          &(struct moec_cuda_product){
+                              .matrix = in.device, .x.first = in.x, .n_tok = 1, .y.rows = {y, 1, NULL}});
+    moec_cuda_product_run(NULL,
+                          &(struct moec_cuda_product){
+                              .matrix = in.device, .x.first = in.x, .n_rows = 1, .y.rows = {y, 1, NULL}});
     moec_cuda_sum_run(
-        NULL, &(struct moec_cuda_sum){.matrix = in.device, .h = in.h, .n_rows = 1, .y = {y, 16, NULL}});
+        NULL, &(struct moec_cuda_sum){.matrix = in.device, .h.first = in.h, .n_rows = 1, .y = {y, 16, NULL}});
     moec_cuda_lookup_run(NULL, &(struct moec_cuda_lookup){.matrix = in.device, .out = {y, 16, NULL}});
     for (int i = 0; i < 16; i++)
         assert_int_equal(moec_f32_bits(y[i]), CANARY);

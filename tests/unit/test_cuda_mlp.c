@@ -74,17 +74,17 @@ static void make_job(const struct mlp_case *of, struct layer *layer, uint32_t j)
     for (int p = 0; p < MOEC_PROJECTION_COUNT && of->has_biases; p++)
         mlp->biases[p] =
             make_bias(p == MOEC_PROJECTION_DOWN ? layer->n_embd : of->n_ff, &layer->biases[j][p]);
-    *job = (struct moec_cuda_mlp_job){.gate = moec_cuda_matrix_make(&mlp->gate, mlp->gate.data),
-                                      .up = moec_cuda_matrix_make(&mlp->up, mlp->up.data),
-                                      .down = moec_cuda_matrix_make(&mlp->down, mlp->down.data),
-                                      .gate_bias = layer->biases[j][MOEC_PROJECTION_GATE],
-                                      .up_bias = layer->biases[j][MOEC_PROJECTION_UP],
-                                      .down_bias = layer->biases[j][MOEC_PROJECTION_DOWN],
+    *job = (struct moec_cuda_mlp_job){.gate = {.matrix = moec_cuda_matrix_make(&mlp->gate, mlp->gate.data),
+                                               .bias = layer->biases[j][MOEC_PROJECTION_GATE]},
+                                      .up = {.matrix = moec_cuda_matrix_make(&mlp->up, mlp->up.data),
+                                             .bias = layer->biases[j][MOEC_PROJECTION_UP]},
+                                      .down = {.matrix = moec_cuda_matrix_make(&mlp->down, mlp->down.data),
+                                               .bias = layer->biases[j][MOEC_PROJECTION_DOWN]},
                                       .first = layer->n_pairs,
                                       .n = of->n_rows[j],
-                                      .threshold = mlp->filter.threshold,
-                                      .filter_at = (uint8_t)of->filter_at,
-                                      .has_filter = of->has_filter};
+                                      .filter = {.threshold = mlp->filter.threshold,
+                                                 .at = (uint8_t)of->filter_at,
+                                                 .is_set = of->has_filter}};
     layer->n_pairs += job->n;
 }
 
@@ -171,23 +171,16 @@ static void check_mlp(struct mlp_case of)
                 run_scalar(&layer.mlps[j], layer.x + pair / TOP_K * stride, limit, want + pair * stride);
         }
     }
-    moec_cuda_mlp_run(NULL, &(struct moec_cuda_mlp){.jobs = layer.jobs,
-                                                    .pairs = layer.pairs,
-                                                    .n_jobs = MAX_JOBS,
-                                                    .most = most,
-                                                    .limits = layer.limits,
-                                                    .n_active = of.has_limits ? active : NULL,
-                                                    .n_ff = of.n_ff,
-                                                    .n_embd = layer.n_embd,
-                                                    .pairs_per_row = TOP_K,
-                                                    .activation = of.activation,
-                                                    .x = layer.x,
-                                                    .x_stride = stride,
-                                                    .h = h,
-                                                    .h_stride = h_stride,
-                                                    .partials = of.has_partials ? partials : NULL,
-                                                    .out = got,
-                                                    .out_stride = stride});
+    moec_cuda_mlp_run(NULL,
+                      &(struct moec_cuda_mlp){
+                          .jobs = {.each = layer.jobs, .n = MAX_JOBS, .most = most},
+                          .pairs = {.list = layer.pairs, .per_row = TOP_K},
+                          .filtered = {.limits = layer.limits, .n_active = of.has_limits ? active : NULL},
+                          .shape = {.n_ff = of.n_ff, .n_embd = layer.n_embd, .activation = of.activation},
+                          .x = {.first = layer.x, .stride = stride},
+                          .h = {.first = h, .stride = h_stride},
+                          .partials = of.has_partials ? partials : NULL,
+                          .out = {.first = got, .stride = stride}});
     if (of.has_filter) {
         drop_signs_of_zero(want, n_out);
         drop_signs_of_zero(got, n_out);
@@ -348,10 +341,10 @@ static void compact_job(const struct moec_mlp *mlp, const uint32_t *marks, struc
                                               .n_bytes = (uint32_t)step,
                                               .places = to->places};
     moec_cuda_scatter_run(NULL, &scatter);
-    job->gate.data = to->rows;
-    job->down.data = to->rows + gate_bytes;
-    job->gate.stride_bytes = job->down.stride_bytes = to_step;
-    job->gate.is_aligned = job->down.is_aligned = (gate_bytes | (uintptr_t)to->rows) % 2 == 0;
+    job->gate.matrix.data = to->rows;
+    job->down.matrix.data = to->rows + gate_bytes;
+    job->gate.matrix.stride_bytes = job->down.matrix.stride_bytes = to_step;
+    job->gate.matrix.is_aligned = job->down.matrix.is_aligned = (gate_bytes | (uintptr_t)to->rows) % 2 == 0;
     job->places = to->places;
 }
 
@@ -373,20 +366,13 @@ static void test_cuda_mlp__marked_neurons_are_all_that_is_read(void **state)
         float *want = guarded(n_out), *got = guarded(n_out), *h = guarded(n_h), *ups = guarded(n_h);
         float *partials = guarded((size_t)layer.n_pairs * 2 * N_EMBD);
         uint32_t *marks = calloc(MAX_JOBS * n_words, sizeof *marks);
-        struct moec_cuda_marking marking = {.mlp = {.jobs = layer.jobs,
-                                                    .pairs = layer.pairs,
-                                                    .n_jobs = MAX_JOBS,
-                                                    .most = 2,
-                                                    .n_ff = of.n_ff,
-                                                    .n_embd = N_EMBD,
-                                                    .pairs_per_row = TOP_K,
-                                                    .x = layer.x,
-                                                    .x_stride = STRIDE,
-                                                    .h = h,
-                                                    .h_stride = of.n_ff,
+        struct moec_cuda_marking marking = {.mlp = {.jobs = {.each = layer.jobs, .n = MAX_JOBS, .most = 2},
+                                                    .pairs = {.list = layer.pairs, .per_row = TOP_K},
+                                                    .shape = {.n_ff = of.n_ff, .n_embd = N_EMBD},
+                                                    .x = {.first = layer.x, .stride = STRIDE},
+                                                    .h = {.first = h, .stride = of.n_ff},
                                                     .partials = partials,
-                                                    .out = got,
-                                                    .out_stride = STRIDE},
+                                                    .out = {.first = got, .stride = STRIDE}},
                                             .ups = ups,
                                             .marks = marks,
                                             .n_words = n_words};
@@ -399,7 +385,7 @@ static void test_cuda_mlp__marked_neurons_are_all_that_is_read(void **state)
             }
             compact_job(&layer.mlps[j], marks + j * n_words, &compacts[j], &layer.jobs[j]);
         }
-        marking.mlp.ups = ups;
+        marking.mlp.filtered.ups = ups;
         moec_cuda_mlp_run(NULL, &marking.mlp);
         drop_signs_of_zero(want, n_out);
         drop_signs_of_zero(got, n_out);
@@ -424,8 +410,10 @@ static void test_cuda_mlp__no_jobs_and_no_rows_launch_nothing(void **state)
 {
     (void)state;
     float *out = guarded(1);
-    moec_cuda_mlp_run(NULL, &(struct moec_cuda_mlp){.n_ff = 1, .n_embd = 1, .most = 1, .out = out});
-    moec_cuda_mlp_run(NULL, &(struct moec_cuda_mlp){.n_ff = 1, .n_embd = 1, .n_jobs = 1, .out = out});
+    moec_cuda_mlp_run(
+        NULL, &(struct moec_cuda_mlp){.shape = {.n_ff = 1, .n_embd = 1}, .jobs.most = 1, .out.first = out});
+    moec_cuda_mlp_run(
+        NULL, &(struct moec_cuda_mlp){.shape = {.n_ff = 1, .n_embd = 1}, .jobs.n = 1, .out.first = out});
     assert_int_equal(moec_f32_bits(*out), CANARY);
     release_guarded(out, 1);
 }

@@ -52,12 +52,11 @@ static void check_norm(struct norm_case of)
     moec_cuda_norm_run(NULL, &(struct moec_cuda_norm){.x = {of.in_place ? got : x, stride, NULL},
                                                       .out = {got, stride, NULL},
                                                       .n_tok = of.n_tok,
-                                                      .n_part = of.n_part,
-                                                      .n = of.n,
-                                                      .weight = of.has_weight ? weight : NULL,
-                                                      .bias = of.has_bias ? bias : NULL,
-                                                      .weight_step = of.has_own_weights ? of.n : 0,
-                                                      .eps = 1e-5f,
+                                                      .parts = {.n_part = of.n_part, .n = of.n},
+                                                      .by = {.weight = of.has_weight ? weight : NULL,
+                                                             .bias = of.has_bias ? bias : NULL,
+                                                             .step = of.has_own_weights ? of.n : 0,
+                                                             .eps = 1e-5f},
                                                       .padded = (uint32_t)padded});
     expect_same(want, got, of.n_tok * stride, "the GPU", "a norm");
     release_guarded(want, of.n_tok * stride);
@@ -145,18 +144,18 @@ static void test_cuda_rows__ranks_are_added_in_order(void **state)
             }
         }
         moec_cuda_combination_run(NULL,
-                                  &(struct moec_cuda_combination){.outputs = outputs,
-                                                                  .stride = STRIDE,
-                                                                  .weights = weights,
-                                                                  .passes_by = form == 3 ? passes_by : NULL,
-                                                                  .shared = form > 0 ? shared : NULL,
-                                                                  .shared_factors = factors,
-                                                                  .n_tok = TOKENS,
-                                                                  .top_k = RANKS,
-                                                                  .n = N,
-                                                                  .scale = form > 1 ? 0.22f : 0,
-                                                                  .adds = form > 2,
-                                                                  .out = {got, STRIDE, NULL}});
+                                  &(struct moec_cuda_combination){
+                                      .ranks = {.outputs = outputs,
+                                                .weights = weights,
+                                                .passes_by = form == 3 ? passes_by : NULL,
+                                                .top_k = RANKS},
+                                      .stride = STRIDE,
+                                      .shared = {.outputs = form > 0 ? shared : NULL, .factors = factors},
+                                      .n_tok = TOKENS,
+                                      .n = N,
+                                      .scale = form > 1 ? 0.22f : 0,
+                                      .adds = form > 2,
+                                      .out = {got, STRIDE, NULL}});
         expect_same(want, got, TOKENS * STRIDE, "the GPU", "a sum over ranks");
         release_guarded(want, TOKENS * STRIDE);
         release_guarded(got, TOKENS * STRIDE);

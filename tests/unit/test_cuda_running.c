@@ -65,16 +65,14 @@ static void check_convolution(uint32_t conv_size, bool has_bias, bool has_silu)
                 want[(states->device[s].first_row + t) * CHANNEL_STRIDE + c] =
                     has_silu ? moec_silu_f32(sum) : sum;
             }
-    moec_cuda_convolution_run(NULL, &(struct moec_cuda_convolution){.states = states->device,
-                                                                    .n_state = SEQUENCES,
-                                                                    .n_channel = CHANNELS,
-                                                                    .conv_size = conv_size,
-                                                                    .weights = weights,
-                                                                    .weight_stride = CHANNEL_STRIDE,
-                                                                    .bias = has_bias ? bias : NULL,
-                                                                    .has_silu = has_silu,
-                                                                    .x = got,
-                                                                    .stride = CHANNEL_STRIDE});
+    moec_cuda_convolution_run(
+        NULL, &(struct moec_cuda_convolution){.states = {.each = states->device, .n = SEQUENCES},
+                                              .n_channel = CHANNELS,
+                                              .conv_size = conv_size,
+                                              .weights = {.first = weights, .stride = CHANNEL_STRIDE},
+                                              .bias = has_bias ? bias : NULL,
+                                              .has_silu = has_silu,
+                                              .x = {.first = got, .stride = CHANNEL_STRIDE}});
     expect_same(want, got, n, "the GPU", "a convolution");
     for (uint32_t i = 0; i < n_tail; i++)
         for (uint32_t c = 0; c < CHANNELS; c++) {
@@ -134,9 +132,7 @@ static void check_rates(bool is_space, uint32_t n_decay)
                                                         .stride = stride,
                                                         .n_tok = TOKENS,
                                                         .n_head = HEADS,
-                                                        .n_decay = n_decay,
-                                                        .decay_log = log,
-                                                        .decay_bias = bias,
+                                                        .decay = {.n = n_decay, .log = log, .bias = bias},
                                                         .step_min = 0.25f,
                                                         .is_space = is_space});
     expect_same(want, x, n, "the GPU", "rates");
@@ -172,17 +168,18 @@ static void sum_scalar(const float *h, const float *s, uint32_t n, float *out)
 /* One token passes one head's matrix by the scalar set. */
 static void pass_scalar(const struct moec_cuda_recurrence *of, uint32_t head, float *row, float *s)
 {
-    const uint32_t dim = of->key_dim;
-    const float *q = row + of->queries + (size_t)(head / 2) * dim,
-                *k = row + of->keys + (size_t)(head / 2) * dim;
-    float *v = row + of->values + (size_t)head * VALUE_DIM, delta[VALUE_STRIDE] = {0}, out[VALUE_STRIDE];
+    const uint32_t dim = of->heads.key_dim;
+    const float *q = row + of->at.queries + (size_t)(head / 2) * dim,
+                *k = row + of->at.keys + (size_t)(head / 2) * dim;
+    float *v = row + of->at.values + (size_t)head * VALUE_DIM, delta[VALUE_STRIDE] = {0}, out[VALUE_STRIDE];
     for (uint32_t i = 0; i < dim; i++)
         for (uint32_t c = 0; c < VALUE_DIM; c++)
-            s[i * VALUE_STRIDE + c] *= row[of->decays + head * of->n_decay + (of->n_decay > 1 ? i : 0)];
+            s[i * VALUE_STRIDE + c] *=
+                row[of->at.decays + head * of->heads.n_decay + (of->heads.n_decay > 1 ? i : 0)];
     if (of->skip == NULL)
         sum_scalar(k, s, dim, delta);
     for (uint32_t c = 0; c < VALUE_DIM; c++)
-        delta[c] = row[of->rates + head] * (v[c] - delta[c]);
+        delta[c] = row[of->at.rates + head] * (v[c] - delta[c]);
     for (uint32_t i = 0; i < dim; i++)
         moec_kernels_scalar.add_scaled(k[i], delta, VALUE_DIM, s + (size_t)i * VALUE_STRIDE);
     sum_scalar(q, s, dim, out);
@@ -199,21 +196,21 @@ static void check_passage(uint32_t key_dim, bool is_space, bool has_channels)
     struct states *states = make_states(n_state);
     for (size_t i = OFFSET; i < n_state; i++)
         states->past[i] = (i - OFFSET) % VALUE_STRIDE >= VALUE_DIM ? 0 : states->past[i];
-    struct moec_cuda_recurrence recurrence = {.states = states->device,
-                                              .n_state = SEQUENCES,
-                                              .n_head = HEADS,
-                                              .n_key_head = KEY_HEADS,
-                                              .key_dim = key_dim,
-                                              .value_dim = VALUE_DIM,
-                                              .n_decay = n_decay,
-                                              .state_offset = OFFSET,
-                                              .keys = n_keys,
-                                              .values = 2 * (size_t)n_keys,
-                                              .rates = 2 * (size_t)n_keys + HEADS * VALUE_DIM,
-                                              .decays = 2 * (size_t)n_keys + HEADS * VALUE_DIM + HEADS,
-                                              .skip = is_space ? skip : NULL};
-    recurrence.stride = recurrence.decays + HEADS * (size_t)n_decay + 1;
-    const size_t n = states->n_rows * recurrence.stride;
+    struct moec_cuda_recurrence recurrence = {
+        .states = {.each = states->device, .n = SEQUENCES},
+        .heads = {.n_head = HEADS,
+                  .n_key_head = KEY_HEADS,
+                  .key_dim = key_dim,
+                  .value_dim = VALUE_DIM,
+                  .n_decay = n_decay},
+        .state_offset = OFFSET,
+        .at = {.keys = n_keys,
+               .values = 2 * (size_t)n_keys,
+               .rates = 2 * (size_t)n_keys + HEADS * VALUE_DIM,
+               .decays = 2 * (size_t)n_keys + HEADS * VALUE_DIM + HEADS},
+        .skip = is_space ? skip : NULL};
+    recurrence.x.stride = recurrence.at.decays + HEADS * (size_t)n_decay + 1;
+    const size_t n = states->n_rows * recurrence.x.stride;
     float *want = guarded(n), *got = guarded(n);
     for (size_t i = 0; i < n; i++)
         want[i] = got[i] = random_float(KIND_ORDINARY) * 0.5f;
@@ -227,11 +224,11 @@ static void check_passage(uint32_t key_dim, bool is_space, bool has_channels)
             if (sequence->state_copy != NULL && t == sequence->n_before_copy)
                 memcpy(copied + OFFSET, wanted[s] + OFFSET, (n_state - OFFSET) * sizeof *copied);
             for (uint32_t head = 0; head < HEADS; head++)
-                pass_scalar(&recurrence, head, want + (sequence->first_row + t) * recurrence.stride,
+                pass_scalar(&recurrence, head, want + (sequence->first_row + t) * recurrence.x.stride,
                             wanted[s] + OFFSET + (size_t)head * key_dim * VALUE_STRIDE);
         }
     }
-    recurrence.x = got;
+    recurrence.x.first = got;
     moec_cuda_recurrence_run(NULL, &recurrence);
     expect_same(want, got, n, "the GPU", "values");
     expect_same(wanted[0], states->out[0], SEQUENCES * MAX_STATE, "the GPU", "states");

@@ -323,7 +323,8 @@ static void test_draft__the_library_has_room_only_if_asked(void **state)
     for (int drafts = 0; drafts < 2; drafts++) {
         options.sessions.drafts = drafts != 0;
         assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
-        planned[drafts] = moert_engine_info(engine).total_bytes - moert_engine_info(engine).base_bytes;
+        planned[drafts] =
+            moert_engine_info(engine).memory.total_bytes - moert_engine_info(engine).memory.base_bytes;
         assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
         struct moert_generation generation = moert_generation_default(engine);
         generation.draft = MOERT_DRAFT_LOOKUP;

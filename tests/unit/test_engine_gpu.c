@@ -89,7 +89,7 @@ static int set_up(void **state)
     f->path = temporary_path(f->folder, "model.moec");
     fixture_bundle_write("tests/fixtures/families/qwen2_moe", f->path, 4, true);
     assert_int_equal(open_engine(f, &options, &f->cpu, &wrong), MOERT_OK);
-    f->n_vocab = moert_engine_info(f->cpu).n_vocab;
+    f->n_vocab = moert_engine_info(f->cpu).model.n_vocab;
     f->expected = calloc((size_t)N_TOK * f->n_vocab, sizeof *f->expected);
     assert_int_equal(moert_session_create(f->cpu, &session, &wrong), MOERT_OK);
     assert_int_equal(read_all(session, N_TOK, f->n_vocab, f->expected, &wrong), MOERT_OK);
@@ -145,8 +145,8 @@ static void a_device_gives_the_same_bits_within_its_limit(void **state)
         if (open_engine(f, &options, &engine, &wrong) != MOERT_OK)
             fail_msg("%s", wrong.message);
         const struct moert_info info = moert_engine_info(engine);
-        assert_string_equal(info.device, "stand-in for tests");
-        assert_true(limits[i] == 0 || info.vram_bytes <= limits[i]);
+        assert_string_equal(info.device.name, "stand-in for tests");
+        assert_true(limits[i] == 0 || info.device.vram_bytes <= limits[i]);
         assert_int_equal(moert_session_create(engine, &session, &wrong), MOERT_OK);
         if (read_all(session, 1 + 6 * (uint32_t)i, f->n_vocab, logits, &wrong) != MOERT_OK)
             fail_msg("%s", wrong.message);
@@ -160,7 +160,7 @@ static void a_device_gives_the_same_bits_within_its_limit(void **state)
         const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
         assert_true(stats.misses > 0 && stats.copied_bytes > 0);
         assert_true(i == 1 ? stats.evictions > 0 : i == 2 || stats.evictions == 0);
-        assert_true(moec_host_gpu_counts(opened).peak_bytes <= info.vram_bytes);
+        assert_true(moec_host_gpu_counts(opened).peak_bytes <= info.device.vram_bytes);
         moert_session_free(fork);
         moert_session_free(session);
         moert_engine_close(engine);
@@ -412,7 +412,7 @@ static void neurons_come_alone_to_a_device(void **state)
     struct moert_engine *engine = NULL;
     struct moert_error wrong = {0};
     assert_int_equal(open_engine(&sparse, &options, &engine, &wrong), MOERT_OK);
-    sparse.n_vocab = moert_engine_info(engine).n_vocab;
+    sparse.n_vocab = moert_engine_info(engine).model.n_vocab;
     moert_engine_close(engine);
     const struct decided cpu = run_decided(&sparse, &options, 1);
     options.device.name = "cuda";
@@ -430,7 +430,7 @@ static void neurons_come_alone_to_a_device(void **state)
         const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
         assert_true(stats.misses > 0 && (stats.record_bytes > 0) == !whole);
         assert_true(whole || (stats.chunk_bytes > 0 && stats.copied_bytes < 2 * stats.record_bytes));
-        assert_true(moec_host_gpu_counts(opened).peak_bytes <= moert_engine_info(engine).vram_bytes);
+        assert_true(moec_host_gpu_counts(opened).peak_bytes <= moert_engine_info(engine).device.vram_bytes);
         moert_session_free(session);
         moert_engine_close(engine);
         free(gpu.logits);
@@ -467,9 +467,10 @@ static void both_limits_hold(void **state)
         assert_expected(f, logits);
         const struct moert_info info = moert_engine_info(engine);
         const struct moec_host_gpu_counts counts = moec_host_gpu_counts(opened);
-        assert_true(info.vram_bytes <= options.device.vram_bytes && counts.peak_bytes <= info.vram_bytes);
-        assert_true(counts.peak_pinned_bytes <= options.memory_bytes - info.base_bytes);
-        assert_true(counts.peak_pinned_bytes >= info.expert_buffer_bytes);
+        assert_true(info.device.vram_bytes <= options.device.vram_bytes &&
+                    counts.peak_bytes <= info.device.vram_bytes);
+        assert_true(counts.peak_pinned_bytes <= options.memory_bytes - info.memory.base_bytes);
+        assert_true(counts.peak_pinned_bytes >= info.memory.expert_buffer_bytes);
         n_prefetch += moert_engine_pool_stats(engine).useful_guesses;
         moert_session_free(session);
         moert_engine_close(engine);
@@ -550,10 +551,10 @@ static void bf16_is_the_devices_own(void **state)
         struct moert_error wrong = {0};
         options.arithmetic = "bf16";
         assert_int_equal(open_engine(f, &options, &engine, &wrong), MOERT_OK);
-        assert_string_equal(moert_engine_info(engine).arithmetic, "bf16");
+        assert_string_equal(moert_engine_info(engine).compute.arithmetic, "bf16");
         assert_int_equal(moert_session_create(engine, &session, &wrong), MOERT_OK);
         assert_int_equal(read_all(session, chunk, f->n_vocab, chunk == 1 ? first : logits, &wrong), MOERT_OK);
-        assert_true(moec_host_gpu_counts(opened).peak_bytes <= moert_engine_info(engine).vram_bytes);
+        assert_true(moec_host_gpu_counts(opened).peak_bytes <= moert_engine_info(engine).device.vram_bytes);
         if (chunk > 1)
             assert_memory_equal(logits, first, n * sizeof *logits);
         moert_session_free(session);

@@ -80,7 +80,7 @@ static struct moec_expert_cache *make_cache(const struct sample_fixture *f, uint
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
     struct moec_expert_cache_options options = {
-        .buffer_bytes = buffer_bytes, .copy = copy, .n_sessions = n_sessions};
+        .buffer.n_bytes = buffer_bytes, .records.copy = copy, .n_sessions = n_sessions};
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     return cache;
 }
@@ -192,7 +192,7 @@ static void take_layer(const struct sample_fixture *f, struct moec_expert_cache 
     static const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct moec_experts *source = moec_expert_cache_experts(cache);
     const struct moec_router_answer answer = {
-        .layer = layers[ordinal], .n_tok = n_tok, .active = all, .n_active = 8};
+        .layer = layers[ordinal], .n_tok = n_tok, .active = {.list = all, .n = 8}};
     source->ops->expect(source, &answer);
     for (uint32_t expert = 0; expert < 8; expert++)
         use(f, cache, 0, ordinal, expert);
@@ -208,8 +208,10 @@ static void test_expert_cache__reads_on_for_a_prompt(void **state)
         for (uint32_t n_tok = 1; n_tok <= 100; n_tok += 99) {
             struct moec_error err = {0};
             struct moec_expert_cache *cache = NULL;
-            const struct moec_expert_cache_options options = {
-                .buffer_bytes = 12 * sizes.largest_bytes + 100, .n_sessions = 1, .reads_on = reads_on != 0};
+            const struct moec_expert_cache_options options = {.buffer.n_bytes =
+                                                                  12 * sizes.largest_bytes + 100,
+                                                              .n_sessions = 1,
+                                                              .preload.reads_on = reads_on != 0};
             const bool is_ahead = reads_on != 0 && n_tok > 1;
             assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
             for (int turn = 0; turn < 3; turn++) {
@@ -259,10 +261,10 @@ static void test_expert_cache__refuses(void **state)
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
-    struct moec_expert_cache_options options = {.buffer_bytes = sizes.largest_bytes - 1};
+    struct moec_expert_cache_options options = {.buffer.n_bytes = sizes.largest_bytes - 1};
     struct moec_mlp mlp;
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_ERR_BUDGET, err);
-    options = (struct moec_expert_cache_options){.buffer_bytes = 1 << 20, .copy = 3};
+    options = (struct moec_expert_cache_options){.buffer.n_bytes = 1 << 20, .records.copy = 3};
     err = (struct moec_error){0};
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_ERR_USAGE, err);
     assert_message(err, "no precision copy 3");
@@ -402,8 +404,8 @@ static void test_expert_cache__shrinks_between_uses(void **state)
     struct moec_expert_cache *cache = NULL;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     uint64_t random = 8;
-    const struct moec_expert_cache_options options = {.buffer_bytes = sizes.all_bytes,
-                                                      .least_bytes = sizes.largest_bytes};
+    const struct moec_expert_cache_options options = {
+        .buffer = {.n_bytes = sizes.all_bytes, .least_bytes = sizes.largest_bytes}};
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     assert_int_equal(moec_expert_cache_experts(cache)->max_held, 1); /* as the least buffer allows */
     for (uint64_t bytes = sizes.all_bytes; bytes > sizes.largest_bytes; bytes -= bytes / 9) {
@@ -415,7 +417,7 @@ static void test_expert_cache__shrinks_between_uses(void **state)
     }
     assert_true(cache_totals(cache).evictions > 0);
     moec_expert_cache_free(cache);
-    const struct moec_expert_cache_options none = {.buffer_bytes = sizes.all_bytes, .least_bytes = 1};
+    const struct moec_expert_cache_options none = {.buffer = {.n_bytes = sizes.all_bytes, .least_bytes = 1}};
     assert_status(moec_expert_cache_create(f->bundle, &none, &cache, &err), MOEC_ERR_BUDGET, err);
 }
 
@@ -426,25 +428,25 @@ static void test_expert_cache__grows_between_uses(void **state)
     struct moec_error err = {0};
     struct moec_expert_cache *cache = NULL;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
-    const struct moec_expert_cache_options options = {.buffer_bytes = 3 * sizes.largest_bytes,
-                                                      .least_bytes = sizes.largest_bytes,
-                                                      .most_bytes = sizes.all_bytes};
+    const struct moec_expert_cache_options options = {.buffer = {.n_bytes = 3 * sizes.largest_bytes,
+                                                                 .least_bytes = sizes.largest_bytes,
+                                                                 .most_bytes = sizes.all_bytes}};
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     for (uint32_t turn = 0; turn < 3; turn++) {
         const uint64_t missed = cache_totals(cache).misses;
-        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer_bytes);
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer.n_bytes);
         for (uint32_t e = 0; e < 32; e++) /* more than there is room for */
             use(f, cache, 0, 0, e % 16);
         assert_int_equal(cache_totals(cache).misses, missed + 32);
         moec_expert_cache_resize(cache, sizes.all_bytes + 1); /* it was not made so large */
-        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer_bytes);
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer.n_bytes);
         moec_expert_cache_resize(cache, sizes.all_bytes);
         assert_int_equal(moec_expert_cache_buffer_bytes(cache), sizes.all_bytes);
         for (uint32_t e = 0; e < 32; e++)
             use(f, cache, 0, 0, e % 16);
         const uint64_t once = cache_totals(cache).misses - missed - 32;
         assert_in_range(once, 1, 15); /* each that was not there, once */
-        moec_expert_cache_resize(cache, options.buffer_bytes);
+        moec_expert_cache_resize(cache, options.buffer.n_bytes);
     }
     moec_expert_cache_free(cache);
 }
@@ -459,24 +461,25 @@ static void test_expert_cache__shrinks_under_sessions(void **state)
         struct moec_expert_cache *cache = NULL;
         struct session sessions[3];
         pthread_t threads[3];
-        const struct moec_expert_cache_options options = {.buffer_bytes = sizes.all_bytes,
-                                                          .least_bytes =
-                                                              (round % 2 == 0 ? 1 : 7) * sizes.largest_bytes,
-                                                          .n_sessions = 3};
+        const struct moec_expert_cache_options options = {
+            .buffer = {.n_bytes = sizes.all_bytes,
+                       .least_bytes = (round % 2 == 0 ? 1 : 7) * sizes.largest_bytes},
+            .n_sessions = 3};
         assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
         for (uint32_t i = 0; i < 3; i++) {
             sessions[i] = (struct session){
                 .fixture = f, .source = moec_expert_cache_experts(cache), .random = 100 * round + i + 1};
             assert_int_equal(pthread_create(&threads[i], NULL, run_session, &sessions[i]), 0);
         }
-        for (uint64_t bytes = sizes.all_bytes; bytes > options.least_bytes; bytes -= bytes / 20 + 1)
-            moec_expert_cache_resize(cache, bytes > options.least_bytes ? bytes : options.least_bytes);
-        moec_expert_cache_resize(cache, options.least_bytes);
+        for (uint64_t bytes = sizes.all_bytes; bytes > options.buffer.least_bytes; bytes -= bytes / 20 + 1)
+            moec_expert_cache_resize(cache,
+                                     bytes > options.buffer.least_bytes ? bytes : options.buffer.least_bytes);
+        moec_expert_cache_resize(cache, options.buffer.least_bytes);
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(pthread_join(threads[i], NULL), 0);
             assert_int_equal(sessions[i].n_wrong, 0);
         }
-        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.least_bytes);
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer.least_bytes);
         moec_expert_cache_free(cache);
     }
 }

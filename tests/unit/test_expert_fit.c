@@ -309,12 +309,12 @@ static void take_expert(void *context, const struct moec_expert_inputs *in)
     const size_t stride = moec_forward_stride(config), width = moec_lanes_padded(config->n_ff_expert);
     if (in->layer != watched->layer || in->expert != watched->expert)
         return;
-    watched->n_pair += in->n_pair;
-    for (uint32_t i = 0; i < in->n_pair; i++) {
+    watched->n_pair += in->rows.n_pair;
+    for (uint32_t i = 0; i < in->rows.n_pair; i++) {
         float *x = calloc(width, sizeof *x);
-        moec_forward_activations(in->forward, in->mlp, 1, in->normed + in->pairs[i] / in->top_k * stride, x,
-                                 width);
-        moec_gptq_add(watched->gptq, &pool, x, width, &in->weights[in->pairs[i]], 1);
+        moec_forward_activations(in->forward, in->mlp, 1,
+                                 in->rows.normed + in->rows.pairs[i] / in->rows.top_k * stride, x, width);
+        moec_gptq_add(watched->gptq, &pool, x, width, &in->rows.weights[in->rows.pairs[i]], 1);
         free(x);
     }
 }

@@ -118,7 +118,7 @@ static struct moec_expert_cache *make_cache(const struct fixture *f, uint64_t bu
 {
     struct moec_expert_cache *cache = NULL;
     const struct moec_expert_cache_options options = {
-        .buffer_bytes = buffer_bytes, .beside = f->beside, .n_beside = N_FORM - 1};
+        .buffer.n_bytes = buffer_bytes, .records = {.beside = f->beside, .n_beside = N_FORM - 1}};
     MUST(moec_expert_cache_create(f->of.bundle, &options, &cache, &err));
     assert_int_equal(moec_expert_cache_experts(cache)->n_form, N_FORM);
     return cache;
@@ -222,10 +222,9 @@ enum { LOW = 3 }; /* of the fixture's forms, form 1 of a cache with pools */
 static struct moec_expert_cache *make_pools(const struct fixture *f, uint64_t high_bytes, uint64_t low_bytes)
 {
     struct moec_expert_cache *cache = NULL;
-    const struct moec_expert_cache_options options = {.buffer_bytes = high_bytes + low_bytes,
-                                                      .low_pool_bytes = low_bytes,
-                                                      .beside = &f->beside[LOW - 1],
-                                                      .n_beside = 1};
+    const struct moec_expert_cache_options options = {
+        .buffer = {.n_bytes = high_bytes + low_bytes, .low_pool_bytes = low_bytes},
+        .records = {.beside = &f->beside[LOW - 1], .n_beside = 1}};
     MUST(moec_expert_cache_create(f->of.bundle, &options, &cache, &err));
     return cache;
 }
@@ -314,18 +313,18 @@ static void test_expert_forms__pools_have_room_for_a_record(void **state)
     const struct fixture *f = *state;
     const uint64_t high = moec_record_sizes_of(f->of.bundle, 0).largest_bytes,
                    low = moec_record_sizes_of(f->of.bundle, 2).largest_bytes;
-    struct moec_expert_cache_options options = {
-        .buffer_bytes = high + low, .low_pool_bytes = low - 1, .beside = &f->beside[LOW - 1], .n_beside = 1};
+    struct moec_expert_cache_options options = {.buffer = {.n_bytes = high + low, .low_pool_bytes = low - 1},
+                                                .records = {.beside = &f->beside[LOW - 1], .n_beside = 1}};
     refuse_pools(f, &options, MOEC_ERR_BUDGET, "for low-precision copies has no room for the largest");
-    options.low_pool_bytes = low + 1;
+    options.buffer.low_pool_bytes = low + 1;
     refuse_pools(f, &options, MOEC_ERR_BUDGET, "for high-precision copies has no room for the largest");
-    options.low_pool_bytes = high + low + 1;
+    options.buffer.low_pool_bytes = high + low + 1;
     refuse_pools(f, &options, MOEC_ERR_USAGE, "one form of experts besides form 0");
-    options.low_pool_bytes = low;
-    options.least_bytes = high;
+    options.buffer.low_pool_bytes = low;
+    options.buffer.least_bytes = high;
     refuse_pools(f, &options, MOEC_ERR_USAGE, "a buffer of fixed size");
-    options.least_bytes = 0;
-    options.n_beside = 0;
+    options.buffer.least_bytes = 0;
+    options.records.n_beside = 0;
     refuse_pools(f, &options, MOEC_ERR_USAGE, "one form of experts besides form 0");
 }
 
@@ -336,7 +335,8 @@ static void test_expert_forms__answers_are_for_a_form(void **state)
     static const uint32_t active[] = {2, 5, 9};
     struct moec_expert_cache *cache = make_cache(f, (uint64_t)8 << 20);
     struct moec_experts *source = moec_expert_cache_experts(cache);
-    struct moec_router_answer answer = {.layer = 2, .form = 1, .n_tok = 1, .active = active, .n_active = 3};
+    struct moec_router_answer answer = {
+        .layer = 2, .form = 1, .n_tok = 1, .active = {.list = active, .n = 3}};
     use(f, cache, 0, N_EXPERT + 5); /* the same expert, another form */
     source->ops->expect(source, &answer);
     for (uint32_t i = 0; i < 2; i++)
@@ -387,8 +387,8 @@ static void refuse(const struct fixture *f, struct moec_cache_form form, uint32_
 {
     struct moec_expert_cache *cache = NULL;
     struct moec_error err = {0};
-    const struct moec_expert_cache_options options = {
-        .buffer_bytes = 1 << 20, .beside = &form, .n_beside = n_form};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = 1 << 20,
+                                                      .records = {.beside = &form, .n_beside = n_form}};
     assert_status(moec_expert_cache_create(f->of.bundle, &options, &cache, &err), status, err);
     assert_message(err, words);
 }
@@ -413,7 +413,7 @@ static void test_expert_forms__refuses(void **state)
     assert_false(source->ops->ready(source, request_of(N_FORM, 0)));
     const uint32_t expert = 0;
     const struct moec_router_answer answer = {
-        .layer = 0, .form = N_FORM, .n_tok = 1, .active = &expert, .n_active = 1};
+        .layer = 0, .form = N_FORM, .n_tok = 1, .active = {.list = &expert, .n = 1}};
     source->ops->expect(source, &answer);
     assert_int_equal(cache_totals(cache).misses, 0);
     moec_expert_cache_free(cache);

@@ -115,7 +115,7 @@ static enum moec_status run_layer(const struct fixture *f, struct moec_expert_st
 {
     struct moec_experts *source = moec_expert_stream_experts(stream);
     const struct moec_router_answer answer = {
-        .layer = layers[ordinal], .n_tok = 1, .active = active, .n_active = n_active};
+        .layer = layers[ordinal], .n_tok = 1, .active = {.list = active, .n = n_active}};
     source->ops->expect(source, &answer);
     for (uint32_t next = 0; next < n_active;) {
         struct moec_mlp mlps[N_EXPERT];
@@ -244,7 +244,7 @@ static void test_expert_stream__failed_records_stay_failed(void **state)
     struct moec_experts *source = moec_expert_stream_experts(stream);
     const uint32_t expert = 3;
     const struct moec_router_answer answer = {
-        .layer = layers[0], .n_tok = 1, .active = &expert, .n_active = 1};
+        .layer = layers[0], .n_tok = 1, .active = {.list = &expert, .n = 1}};
     struct moec_mlp mlp = {0};
     struct moec_error err = {0};
     source->ops->expect(source, &answer);

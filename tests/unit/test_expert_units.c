@@ -68,9 +68,9 @@ static struct moec_expert_cache *cache_of(const struct place *place,
     struct moec_expert_cache *cache = NULL;
     struct moec_error err = {0};
     struct moec_expert_cache_options ours = *options;
-    ours.parts = &place->parts;
+    ours.records.parts = &place->parts;
     /* No gaps between units are read along. */
-    ours.io.emulation.bytes_per_second = 1000000000000u;
+    ours.records.io.emulation.bytes_per_second = 1000000000000u;
     assert_status(moec_expert_cache_create(place->of.bundle, &ours, &cache, &err), MOEC_OK, err);
     return cache;
 }
@@ -137,10 +137,10 @@ static void run_budgets(uint32_t alignment, uint32_t direct_unit)
     const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
     uint64_t random = 5;
     for (uint64_t bytes = sizes.largest_bytes; bytes < sizes.all_bytes; bytes += sizes.all_bytes / 9) {
-        const struct moec_expert_cache_options options = {.buffer_bytes = bytes,
-                                                          .is_warm = bytes % 2 == 0,
-                                                          .predictor = &moec_predict_frequency,
-                                                          .preload_count = 1};
+        const struct moec_expert_cache_options options = {
+            .buffer.n_bytes = bytes,
+            .keeps.is_warm = bytes % 2 == 0,
+            .preload = {.predictor = &moec_predict_frequency, .count = 1}};
         struct moec_expert_cache *cache = cache_of(place, &options);
         struct moec_experts *source = moec_expert_cache_experts(cache);
         uint32_t n_wrong = 0;
@@ -194,9 +194,10 @@ static void run_frames(struct place *place, uint32_t least_records)
     const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
     uint64_t random = 9;
     for (uint64_t n = least_records; n <= least_records + 2; n++) {
-        const struct moec_expert_cache_options options = {.buffer_bytes = n * sizes.largest_bytes,
-                                                          .least_bytes = least_records * sizes.largest_bytes,
-                                                          .is_warm = n % 2 == 0};
+        const struct moec_expert_cache_options options = {
+            .buffer = {.n_bytes = n * sizes.largest_bytes,
+                       .least_bytes = least_records * sizes.largest_bytes},
+            .keeps.is_warm = n % 2 == 0};
         struct moec_expert_cache *cache = cache_of(place, &options);
         struct moec_experts *source = moec_expert_cache_experts(cache);
         uint32_t n_wrong = 0, most = 0;
@@ -215,7 +216,7 @@ static void run_frames(struct place *place, uint32_t least_records)
             assert_int_equal(pthread_mutex_unlock(&cache->lock), 0);
             most = n_there > most ? n_there : most;
             if (i == 300)
-                moec_expert_cache_resize(cache, options.least_bytes);
+                moec_expert_cache_resize(cache, options.buffer.least_bytes);
         }
         assert_int_equal(n_wrong, 0);
         assert_true(most > n);
@@ -241,7 +242,7 @@ static void test_expert_units__units_leave_before_up_sections(void **state)
     (void)state;
     struct place *place = place_make(64, 64, 16);
     const struct moec_record_sizes sizes = moec_record_sizes_of(place->of.bundle, 0);
-    const struct moec_expert_cache_options options = {.buffer_bytes = 7 * sizes.largest_bytes};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = 7 * sizes.largest_bytes};
     struct moec_expert_cache *cache = cache_of(place, &options);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     const struct moec_unit_frames *frames = cache->units->frames;
@@ -276,7 +277,7 @@ static void test_expert_units__reads_what_is_missing(void **state)
 {
     (void)state;
     struct place *place = place_open(64, 64);
-    const struct moec_expert_cache_options options = {.buffer_bytes = 1 << 24};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = 1 << 24};
     struct moec_expert_cache *cache = cache_of(place, &options);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     struct moec_error err = {0};
@@ -325,8 +326,8 @@ static void test_expert_units__failed_reads_are_tried_again(void **state)
                                 .delay_ns = 100000,
                                 .state = 7 + round};
         const struct moec_expert_cache_options options = {
-            .buffer_bytes = (1 + 3 * round) * sizes.largest_bytes,
-            .io = {.depth = 4, .test_hook = {faulty_wrap, &faults}}};
+            .buffer.n_bytes = (1 + 3 * round) * sizes.largest_bytes,
+            .records.io = {.depth = 4, .test_hook = {faulty_wrap, &faults}}};
         struct moec_expert_cache *cache = cache_of(place, &options);
         uint64_t random = 3 + round;
         for (uint32_t i = 0; i < 250; i++) {
@@ -355,7 +356,7 @@ static void test_expert_units__damage_is_named(void **state)
     struct place *place = place_open(64, 64);
     const struct moec_record_layout *layout = moec_bundle_layout(place->of.bundle, 0, 1, 3);
     const uint64_t at = moec_bundle_record(place->of.bundle, 0, 1, 3)->offset + layout->n_bytes - 2;
-    const struct moec_expert_cache_options options = {.buffer_bytes = 1 << 24};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = 1 << 24};
     struct moec_expert_cache *cache = cache_of(place, &options);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     uint64_t first[N_WORD] = {1}, last[N_WORD] = {0, (uint64_t)1 << (N_FF - 65)};
@@ -438,7 +439,9 @@ static void test_expert_units__several_sessions(void **state)
         struct faults faults = {
             .delays = 20000, .swaps = 20000, .delay_ns = 50000, .state = 11 + (uint64_t)b};
         const struct moec_expert_cache_options options = {
-            .buffer_bytes = budgets[b], .n_sessions = 3, .io = {.test_hook = {faulty_wrap, &faults}}};
+            .buffer.n_bytes = budgets[b],
+            .n_sessions = 3,
+            .records.io = {.test_hook = {faulty_wrap, &faults}}};
         struct moec_expert_cache *cache = cache_of(place, &options);
         struct session sessions[3];
         pthread_t threads[3];

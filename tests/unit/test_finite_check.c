@@ -149,8 +149,9 @@ static void test_finite_check__gguf(void **state)
         moec_checkpoint_expert_tensor(ck, ck->config.n_layer - 1, moec_config_moe_count(&ck->config) - 1,
                                       ck->config.n_expert - 1, MOEC_PROJECTION_DOWN);
     const struct moec_tensor_view view = *last.view;
-    const size_t item = view.coding->block_bytes;
-    memset(file + view.offset + (view.first + (size_t)view.rows * view.columns - 1) * item, 0xff, item);
+    const size_t item = view.tensor.coding->block_bytes;
+    memset(file + view.tensor.offset + (view.step.first + (size_t)view.rows * view.columns - 1) * item, 0xff,
+           item);
     moec_checkpoint_close(ck);
     assert_status(digest(path, &err), MOEC_OK, err);
     temporary_write(folder, "x.gguf", file, n);

@@ -162,7 +162,7 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
         assert_ok(moec_forward_embed(&forward, batch_tokens, n_tok, hidden, &err), err);
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
             float *k = prefix_kv, *v = prefix_kv + n_prefix * kv;
-            struct moec_span prefix = {.n_rows = n_prefix, .k_own = k, .v_own = v};
+            struct moec_span prefix = {.n_rows = n_prefix, .keys = {.k_own = k, .v_own = v}};
             assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&prefix, 1, n_prefix},
                                              prefix_hidden, &err),
                       err);
@@ -171,14 +171,14 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
                                        &err),
                       err);
             struct moec_span spans[2] = {
-                {.n_rows = n_first, .k_own = own_kv, .v_own = own_kv + n_tok * kv},
+                {.n_rows = n_first, .keys = {.k_own = own_kv, .v_own = own_kv + n_tok * kv}},
                 {.first_row = n_first,
                  .n_rows = n_own,
                  .first_position = n_prefix,
-                 .k_prefix = k,
-                 .v_prefix = v,
-                 .k_own = own_kv + n_first * kv,
-                 .v_own = own_kv + (n_tok + n_first) * kv},
+                 .keys = {.k_prefix = k,
+                          .v_prefix = v,
+                          .k_own = own_kv + n_first * kv,
+                          .v_own = own_kv + (n_tok + n_first) * kv}},
             };
             assert_ok(
                 moec_forward_attention(&forward, layer, (struct moec_batch){spans, 2, n_tok}, hidden, &err),
@@ -297,7 +297,7 @@ static void test_forward__trace_holds_what_the_layer_did(void **state)
         const uint32_t *router = fixture.router;
         assert_ok(moec_forward_embed(&forward, fixture.tokens, n, hidden, &err), err);
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-            struct moec_span span = {.n_rows = n, .k_own = own, .v_own = own + n * kv};
+            struct moec_span span = {.n_rows = n, .keys = {.k_own = own, .v_own = own + n * kv}};
             assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, n}, hidden, &err),
                       err);
             memcpy(before, hidden, n * stride * sizeof(float));
@@ -339,18 +339,18 @@ static void check_large_batch(const struct fixture *fixture, bool traced)
     struct moec_scratch *scratch = moec_forward_scratch(&forward);
     scratch->test_hook.attention_block = 250;
     scratch->test_hook.moe_block = 170;
-    scratch->transposed_columns = 1;
+    scratch->transposed.columns = 1;
     if (traced) { /* half a tile leaves the room of a second chunk */
-        assert_int_equal(scratch->mlp_tile, MOEC_MLP_TILE_MAX);
-        scratch->mlp_tile /= 2;
-        scratch->mlp_chunks *= 2;
+        assert_int_equal(scratch->mlp.tile, MOEC_MLP_TILE_MAX);
+        scratch->mlp.tile /= 2;
+        scratch->mlp.chunks *= 2;
     }
     struct moec_mlp_trace trace = trace_make(config, traced ? n_tok : 1);
     for (uint32_t i = 0; i < n_spans; i++)
-        spans[i] = (struct moec_span){.first_row = i * n_each,
-                                      .n_rows = n_each,
-                                      .k_own = own + i * n_each * kv,
-                                      .v_own = own + (n_tok + i * n_each) * kv};
+        spans[i] = (struct moec_span){
+            .first_row = i * n_each,
+            .n_rows = n_each,
+            .keys = {.k_own = own + i * n_each * kv, .v_own = own + (n_tok + i * n_each) * kv}};
     assert_ok(moec_forward_embed(&forward, tokens, n_tok, hidden, &err), err);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         assert_ok(
@@ -423,9 +423,9 @@ static void watched_release(struct moec_experts *self, struct moec_expert_reques
 
 static void watched_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
-    for (uint32_t i = 1; i < answer->n_active; i++)
-        assert_true(answer->active[i] > answer->active[i - 1]);
-    ((struct watched *)self)->n_expected += answer->n_active;
+    for (uint32_t i = 1; i < answer->active.n; i++)
+        assert_true(answer->active.list[i] > answer->active.list[i - 1]);
+    ((struct watched *)self)->n_expected += answer->active.n;
 }
 
 static bool watched_ready(struct moec_experts *self, struct moec_expert_request request)

@@ -223,14 +223,14 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     const struct moec_sequences capacity = {&span, 1};
     for (uint32_t block = 2; block <= N_TOK; block += N_TOK - 2) {
         moec_forward_scratch(&forward)->test_hook.moe_block = block;
-        memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
+        memset(moec_forward_scratch(&forward)->moe.rows.shared, 0x7f, n_hidden * sizeof(float));
         struct layer_run full = run_layer(&forward, layer, &capacity);
         assert_same_bits(full.hidden, dropped.hidden, n_hidden, "what leaves the layer");
         assert_same_bits(full.trace.shared_output, dropped.trace.shared_output, n_hidden,
                          "the shared expert's output");
         float *hidden = floats(n_hidden); /* the same without a trace */
         fill_hidden(config, hidden);
-        memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
+        memset(moec_forward_scratch(&forward)->moe.rows.shared, 0x7f, n_hidden * sizeof(float));
         assert_ok(moec_forward_mlp(
                       &forward, layer,
                       &(struct moec_mlp_batch){.n_tok = N_TOK, .hidden = hidden, .sequences = &capacity},
@@ -385,7 +385,7 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
           *v = floats(N_TOK * n_kv), *logits = floats(N_TOK * config->n_vocab), *chunk = floats(stride);
     struct seen seen = {.watched = MOEC_ROLE_SHARED_DOWN, .inputs = floats(N_TOK * 1024)};
     const struct moec_inputs_hook hook = {.take = take_inputs, .room = make_room, .context = &seen};
-    const struct moec_span span = {.n_rows = N_TOK, .k_own = k, .v_own = v};
+    const struct moec_span span = {.n_rows = N_TOK, .keys = {.k_own = k, .v_own = v}};
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
                                 moec_variants_experts(fixture.variants), N_TOK, &err),
               err);
@@ -453,25 +453,26 @@ static void take_expert(void *context, const struct moec_expert_inputs *in)
     const size_t stride = moec_forward_stride(&seen->forward->model->config);
     if (in->expert == MOEC_EXPERT_ALL) {
         assert_int_equal(seen->n_pair, 0);
-        assert_int_equal(in->n_pair, N_TOK * in->top_k);
+        assert_int_equal(in->rows.n_pair, N_TOK * in->rows.top_k);
         seen->n_layer++;
         return;
     }
     const uint32_t n_ff = in->mlp->down.rows, n_embd = in->mlp->down.columns;
     const size_t activation_stride = moec_lanes_padded(n_ff);
-    float *x = floats(in->n_pair * stride), *h = floats(in->n_pair * activation_stride),
+    float *x = floats(in->rows.n_pair * stride), *h = floats(in->rows.n_pair * activation_stride),
           *down = floats(stride);
-    for (uint32_t i = 0; i < in->n_pair; i++)
-        memcpy(x + i * stride, in->normed + in->pairs[i] / in->top_k * stride, stride * sizeof *x);
-    moec_forward_activations(in->forward, in->mlp, in->n_pair, x, h, activation_stride);
+    for (uint32_t i = 0; i < in->rows.n_pair; i++)
+        memcpy(x + i * stride, in->rows.normed + in->rows.pairs[i] / in->rows.top_k * stride,
+               stride * sizeof *x);
+    moec_forward_activations(in->forward, in->mlp, in->rows.n_pair, x, h, activation_stride);
     for (uint32_t neuron = 0; neuron < n_ff; neuron++) {
         in->forward->kernels->decode_rows(&in->mlp->down, neuron, 1, down, stride);
-        for (uint32_t i = 0; i < in->n_pair; i++)
+        for (uint32_t i = 0; i < in->rows.n_pair; i++)
             for (uint32_t c = 0; c < n_embd; c++)
-                seen->sums[in->pairs[i] / in->top_k * stride + c] +=
-                    in->weights[in->pairs[i]] * h[i * activation_stride + neuron] * down[c];
+                seen->sums[in->rows.pairs[i] / in->rows.top_k * stride + c] +=
+                    in->rows.weights[in->rows.pairs[i]] * h[i * activation_stride + neuron] * down[c];
     }
-    seen->n_pair += in->n_pair;
+    seen->n_pair += in->rows.n_pair;
     seen->n_expert++;
     free(x);
     free(h);

@@ -376,7 +376,7 @@ static void test_generate__the_library_asks_the_bundle(void **state)
 
     assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
     struct moert_generation generation = moert_generation_default(engine);
-    assert_int_equal(moert_engine_info(engine).n_beams, 3);
+    assert_int_equal(moert_engine_info(engine).compute.n_beams, 3);
     assert_int_equal(generation.n_beams, 3);
     /* The decoder's start is one of the ten. */
     assert_int_equal(read_public(engine, &generation, fixture.source, 9, beams, &what), 9);

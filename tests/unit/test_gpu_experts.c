@@ -70,8 +70,8 @@ static void open_rig(struct rig *rig, const struct fixture *f, uint64_t seed, ui
     const struct moec_gpu_pool_sizes sizes = moec_gpu_pool_sizes_of(f->of.bundle, &(uint32_t){0}, 1);
     const struct moec_record_sizes host_sizes = moec_record_sizes_of(f->of.bundle, 0);
     /* Where prompts are read ahead, what has come is taken when somebody asks whether it is ready. */
-    const struct moec_expert_cache_options options = {.buffer_bytes = n_cache * host_sizes.largest_bytes,
-                                                      .reads_on = seed % 2 == 0};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = n_cache * host_sizes.largest_bytes,
+                                                      .preload.reads_on = seed % 2 == 0};
     MUST(moec_host_gpu_open(seed, &rig->gpu, &err));
     MUST(rig->gpu->ops->stream_create(rig->gpu, &rig->compute, &err));
     MUST(rig->gpu->ops->stream_create(rig->gpu, &rig->other, &err));
@@ -82,7 +82,7 @@ static void open_rig(struct rig *rig, const struct fixture *f, uint64_t seed, ui
                                                  .compute = rig->compute,
                                                  .behind = moec_expert_cache_experts(rig->cache),
                                                  .bundle = f->of.bundle,
-                                                 .pool_bytes = n_pool * sizes.largest_bytes};
+                                                 .pool.n_bytes = n_pool * sizes.largest_bytes};
     MUST(moec_gpu_experts_create(&setup, &rig->experts, &err));
     rig->source = moec_gpu_experts_source(rig->experts);
 }
@@ -136,12 +136,13 @@ static enum moec_status run_answer(struct rig *rig, uint32_t ordinal, struct moe
             n_takers[n] = 1 + random_u32(&rig->random) % 9;
             active[n++] = e;
         }
-    const struct moec_router_answer answer = {.layer = layers[ordinal],
-                                              .n_tok = 10,
-                                              .active = active,
-                                              .n_active = n,
-                                              .n_takers = random_u32(&rig->random) % 2 ? n_takers : NULL,
-                                              .order = order};
+    const struct moec_router_answer answer = {
+        .layer = layers[ordinal],
+        .n_tok = 10,
+        .active = {.list = active,
+                   .n = n,
+                   .n_takers = random_u32(&rig->random) % 2 ? n_takers : NULL,
+                   .order = order}};
     memcpy(order, active, n * sizeof *order);
     source->ops->expect(source, &answer);
     rig->n_asked += n;
@@ -260,7 +261,7 @@ static void no_pool_is_left_behind(void **state)
 {
     const struct fixture *f = *state;
     const struct moec_record_sizes host_sizes = moec_record_sizes_of(f->of.bundle, 0);
-    const struct moec_expert_cache_options options = {.buffer_bytes = host_sizes.all_bytes};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = host_sizes.all_bytes};
     struct moec_gpu *gpu = NULL;
     struct moec_gpu_stream *compute = NULL;
     struct moec_expert_cache *cache = NULL;
@@ -273,10 +274,10 @@ static void no_pool_is_left_behind(void **state)
                                            .compute = compute,
                                            .behind = moec_expert_cache_experts(cache),
                                            .bundle = f->of.bundle,
-                                           .pool_bytes = 100};
+                                           .pool.n_bytes = 100};
     assert_status(moec_gpu_experts_create(&setup, &experts, &wrong), MOEC_ERR_BUDGET, wrong);
     assert_message(wrong, "largest expert");
-    setup.pool_bytes = host_sizes.all_bytes;
+    setup.pool.n_bytes = host_sizes.all_bytes;
     moec_host_gpu_set_faults(gpu, &(struct moec_host_gpu_faults){.fail_alloc_at = 1});
     wrong = (struct moec_error){0};
     assert_status(moec_gpu_experts_create(&setup, &experts, &wrong), MOEC_ERR_MEMORY, wrong);

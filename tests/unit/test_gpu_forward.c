@@ -34,7 +34,7 @@ struct model {
 static struct moec_expert_cache *make_cache(const struct model *m, uint64_t buffer_bytes)
 {
     struct moec_expert_cache *cache = NULL;
-    const struct moec_expert_cache_options options = {.buffer_bytes = buffer_bytes};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = buffer_bytes};
     MUST(moec_expert_cache_create(m->bundle, &options, &cache, &err));
     return cache;
 }
@@ -134,13 +134,13 @@ static enum moec_status make_rig(struct rig *rig, const struct shape *shape, str
         .compute = rig->model->stream,
         .behind = moec_expert_cache_experts(rig->cache),
         .bundle = bundle,
-        .predictor = shape->n_prefetch > 0 ? &moec_predict_gate : NULL,
-        .preload_count = shape->n_prefetch,
-        .piece_bytes = 512,
-        .cooperates = shape->cpu_byte_ns > 0,
-        .cpu_byte_ns = shape->cpu_byte_ns,
-        .copy_byte_ns = 1,
-        .pool_bytes = shape->n_pool * moec_gpu_pool_sizes_of(bundle, &(uint32_t){0}, 1).largest_bytes};
+        .guesses = {.predictor = shape->n_prefetch > 0 ? &moec_predict_gate : NULL,
+                    .count = shape->n_prefetch,
+                    .piece_bytes = 512},
+        .cooperation = {.is_on = shape->cpu_byte_ns > 0,
+                        .cpu_byte_ns = shape->cpu_byte_ns,
+                        .copy_byte_ns = 1},
+        .pool.n_bytes = shape->n_pool * moec_gpu_pool_sizes_of(bundle, &(uint32_t){0}, 1).largest_bytes};
     MOEC_TRY(moec_gpu_experts_create(&setup, &rig->experts, wrong));
     MOEC_TRY(moec_gpu_backend_create(rig->model, &kernels, shape->max_tokens, shape->cpu_byte_ns > 0,
                                      &rig->backend, wrong));

@@ -65,7 +65,7 @@ static void read_on_cpu(struct model *m)
     struct moec_forward forward = {0};
     struct moec_session *session = NULL;
     struct moec_expert_cache *cache = NULL;
-    const struct moec_expert_cache_options options = {.buffer_bytes =
+    const struct moec_expert_cache_options options = {.buffer.n_bytes =
                                                           moec_record_sizes_of(m->bundle, 0).all_bytes};
     MUST(moec_expert_cache_create(m->bundle, &options, &cache, &err));
     MUST(moec_forward_init(&forward, m->model, moec_kernels_best(), 1, moec_expert_cache_experts(cache),
@@ -178,7 +178,7 @@ static enum moec_status open_rig(struct rig *rig, const struct model *m, uint64_
                                  struct moec_error *wrong)
 {
     const struct moec_expert_cache_options options = {
-        .buffer_bytes = shape->n_cache * moec_record_sizes_of(m->bundle, 0).largest_bytes};
+        .buffer.n_bytes = shape->n_cache * moec_record_sizes_of(m->bundle, 0).largest_bytes};
     *rig = (struct rig){.m = m, .sparsity = make_sparsity(m)};
     moec_blocks_divert(moec_host_gpu_launch);
     MUST(moec_host_gpu_open(seed, &rig->gpu, &err));

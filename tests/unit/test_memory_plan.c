@@ -31,22 +31,20 @@ static struct moec_memory_request make_request(uint64_t budget_bytes)
 {
     return (struct moec_memory_request){.config = &config,
                                         .budget_bytes = budget_bytes,
-                                        .base_bytes = 5 * MIB,
-                                        .dense_bytes = 9 * MIB,
-                                        .table_bytes = 20000,
-                                        .largest_record_bytes = RECORD,
-                                        .all_record_bytes = 256 * RECORD,
-                                        .token_record_bytes = 32 * RECORD,
-                                        .n_context = 1024,
-                                        .n_sessions = 1,
-                                        .n_logits = 1,
-                                        .n_threads = 2};
+                                        .process = {.base_bytes = 5 * MIB, .n_threads = 2},
+                                        .bundle = {.dense_bytes = 9 * MIB,
+                                                   .table_bytes = 20000,
+                                                   .largest_record_bytes = RECORD,
+                                                   .all_record_bytes = 256 * RECORD,
+                                                   .token_record_bytes = 32 * RECORD},
+                                        .sessions = {.n_context = 1024, .n = 1, .n_logits = 1}};
 }
 
 static uint64_t sum(const struct moec_memory_plan *plan)
 {
-    return plan->base_bytes + plan->dense_bytes + plan->kv_bytes + plan->scratch_bytes + plan->logits_bytes +
-           plan->table_bytes + plan->margin_bytes + plan->expert_buffer_bytes;
+    return plan->parts.base_bytes + plan->parts.dense_bytes + plan->parts.kv_bytes +
+           plan->parts.scratch_bytes + plan->parts.logits_bytes + plan->parts.table_bytes +
+           plan->parts.margin_bytes + plan->expert_buffer_bytes;
 }
 
 static uint64_t floor_of(const struct moec_memory_request *request)
@@ -72,17 +70,17 @@ static void test_memory_plan__every_budget_adds_up(void **state)
         assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
         assert_int_equal(plan.total_bytes, sum(&plan));
         assert_true(plan.total_bytes <= budget);
-        assert_true(plan.total_bytes == budget || plan.holds_all);
+        assert_true(plan.total_bytes == budget || plan.experts.all_stay);
         assert_true(plan.expert_buffer_bytes >= RECORD && plan.expert_buffer_bytes <= 256 * RECORD);
-        assert_true(plan.kv_bytes >= (uint64_t)8 * 2 * 1024 * 128 * 4);
-        assert_int_equal(plan.logits_bytes, 6144 * 4);
-        assert_true(plan.scratch_bytes >= moec_forward_scratch_bytes(&config, plan.max_tokens, 2));
-        assert_true(plan.dense_bytes > 9 * MIB && plan.dense_bytes < 10 * MIB);
+        assert_true(plan.parts.kv_bytes >= (uint64_t)8 * 2 * 1024 * 128 * 4);
+        assert_int_equal(plan.parts.logits_bytes, 6144 * 4);
+        assert_true(plan.parts.scratch_bytes >= moec_forward_scratch_bytes(&config, plan.max_tokens, 2));
+        assert_true(plan.parts.dense_bytes > 9 * MIB && plan.parts.dense_bytes < 10 * MIB);
         assert_true(plan.max_tokens >= previous_chunk && plan.max_tokens <= MOEC_PLAN_MAX_TOKENS);
         /* the buffer shrinks only where a longer chunk takes its room */
         assert_true(plan.expert_buffer_bytes >= previous_buffer || plan.max_tokens > previous_chunk);
-        assert_true(plan.holds_all == (plan.expert_buffer_bytes == 256 * RECORD));
-        assert_true(plan.below_working_set == (plan.expert_buffer_bytes < 32 * RECORD));
+        assert_true(plan.experts.all_stay == (plan.expert_buffer_bytes == 256 * RECORD));
+        assert_true(plan.experts.below_working_set == (plan.expert_buffer_bytes < 32 * RECORD));
         previous_buffer = plan.expert_buffer_bytes;
         previous_chunk = plan.max_tokens;
     }
@@ -96,7 +94,8 @@ static void test_memory_plan__logical_caches_have_their_room(void **state)
 {
     (void)state;
     struct moec_memory_request request = make_request(0);
-    request.logical = (struct moec_logical_room){.held_bytes = 128 * RECORD, .passing_bytes = 16 * RECORD};
+    request.buffer.logical =
+        (struct moec_logical_room){.held_bytes = 128 * RECORD, .passing_bytes = 16 * RECORD};
     const uint64_t lowest = floor_of(&request);
     bool was_held = false;
     char text[512];
@@ -164,15 +163,15 @@ static void test_memory_plan__a_promised_context_fits_at_any_start(void **state)
     (void)state;
     struct moec_memory_request request = make_request(0);
     const uint64_t whole = floor_of(&request);
-    assert_int_equal(moec_memory_plan_context(&request), request.n_context);
+    assert_int_equal(moec_memory_plan_context(&request), request.sessions.n_context);
     request.budget_bytes = whole + moec_memory_start_bytes(whole);
-    assert_int_equal(moec_memory_plan_context(&request), request.n_context);
+    assert_int_equal(moec_memory_plan_context(&request), request.sessions.n_context);
     request.budget_bytes = whole - 2 * MIB;
     const uint32_t n_fits = moec_memory_plan_context(&request);
-    assert_in_range(n_fits, 1, request.n_context - 1);
-    request.n_context = n_fits;
+    assert_in_range(n_fits, 1, request.sessions.n_context - 1);
+    request.sessions.n_context = n_fits;
     assert_true(any_start_of(&request) <= request.budget_bytes);
-    request.n_context = n_fits + 1;
+    request.sessions.n_context = n_fits + 1;
     assert_true(any_start_of(&request) > request.budget_bytes);
 }
 
@@ -187,7 +186,7 @@ static void test_memory_plan__margins_are_small(void **state)
     const uint64_t floor = floor_of(&request);
     for (request.budget_bytes = floor; request.budget_bytes < floor + 40 * MIB; request.budget_bytes += MIB) {
         assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
-        assert_true(plan.margin_bytes <= MIB / 2 + request.budget_bytes / 25);
+        assert_true(plan.parts.margin_bytes <= MIB / 2 + request.budget_bytes / 25);
     }
     for (uint64_t bytes = MIB; bytes < 4096 * MIB; bytes *= 2)
         assert_in_range(moec_memory_start_bytes(bytes), 0, MIB / 2 + bytes / 25);
@@ -202,16 +201,16 @@ static void test_memory_plan__whole_from_there_on(void **state)
         struct moec_memory_request request = make_request(0);
         struct moec_memory_plan plan;
         struct moec_error err = {0};
-        request.n_together = n_together;
+        request.sessions.n_together = n_together;
         const uint64_t whole = moec_memory_plan_whole_bytes(&request), last = whole + 40 * MIB;
         for (request.budget_bytes = whole; request.budget_bytes < last; request.budget_bytes += 55555) {
             assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
-            assert_true(plan.holds_all);
+            assert_true(plan.experts.all_stay);
             assert_true(n_together == 0 || plan.max_tokens < 2 * n_together);
         }
         request.budget_bytes = whole - 1;
         assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
-        assert_false(plan.holds_all);
+        assert_false(plan.experts.all_stay);
     }
 }
 
@@ -222,14 +221,14 @@ static void test_memory_plan__beams_have_keys_of_their_own(void **state)
     struct moec_memory_plan one, four;
     struct moec_error err = {0};
     assert_status(moec_memory_plan_make(&request, &one, &err), MOEC_OK, err);
-    request.n_beams = 4;
-    request.generator_bytes = 1000;
+    request.sessions.n_beams = 4;
+    request.sessions.generator_bytes = 1000;
     assert_status(moec_memory_plan_make(&request, &four, &err), MOEC_OK, err);
-    assert_int_equal(four.kv_bytes - one.kv_bytes, 3 * moec_session_beside_bytes(&config, 1024));
-    assert_int_equal(four.logits_bytes - one.logits_bytes, 1000);
-    assert_int_equal(four.scratch_bytes, one.scratch_bytes);
+    assert_int_equal(four.parts.kv_bytes - one.parts.kv_bytes, 3 * moec_session_beside_bytes(&config, 1024));
+    assert_int_equal(four.parts.logits_bytes - one.parts.logits_bytes, 1000);
+    assert_int_equal(four.parts.scratch_bytes, one.parts.scratch_bytes);
     assert_int_equal(four.total_bytes, sum(&four));
-    request.n_beams = MOEC_MAX_BEAMS + 1;
+    request.sessions.n_beams = MOEC_MAX_BEAMS + 1;
     assert_status(moec_memory_plan_make(&request, &four, &err), MOEC_ERR_LIMIT, err);
 }
 
@@ -241,7 +240,7 @@ static void test_memory_plan__no_limit_holds_everything(void **state)
     struct moec_error err = {0};
     char text[512];
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
-    assert_true(plan.holds_all && !plan.below_working_set);
+    assert_true(plan.experts.all_stay && !plan.experts.below_working_set);
     assert_int_equal(plan.max_tokens, MOEC_PLAN_MAX_TOKENS);
     assert_false(moec_memory_plan_warning(&plan, text, sizeof text));
 }
@@ -255,7 +254,7 @@ static void test_memory_plan__warns_below_the_working_set(void **state)
     char text[512];
     request.budget_bytes = floor_of(&request) + 10 * RECORD;
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
-    assert_true(plan.below_working_set);
+    assert_true(plan.experts.below_working_set);
     assert_true(moec_memory_plan_warning(&plan, text, sizeof text));
     assert_non_null(strstr(text, "experts of one token (1.52 MiB)"));
 }
@@ -265,13 +264,13 @@ static void test_memory_plan__sessions_and_context_count(void **state)
     (void)state;
     struct moec_memory_request request = make_request(0);
     uint64_t one = floor_of(&request);
-    request.n_sessions = 3;
+    request.sessions.n = 3;
     uint64_t three = floor_of(&request);
     assert_true(three - one >= 2 * (uint64_t)8 * 2 * 1024 * 128 * 4);
-    request.n_sessions = 1;
-    request.n_context = 2048;
+    request.sessions.n = 1;
+    request.sessions.n_context = 2048;
     assert_true(floor_of(&request) - one >= (uint64_t)8 * 2 * 1024 * 128 * 4);
-    request.n_context = 4; /* a chunk is no longer than the context */
+    request.sessions.n_context = 4; /* a chunk is no longer than the context */
     struct moec_memory_plan plan;
     struct moec_error err = {0};
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
@@ -284,15 +283,15 @@ static void test_memory_plan__absurd_requests_are_refused(void **state)
     struct moec_memory_request request = make_request(0);
     struct moec_memory_plan plan;
     struct moec_error err = {0};
-    request.n_context = 0;
+    request.sessions.n_context = 0;
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_ERR_LIMIT, err);
     request = make_request(0);
-    request.n_context = MOEC_MAX_POSITIONS;
-    request.n_sessions = UINT32_MAX;
+    request.sessions.n_context = MOEC_MAX_POSITIONS;
+    request.sessions.n = UINT32_MAX;
     err = (struct moec_error){0};
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_ERR_LIMIT, err);
     request = make_request(0);
-    request.base_bytes = UINT64_MAX;
+    request.process.base_bytes = UINT64_MAX;
     err = (struct moec_error){0};
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_ERR_LIMIT, err);
 }
@@ -338,11 +337,11 @@ static void test_memory_plan__covers_the_model(void **state)
     dense.blob_bytes = end;
     memset(dense.blob, 0, end);
     request.config = &biased;
-    request.dense_bytes = end;
+    request.bundle.dense_bytes = end;
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
     assert_status(moec_model_create(&biased, &dense, &model, &err), MOEC_OK, err);
-    assert_true(plan.dense_bytes >= moec_model_bytes(model));
-    assert_true(plan.dense_bytes < moec_model_bytes(model) + 256 * 1024);
+    assert_true(plan.parts.dense_bytes >= moec_model_bytes(model));
+    assert_true(plan.parts.dense_bytes < moec_model_bytes(model) + 256 * 1024);
     moec_model_free(model);
 }
 
@@ -387,7 +386,7 @@ static void test_memory_plan__asks_for_all_of_a_bundle(void **state)
     sample_open(&f);
     f.bundle->late_bytes = 4321;
     for (uint32_t copy = 0; copy < f.bundle->n_copy; copy++) {
-        const struct moec_expert_cache_options options = {.copy = copy};
+        const struct moec_expert_cache_options options = {.records.copy = copy};
         uint64_t all = 0, largest = 0;
         for (uint32_t i = 0; i < SAMPLE_MOE * 5; i++) {
             const uint64_t n = moec_record_slot_bytes(f.bundle, copy, i / 5, i % 5);
@@ -395,12 +394,12 @@ static void test_memory_plan__asks_for_all_of_a_bundle(void **state)
             largest = n > largest ? n : largest;
         }
         moec_memory_request_bundle(&request, f.bundle, copy, NULL);
-        assert_int_equal(request.dense_bytes, moec_bundle_dense_bytes(f.bundle) + 4321);
-        assert_int_equal(request.table_bytes, moec_expert_cache_table_bytes(f.bundle, &options));
-        assert_int_equal(request.all_record_bytes, all);
-        assert_int_equal(request.largest_record_bytes, largest);
-        assert_true(request.token_record_bytes >= SAMPLE_MOE * f.bundle->config.top_k &&
-                    request.token_record_bytes <= SAMPLE_MOE * f.bundle->config.top_k * largest);
+        assert_int_equal(request.bundle.dense_bytes, moec_bundle_dense_bytes(f.bundle) + 4321);
+        assert_int_equal(request.bundle.table_bytes, moec_expert_cache_table_bytes(f.bundle, &options));
+        assert_int_equal(request.bundle.all_record_bytes, all);
+        assert_int_equal(request.bundle.largest_record_bytes, largest);
+        assert_true(request.bundle.token_record_bytes >= SAMPLE_MOE * f.bundle->config.top_k &&
+                    request.bundle.token_record_bytes <= SAMPLE_MOE * f.bundle->config.top_k * largest);
         assert_ptr_equal(request.config, &f.bundle->config);
     }
     sample_close(&f);

@@ -27,7 +27,8 @@ static void test_memory_watch__small_budgets_of_one_session_are_used_up(void **s
     struct moec_memory_pages now;
     assert_status(moec_memory_pages_now(&now, NULL), MOEC_OK, (struct moec_error){0});
     const uint64_t own_bytes = now.resident_bytes - now.file_bytes;
-    const struct moec_memory_plan plan = {.base_bytes = own_bytes + 3 * MIB}, whole = {.holds_all = true};
+    const struct moec_memory_plan plan = {.parts.base_bytes = own_bytes + 3 * MIB},
+                                  whole = {.experts.all_stay = true};
     assert_false(watch_of(&plan, 0, true).is_on);
     const struct moec_memory_watch small = watch_of(&plan, MOEC_WATCH_SMALL_BYTES, true);
     assert_true(small.is_on && small.most_bytes == small.files_bytes);
@@ -48,7 +49,7 @@ static void test_memory_watch__gives_after_two_tokens_and_takes_back_before_a_pr
     struct moec_expert_cache *cache = NULL;
     sample_make(&f.sample, 16, 40, 24, 77);
     sample_open(&f);
-    const struct moec_expert_cache_options options = {.buffer_bytes = MIB / 16, .n_sessions = 1};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = MIB / 16, .n_sessions = 1};
     assert_ok(moec_expert_cache_create(f.bundle, &options, &cache, &err), err);
     struct moec_kv_lending lending = {.own_bytes = MIB / 16};
     struct moec_memory_watch watch = {

@@ -188,14 +188,16 @@ static void test_mode__resident_modes_need_room_for_all(void **state)
 {
     const struct sample_fixture *f = *state;
     const struct moec_mode_choice choice = choose(f, (struct moec_mode_request){.mode = "io-qfree"});
-    struct moec_memory_request request = {
-        .base_bytes = 1 << 20, .n_context = 8, .n_sessions = 1, .n_threads = 1, .keeps_all = true};
+    struct moec_memory_request request = {.process = {.base_bytes = 1 << 20, .n_threads = 1},
+                                          .sessions = {.n_context = 8, .n = 1},
+                                          .buffer.keeps_all = true};
     moec_memory_request_bundle(&request, f->bundle, choice.copy, choice.evict.ops);
     struct moec_memory_plan plan = {0};
     struct moec_error err = {0};
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
     assert_status(moec_mode_check_plan(choice.mode, &plan, &err), MOEC_OK, err);
-    const uint64_t needed = plan.floor_bytes + request.all_record_bytes - request.largest_record_bytes;
+    const uint64_t needed =
+        plan.floor_bytes + request.bundle.all_record_bytes - request.bundle.largest_record_bytes;
     request.budget_bytes = needed;
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
     assert_status(moec_mode_check_plan(choice.mode, &plan, &err), MOEC_OK, err);

@@ -151,10 +151,10 @@ static void encode_batch(struct batch *batch, const uint32_t *sources)
     struct moec_span spans[N_PAIRS];
     for (uint32_t i = 0; i < N_PAIRS; i++) {
         const uint32_t row = sum_to(source_length, i);
-        spans[i] = (struct moec_span){.first_row = row,
-                                      .n_rows = source_length[i],
-                                      .k_own = batch->keys + row * batch->kv,
-                                      .v_own = batch->values + row * batch->kv};
+        spans[i] = (struct moec_span){
+            .first_row = row,
+            .n_rows = source_length[i],
+            .keys = {.k_own = batch->keys + row * batch->kv, .v_own = batch->values + row * batch->kv}};
     }
     assert_ok(moec_forward_embed(&batch->forward, sources, batch->n_source, batch->hidden, &err), err);
     for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++) {
@@ -176,13 +176,13 @@ static void decode_layer(struct batch *batch, uint32_t layer)
         const uint32_t row = sum_to(target_length, i), source_row = sum_to(source_length, i);
         own[i] = (struct moec_span){.first_row = row,
                                     .n_rows = target_length[i],
-                                    .k_own = batch->own_keys + row * batch->kv,
-                                    .v_own = batch->own_values + row * batch->kv};
+                                    .keys = {.k_own = batch->own_keys + row * batch->kv,
+                                             .v_own = batch->own_values + row * batch->kv}};
         cross[i] = (struct moec_span){.first_row = row,
                                       .n_rows = target_length[i],
                                       .n_source = source_length[i],
-                                      .k_prefix = batch->keys + source_row * batch->kv,
-                                      .v_prefix = batch->values + source_row * batch->kv};
+                                      .keys = {.k_prefix = batch->keys + source_row * batch->kv,
+                                               .v_prefix = batch->values + source_row * batch->kv}};
     }
     assert_ok(moec_forward_cross_keys(&batch->forward, layer, batch->n_source, batch->hidden,
                                       (struct moec_kv_rows){.keys = batch->keys, .values = batch->values},
@@ -243,7 +243,8 @@ static void test_pair_forward__routes_as_transformers(void **state)
         const struct fixture *fixture = &batch.fixture;
         const struct moec_config *config = &fixture->model->config;
         struct moec_error err = {0};
-        struct moec_span span = {.n_rows = fixture->n_source, .k_own = batch.keys, .v_own = batch.values};
+        struct moec_span span = {.n_rows = fixture->n_source,
+                                 .keys = {.k_own = batch.keys, .v_own = batch.values}};
         const uint32_t *expected = fixture->router;
         assert_ok(moec_forward_embed(&batch.forward, fixture->source, fixture->n_source, batch.hidden, &err),
                   err);

@@ -82,8 +82,8 @@ static struct pair open_pair(const char *name)
     pair.source = load_tokens(name, "source.u32", &pair.n_source);
     pair.tokens = load_tokens(name, "tokens.u32", &pair.n_tok);
     pair.n_vocab = pair.bundle->config.n_vocab;
-    const struct moec_expert_cache_options options = {.buffer_bytes = pair.sizes.all_bytes,
-                                                      .is_resident = true};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = pair.sizes.all_bytes,
+                                                      .keeps.is_resident = true};
     struct moec_expert_cache *cache = NULL;
     assert_status(moec_expert_cache_create(pair.bundle, &options, &cache, &err), MOEC_OK, err);
     pair.expected = room_for_logits(&pair);
@@ -122,11 +122,9 @@ static void test_pair_stream__same_bits_however_it_streams(void **state)
         for (uint32_t i = 0; moec_evict_policies[i] != NULL; i++) {
             const uint64_t spare = pair.sizes.all_bytes - pair.sizes.largest_bytes;
             const struct moec_expert_cache_options options = {
-                .buffer_bytes = pair.sizes.largest_bytes + spare * i / 8,
-                .policy = moec_evict_policies[i],
-                .predictor = i % 2 == 0 ? &moec_predict_gate : NULL,
-                .preload_count = i % 3,
-                .keeps_nothing = i == 3};
+                .buffer.n_bytes = pair.sizes.largest_bytes + spare * i / 8,
+                .keeps = {.policy = moec_evict_policies[i], .nothing = i == 3},
+                .preload = {.predictor = i % 2 == 0 ? &moec_predict_gate : NULL, .count = i % 3}};
             struct moec_error err = {0};
             struct moec_expert_cache *cache = NULL;
             assert_status(moec_expert_cache_create(pair.bundle, &options, &cache, &err), MOEC_OK, err);
@@ -171,11 +169,11 @@ static void test_pair_stream__edgemoe_reads_the_encoder_once(void **state)
     struct pair pair = open_pair("switch");
     const struct moec_config *config = &pair.bundle->config;
     const uint32_t n_encoder = moec_config_moe_encoder_count(config), n_moe = moec_config_moe_count(config);
-    const struct moec_expert_cache_options options = {.buffer_bytes =
-                                                          (n_moe - n_encoder + 1) * config->n_expert *
-                                                          moec_record_slot_bytes(pair.bundle, 1, 0, 0),
-                                                      .copy = 1, /* records of one size leave no holes */
-                                                      .policy = &moec_evict_edgemoe};
+    const struct moec_expert_cache_options options = {
+        .buffer.n_bytes =
+            (n_moe - n_encoder + 1) * config->n_expert * moec_record_slot_bytes(pair.bundle, 1, 0, 0),
+        .records.copy = 1, /* records of one size leave no holes */
+        .keeps.policy = &moec_evict_edgemoe};
     float *logits[] = {room_for_logits(&pair), room_for_logits(&pair)};
     uint64_t whole_misses[MOEC_MAX_LAYERS] = {0};
     assert_true(n_encoder > 1);
@@ -210,9 +208,9 @@ static void check_engine(const struct pair *pair, const struct moert_options *op
     if (moert_engine_open(pair->path, options, &engine, &err) != MOERT_OK)
         fail_msg("mode %s: %s", options->buffer.mode, err.message);
     const struct moert_info info = moert_engine_info(engine);
-    assert_int_equal(info.n_encoder_layer, pair->bundle->config.n_encoder_layer);
-    assert_int_equal(info.n_moe_encoder_layer, moec_config_moe_encoder_count(&pair->bundle->config));
-    assert_int_equal(info.decoder_start_id, pair->bundle->config.ids.decoder_start);
+    assert_int_equal(info.layers.n_encoder, pair->bundle->config.n_encoder_layer);
+    assert_int_equal(info.layers.n_moe_encoder, moec_config_moe_encoder_count(&pair->bundle->config));
+    assert_int_equal(info.model.decoder_start_id, pair->bundle->config.ids.decoder_start);
     assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
     assert_int_equal(moert_session_step(session, pair->tokens, 1, logits, &err), MOERT_ERR_USAGE);
     err = (struct moert_error){0};

@@ -55,20 +55,18 @@ static const struct moec_scored_expert gate_one[2 * K] = {{5, .625f}, {2, .25f},
 /* The answer of MoE layer `ordinal` for N_TOK tokens, or for the first one alone. */
 static struct moec_router_answer answer_make(uint32_t ordinal, uint32_t n_tok)
 {
-    return (struct moec_router_answer){.layer = ordinal,
-                                       .n_tok = n_tok,
-                                       .active = active,
-                                       .n_active = E,
-                                       .experts = chosen,
-                                       .weights = weights,
-                                       .last_experts = ordinal > 0 ? last_chosen : NULL,
-                                       .last_weights = ordinal > 0 ? last_weights : NULL,
-                                       .next_gate = ordinal + 1 == S ? NULL
-                                                    : n_tok == 1     ? gate_one
-                                                                     : gate,
-                                       .n_next_gate = ordinal + 1 == S ? 0
-                                                      : n_tok == 1     ? 2 * K
-                                                                       : E};
+    return (struct moec_router_answer){
+        .layer = ordinal,
+        .n_tok = n_tok,
+        .active = {.list = active, .n = E},
+        .choices = {.experts = chosen, .weights = weights},
+        .last = {.experts = ordinal > 0 ? last_chosen : NULL, .weights = ordinal > 0 ? last_weights : NULL},
+        .next = {.gate = {.experts = ordinal + 1 == S ? NULL
+                                     : n_tok == 1     ? gate_one
+                                                      : gate,
+                          .n = ordinal + 1 == S ? 0
+                               : n_tok == 1     ? 2 * K
+                                                : E}}};
 }
 
 /* The scores of paths by moec_path_table_predict itself, token by token. */
@@ -80,14 +78,15 @@ static void paths_directly(const struct moec_path_table *table, const struct moe
         uint16_t last[K], before[K];
         float one[E];
         for (uint32_t k = 0; k < K; k++) {
-            last[k] = (uint16_t)answer->experts[t * K + k];
-            before[k] = answer->last_experts != NULL ? (uint16_t)answer->last_experts[t * K + k] : 0;
+            last[k] = (uint16_t)answer->choices.experts[t * K + k];
+            before[k] = answer->last.experts != NULL ? (uint16_t)answer->last.experts[t * K + k] : 0;
         }
-        const bool pair = answer->last_experts != NULL;
+        const bool pair = answer->last.experts != NULL;
         moec_path_table_predict(table, next,
                                 (struct moec_path_choices){
-                                    pair ? before : NULL, pair ? answer->last_weights + (size_t)t * K : NULL},
-                                (struct moec_path_choices){last, answer->weights + (size_t)t * K}, one);
+                                    pair ? before : NULL, pair ? answer->last.weights + (size_t)t * K : NULL},
+                                (struct moec_path_choices){last, answer->choices.weights + (size_t)t * K},
+                                one);
         for (uint32_t e = 0; e < E; e++)
             scores[e] += (double)one[e];
     }
@@ -165,12 +164,12 @@ static void test_predict__single_keys_serve_when_the_layer_before_is_unknown(voi
     double scores[E];
     struct moec_predict *predict = predictor_make(&moec_predict_path, &table);
     struct moec_router_answer answer = answer_make(1, N_TOK);
-    answer.last_experts = NULL;
-    answer.last_weights = NULL;
+    answer.last.experts = NULL;
+    answer.last.weights = NULL;
     paths_directly(&table, &answer, 2, scores);
     check_ranking(out, predict->ops->rank(predict, &answer, 2, out), E, scores);
-    answer.experts = NULL;
-    answer.weights = NULL;
+    answer.choices.experts = NULL;
+    answer.choices.weights = NULL;
     frequency_directly(&table, 2, N_TOK, scores);
     check_ranking(out, predict->ops->rank(predict, &answer, 2, out), E, scores);
     predict->ops->destroy(predict);
@@ -221,8 +220,8 @@ static void test_predict__learned_is_the_bundles(void **state)
     double scores[E];
     struct moec_predict *predict = predictor_make(&moec_predict_learned, &table);
     struct moec_router_answer answer = answer_make(0, 1);
-    answer.next_learned = learned;
-    answer.n_next_learned = 3;
+    answer.next.learned.experts = learned;
+    answer.next.learned.n = 3;
     assert_int_equal(predict->ops->rank(predict, &answer, 1, out), 2);
     assert_memory_equal(out, learned, 2 * sizeof *learned);
     answer = answer_make(S - 1, 1);

@@ -104,7 +104,7 @@ static struct world *world_make(uint32_t count)
         .predictor = &oracle_ops,
         .model = {.n_layer = S, .n_expert = E, .top_k = K},
         .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world},
-        .count = count};
+        .bounds.count = count};
     assert_non_null(world);
     assert_true(moec_preload_state_bytes(&setup) > 0);
     assert_ok(moec_preload_create(&setup, &world->preload, &err), err);
@@ -138,7 +138,7 @@ static void answer(struct world *world, uint32_t ordinal, uint32_t first)
         active[1] = swapped;
     }
     const struct moec_router_answer it = {
-        .layer = ordinal, .n_tok = world->n_tok, .active = active, .n_active = K};
+        .layer = ordinal, .n_tok = world->n_tok, .active = {.list = active, .n = K}};
     moec_preload_answer(world->preload, &it, ordinal, world->now_ns);
     if (moec_preload_wants_rank(world->preload, 1))
         moec_preload_rank(world->preload, &it, 1);
@@ -387,7 +387,7 @@ static void test_preload__goes_from_the_encoder_to_the_decoder(void **state)
         .predictor = &oracle_ops,
         .model = {.n_layer = S, .n_expert = E, .top_k = K, .n_encoder = 1},
         .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = &world},
-        .count = 1};
+        .bounds.count = 1};
     oracle_score = 0.5f;
     oracle_first = 4;
     assert_ok(moec_preload_create(&setup, &preload, &err), err);
@@ -397,21 +397,17 @@ static void test_preload__goes_from_the_encoder_to_the_decoder(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint32_t *c = cases[i];
         const struct moec_router_answer answer = {.n_tok = c[1],
-                                                  .active = active,
-                                                  .n_active = 2,
-                                                  .experts = experts,
-                                                  .weights = weights,
-                                                  .last_experts = experts,
-                                                  .last_weights = weights,
-                                                  .next_gate = &gate,
-                                                  .n_next_gate = 1};
+                                                  .active = {.list = active, .n = 2},
+                                                  .choices = {.experts = experts, .weights = weights},
+                                                  .last = {.experts = experts, .weights = weights},
+                                                  .next = {.gate = {.experts = &gate, .n = 1}}};
         moec_preload_answer(preload, &answer, c[0], 1000 * (i + 1));
         assert_true(moec_preload_wants_rank(preload, 1));
         moec_preload_rank(preload, &answer, 1);
         assert_int_equal(last_next, c[2]);
         assert_int_equal(last_asked.n_tok, c[3]);
-        assert_int_equal(last_asked.experts != NULL && last_asked.last_experts != NULL, c[4]);
-        assert_int_equal(last_asked.n_next_gate, c[4]);
+        assert_int_equal(last_asked.choices.experts != NULL && last_asked.last.experts != NULL, c[4]);
+        assert_int_equal(last_asked.next.gate.n, c[4]);
         assert_int_equal(moec_preload_next(preload, 1000 * (i + 1) + 1), c[2] * E + 4);
     }
     moec_preload_free(preload);
@@ -441,7 +437,7 @@ static void test_preload__what_is_known_is_no_guess(void **state)
         .model = {.n_layer = S, .n_expert = E, .top_k = K},
         .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world}};
     const uint32_t first[] = {3, 9}, last[] = {0, 3};
-    struct moec_router_answer answer = {.n_tok = 1, .active = first, .n_active = 2};
+    struct moec_router_answer answer = {.n_tok = 1, .active = {.list = first, .n = 2}};
     assert_ok(moec_preload_create(&setup, &preload, &err), err);
     assert_false(moec_preload_knows(preload));
     assert_string_equal(named(world, preload), "");
@@ -458,7 +454,7 @@ static void test_preload__what_is_known_is_no_guess(void **state)
     moec_preload_answer(preload, &answer, 1, ++world->now_ns);
     world->present[2 * E] = false;
     assert_string_equal(named(world, preload), "2.0 2.3 ");
-    answer.active = last;
+    answer.active.list = last;
     moec_preload_answer(preload, &answer, 2, ++world->now_ns);
     assert_false(moec_preload_knows(preload));
     assert_string_equal(named(world, preload), "");
@@ -497,15 +493,12 @@ static struct moec_router_answer gated_answer(uint32_t ordinal)
 {
     static const uint32_t active[] = {1, 2};
     static const float weights[] = {0.5f, 0.25f};
-    return (struct moec_router_answer){.layer = ordinal,
-                                       .n_tok = 1,
-                                       .active = active,
-                                       .n_active = 2,
-                                       .experts = active,
-                                       .weights = weights,
-                                       .next_gate = gate_near,
-                                       .n_next_gate = 2,
-                                       .later_gates = {{gate_far, 2}}};
+    return (struct moec_router_answer){
+        .layer = ordinal,
+        .n_tok = 1,
+        .active = {.list = active, .n = 2},
+        .choices = {.experts = active, .weights = weights},
+        .next = {.gate = {.experts = gate_near, .n = 2}, .later = {{gate_far, 2}}}};
 }
 
 /* On to the layer behind the next one where the first k of the next one's are there; what is less likely
@@ -520,8 +513,7 @@ static void test_preload__walks_while_everything_is_there(void **state)
         .predictor = &gated_ops,
         .model = {.n_layer = S, .n_expert = E, .top_k = K},
         .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world},
-        .ahead = 2,
-        .count = 3};
+        .bounds = {.ahead = 2, .count = 3}};
     assert_ok(moec_preload_create(&setup, &preload, &err), err);
     const struct moec_router_answer first = gated_answer(0), second = gated_answer(1);
     for (uint32_t n_there = 0; n_there <= K; n_there++) {
@@ -532,16 +524,16 @@ static void test_preload__walks_while_everything_is_there(void **state)
         assert_false(moec_preload_wants_rank(preload, 2));
         oracle_first = 5;
         moec_preload_rank(preload, &first, 1);
-        assert_ptr_equal(last_asked.next_gate, gate_near);
-        assert_non_null(last_asked.experts);
+        assert_ptr_equal(last_asked.next.gate.experts, gate_near);
+        assert_non_null(last_asked.choices.experts);
         assert_int_equal(moec_preload_wants_rank(preload, 2), n_there == K);
         if (n_there == K) {
             assert_string_equal(named(world, preload), ""); /* before the walk has ended */
             oracle_first = 9;
             moec_preload_rank(preload, &first, 2);
             assert_int_equal(last_next, 2);
-            assert_ptr_equal(last_asked.next_gate, gate_far);
-            assert_null(last_asked.experts); /* of the layer between, which has not answered */
+            assert_ptr_equal(last_asked.next.gate.experts, gate_far);
+            assert_null(last_asked.choices.experts); /* of the layer between, which has not answered */
             assert_false(moec_preload_wants_rank(preload, 3));
         }
         static const char *const expected[] = {"1.5 1.6 1.7 ", "1.6 1.7 1.8 ", "2.9 2.10 1.7 "};
@@ -553,9 +545,9 @@ static void test_preload__walks_while_everything_is_there(void **state)
         moec_preload_answer(preload, &second, 2, ++world->now_ns);
     }
     moec_preload_free(preload);
-    setup.ahead = MOEC_GATES_AHEAD + 1;
+    setup.bounds.ahead = MOEC_GATES_AHEAD + 1;
     assert_int_equal(moec_preload_create(&setup, &preload, &err), MOEC_ERR_USAGE);
-    setup.ahead = 2;
+    setup.bounds.ahead = 2;
     setup.predictor = &oracle_ops;
     err = (struct moec_error){0};
     assert_int_equal(moec_preload_create(&setup, &preload, &err), MOEC_ERR_USAGE);
@@ -575,7 +567,7 @@ static void test_preload__learns_distances_apart(void **state)
         .predictor = &gated_ops,
         .model = {.n_layer = S, .n_expert = E, .top_k = K},
         .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world},
-        .ahead = 2};
+        .bounds.ahead = 2};
     assert_ok(moec_preload_create(&setup, &preload, &err), err);
     uint32_t n_near = 0, n_far = 0;
     oracle_score = 1;
@@ -583,7 +575,7 @@ static void test_preload__learns_distances_apart(void **state)
         for (uint32_t ordinal = 0; ordinal < S; ordinal++) {
             const uint32_t active[] = {5, 6};
             struct moec_router_answer it = gated_answer(ordinal);
-            it.active = active;
+            it.active.list = active;
             memset(world->present, 0, sizeof world->present);
             if (ordinal == 0)
                 world->present[E + 5] = world->present[E + 6] = true; /* so that walks go on */
@@ -638,7 +630,7 @@ static void test_preload__guesses_the_copy_that_the_score_asks_for(void **state)
             .predictor = &gated_ops,
             .model = {.n_layer = S, .n_expert = E, .top_k = K},
             .view = {.is_present = is_present_in, .n_bytes_of = n_bytes_of, .context = present},
-            .count = 2 * K,
+            .bounds.count = 2 * K,
             .n_form = 2,
             .precision = {
                 .kind = cases[i].kind, .high_score = cases[i].high_score, .low_score = cases[i].low_score}};

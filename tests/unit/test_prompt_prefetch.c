@@ -120,7 +120,7 @@ static void test_prompt_prefetch__answers_lead_on_within_a_stack(void **state)
     struct view view;
     struct moec_prompt_prefetch prompt_prefetch = make(&view, &paths);
     static const uint32_t active[] = {2, N_EXPERT + 2};
-    struct moec_router_answer answer = {.n_tok = 100, .active = active, .n_active = 1};
+    struct moec_router_answer answer = {.n_tok = 100, .active = {.list = active, .n = 1}};
     moec_prompt_prefetch_answered(&prompt_prefetch, 0, &answer);
     assert_true(moec_prompt_prefetch_is_open(&prompt_prefetch));
     assert_int_equal(moec_prompt_prefetch_next(&prompt_prefetch), N_EXPERT + 3);
@@ -128,16 +128,16 @@ static void test_prompt_prefetch__answers_lead_on_within_a_stack(void **state)
     assert_false(moec_prompt_prefetch_is_open(&prompt_prefetch));
     moec_prompt_prefetch_answered(&prompt_prefetch, 2, &answer);
     assert_false(moec_prompt_prefetch_is_open(&prompt_prefetch));
-    answer.n_active = 2; /* in two forms */
+    answer.active.n = 2; /* in two forms */
     moec_prompt_prefetch_answered(&prompt_prefetch, 0, &answer);
     assert_false(moec_prompt_prefetch_is_open(&prompt_prefetch));
     static const bool is_low[N_EXPERT] = {[3] = true};
     prompt_prefetch.setup.n_form = 2;
-    answer.next_low = is_low; /* and what the next layer's will be is known */
+    answer.next.is_low = is_low; /* and what the next layer's will be is known */
     moec_prompt_prefetch_answered(&prompt_prefetch, 0, &answer);
     assert_int_equal(moec_prompt_prefetch_next(&prompt_prefetch), 3 * N_EXPERT + 3);
     prompt_prefetch.setup.n_form = 0;
-    answer = (struct moec_router_answer){.n_tok = 100, .form = 1, .active = active, .n_active = 1};
+    answer = (struct moec_router_answer){.n_tok = 100, .form = 1, .active = {.list = active, .n = 1}};
     moec_prompt_prefetch_answered(&prompt_prefetch, 0, &answer);
     assert_false(moec_prompt_prefetch_is_open(&prompt_prefetch));
 }

@@ -200,7 +200,7 @@ static void test_reader__large_requests_begin_in_turn(void **state)
     assert_true(reader->ops->cancel(reader, &reads[3]));
     for (uint32_t i = 0; i < N - 1; i++)
         assert_memory_equal(wait_for(reader)->buffer, place.content, FILE_BYTES);
-    assert_true(reads[2].begun_ns >= reads[0].done_ns || reads[2].begun_ns >= reads[1].done_ns);
+    assert_true(reads[2].at.begun_ns >= reads[0].at.done_ns || reads[2].at.begun_ns >= reads[1].at.done_ns);
     reader->ops->destroy(reader);
     free(memory);
     place_release(&place);
@@ -217,8 +217,7 @@ static void check_sums(const struct place *place, struct moec_reader *reader, ui
         reads[i] = (struct moec_read){.n_bytes = FILE_BYTES + (i == N - 1 ? BLOCK : 0),
                                       .buffer = memory + i * slot,
                                       .tag = i,
-                                      .wants_sum = i != 1,
-                                      .sum_skip = skips[i]};
+                                      .sum = {.is_wanted = i != 1, .skip = skips[i]}};
         reader->has_more = i + 1 < N;
         reader->ops->submit(reader, &reads[i]);
     }
@@ -226,11 +225,12 @@ static void check_sums(const struct place *place, struct moec_reader *reader, ui
         const struct moec_read *read = wait_for(reader);
         const uint32_t skip = skips[read->tag];
         assert_int_equal(read->error, read->tag == N - 1 ? ENODATA : 0);
-        assert_int_equal(read->has_sum, read->tag == 0 || read->tag == 2);
+        assert_int_equal(read->sum.is_there, read->tag == 0 || read->tag == 2);
         if (read->error == 0)
             assert_memory_equal(read->buffer, place->content, FILE_BYTES);
-        if (read->has_sum)
-            assert_int_equal(read->crc32c, moec_crc32c_portable(0, place->content + skip, FILE_BYTES - skip));
+        if (read->sum.is_there)
+            assert_int_equal(read->sum.crc32c,
+                             moec_crc32c_portable(0, place->content + skip, FILE_BYTES - skip));
     }
     reader->ops->destroy(reader);
 }
@@ -274,7 +274,7 @@ static void test_reader__a_huge_request_comes_whole(void **state)
     assert_int_equal(posix_memalign(&memory, BLOCK, n_bytes + BLOCK), 0);
     struct moec_reader *reader = open_reader(&place, MOEC_IO_DIRECT, MOEC_IO_ENGINE_URING, 32);
     if (reader != NULL) {
-        struct moec_read read = {.n_bytes = n_bytes, .buffer = memory, .wants_sum = true};
+        struct moec_read read = {.n_bytes = n_bytes, .buffer = memory, .sum.is_wanted = true};
         memset(memory, 0xee, n_bytes);
         reader->ops->submit(reader, &read);
         assert_false(reader->ops->cancel(reader, &read));
@@ -283,8 +283,8 @@ static void test_reader__a_huge_request_comes_whole(void **state)
         assert_memory_equal(read.buffer, place.content, FILE_BYTES);
         for (uint64_t i = FILE_BYTES; i < n_bytes; i++)
             assert_int_equal(read.buffer[i], 0);
-        assert_true(read.has_sum);
-        assert_int_equal(read.crc32c, moec_crc32c_portable(0, memory, n_bytes));
+        assert_true(read.sum.is_there);
+        assert_int_equal(read.sum.crc32c, moec_crc32c_portable(0, memory, n_bytes));
         reader->ops->destroy(reader);
     }
     free(memory);
@@ -421,7 +421,7 @@ static void test_reader__short_reads_go_on(void **state)
     read = (struct moec_read){.n_bytes = (uint64_t)5 << 30};
     piece = moec_read_next_piece(&read, BLOCK);
     assert_int_equal(piece.n_bytes, 1u << 30);
-    read.done_bytes = (uint64_t)9 << 29;
+    read.progress.done_bytes = (uint64_t)9 << 29;
     piece = moec_read_next_piece(&read, BLOCK);
     assert_int_equal(piece.n_bytes, 1u << 29);
     place_release(&place);
@@ -434,10 +434,10 @@ static int read_in_child(const struct place *place, enum moec_io_engine engine, 
 {
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
-    struct moec_reader_options options = {.io = MOEC_IO_CACHED,
-                                          .engine = engine,
-                                          .buffer = place->buffer,
-                                          .buffer_bytes = (uint64_t)MAX_READS * MAX_BYTES};
+    struct moec_reader_options options = {
+        .io = MOEC_IO_CACHED,
+        .engine = engine,
+        .buffer = {.bytes = place->buffer, .n_bytes = (uint64_t)MAX_READS * MAX_BYTES}};
     if (moec_reader_create(&place->file, &options, &reader, &err) != MOEC_OK)
         return 2;
     if (strstr(reader->description, expected) == NULL) {
@@ -561,8 +561,7 @@ static void test_reader__auto_measures_once_and_says_so(void **state)
     struct moec_error err = {0};
     struct moec_reader *reader = NULL, *again = NULL;
     char description[sizeof reader->description];
-    struct moec_reader_options options = {
-        .sample_bytes = 20000, .sample_offset = 100, .sample_end = FILE_BYTES};
+    struct moec_reader_options options = {.sample = {.n_bytes = 20000, .offset = 100, .end = FILE_BYTES}};
     assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
     assert_non_null(strstr(reader->description, " (auto: direct "));
     assert_true(strncmp(reader->description, "direct", 6) == 0 ||
@@ -577,21 +576,19 @@ static void test_reader__auto_measures_once_and_says_so(void **state)
 
     /* Records of about that size have the same answer, much larger ones another: here none, as the file has
      * too few of them. */
-    options.sample_bytes = 30000;
+    options.sample.n_bytes = 30000;
     assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
     assert_non_null(strstr(reader->description, description));
     reader->ops->destroy(reader);
-    options.sample_bytes = FILE_BYTES;
+    options.sample.n_bytes = FILE_BYTES;
     assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
     assert_non_null(strstr(reader->description, "(auto: not measured)"));
     reader->ops->destroy(reader);
 
     /* A buffer for two records: measured two at once, into that buffer and no other. */
     options = (struct moec_reader_options){.engine = MOEC_IO_ENGINE_THREADS,
-                                           .sample_bytes = 20000,
-                                           .sample_end = FILE_BYTES,
-                                           .buffer = place.buffer,
-                                           .buffer_bytes = 11 * BLOCK};
+                                           .sample = {.n_bytes = 20000, .end = FILE_BYTES},
+                                           .buffer = {.bytes = place.buffer, .n_bytes = 11 * BLOCK}};
     memset(place.buffer, 0xee, 20 * BLOCK);
     assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
     assert_non_null(strstr(reader->description, " (auto: direct "));
@@ -601,8 +598,8 @@ static void test_reader__auto_measures_once_and_says_so(void **state)
     reader = NULL;
 
     /* Another engine has another answer; a file of a few records has none. */
-    options = (struct moec_reader_options){
-        .engine = MOEC_IO_ENGINE_URING, .sample_bytes = FILE_BYTES, .sample_end = FILE_BYTES};
+    options = (struct moec_reader_options){.engine = MOEC_IO_ENGINE_URING,
+                                           .sample = {.n_bytes = FILE_BYTES, .end = FILE_BYTES}};
     enum moec_status status = moec_reader_create(&place.file, &options, &reader, &err);
     if (status != MOEC_ERR_UNSUPPORTED) { /* where the kernel has io_uring */
         assert_status(status, MOEC_OK, err);
@@ -620,7 +617,7 @@ static void test_reader__auto_knows_the_page_cache(void **state)
     place_make(&place);
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
-    const struct moec_reader_options options = {.sample_bytes = 50000, .sample_end = FILE_BYTES};
+    const struct moec_reader_options options = {.sample = {.n_bytes = 50000, .end = FILE_BYTES}};
     assert_int_equal(fsync(place.file.fd), 0);
     assert_true(moec_file_cached_share(&place.file, 0, FILE_BYTES) == 1);
     assert_true(moec_file_cached_share(&place.file, FILE_BYTES, 1) < 0);

@@ -36,19 +36,19 @@ static void test_reader_emulated__times_follow_the_formula(void **state)
     issued_ns[6] = moec_now_ns();
     for (uint32_t i = 0; i < 6; i++) {
         assert_ptr_equal(wait_for(reader), &reads[i]); /* in order of issue */
-        assert_true(moec_now_ns() >= reads[i].done_ns);
+        assert_true(moec_now_ns() >= reads[i].at.done_ns);
         /* Issued between two looks at the clock, so due between two moments; later only where the machine was
          * late with the bytes themselves. */
         uint64_t earliest_ns = moec_emulation_done_ns(&device, issued_ns[i], due_ns, reads[i].n_bytes);
         uint64_t latest_ns = moec_emulation_done_ns(&device, issued_ns[i + 1],
-                                                    i > 0 ? reads[i - 1].done_ns : 0, reads[i].n_bytes);
-        assert_true(reads[i].done_ns >= earliest_ns);
-        n_exact += reads[i].done_ns <= latest_ns;
+                                                    i > 0 ? reads[i - 1].at.done_ns : 0, reads[i].n_bytes);
+        assert_true(reads[i].at.done_ns >= earliest_ns);
+        n_exact += reads[i].at.done_ns <= latest_ns;
         due_ns = earliest_ns;
         assert_memory_equal(reads[i].buffer, place.content + reads[i].offset, reads[i].n_bytes);
     }
     assert_true(n_exact >= 1);
-    assert_true(reads[5].done_ns - issued_ns[0] >= (2 + 21 + 3) * 1000000u);
+    assert_true(reads[5].at.done_ns - issued_ns[0] >= (2 + 21 + 3) * 1000000u);
     reader->ops->destroy(reader);
     place_release(&place);
 }
@@ -67,14 +67,14 @@ static void test_reader_emulated__requests_are_taken_when_they_are_due(void **st
         reader->ops->submit(reader, &reads[i]);
     }
     struct moec_read *read = reader->ops->take(reader);
-    assert_true(read == NULL || moec_now_ns() >= reads[0].begun_ns + 1000000u);
+    assert_true(read == NULL || moec_now_ns() >= reads[0].at.begun_ns + 1000000u);
     while (read == NULL) {
         const struct timespec pause = {.tv_nsec = 100000};
         (void)nanosleep(&pause, NULL);
         read = reader->ops->take(reader);
     }
     assert_ptr_equal(read, &reads[0]);
-    assert_true(moec_now_ns() >= reads[0].begun_ns + 1000000u);
+    assert_true(moec_now_ns() >= reads[0].at.begun_ns + 1000000u);
     assert_memory_equal(reads[0].buffer, place.content, reads[0].n_bytes);
     assert_ptr_equal(wait_for(reader), &reads[1]);
     assert_null(reader->ops->take(reader));
@@ -108,7 +108,7 @@ static void test_reader_emulated__requests_are_cancelled_before_they_begin(void 
     }
     assert_false(reader->ops->cancel(reader, &reads[0])); /* the device was idle: begun at once */
     bool is_taken = reader->ops->cancel(reader, &reads[2]);
-    bool is_early = moec_now_ns() < reads[0].begun_ns + 200000000u;
+    bool is_early = moec_now_ns() < reads[0].at.begun_ns + 200000000u;
     assert_true(is_taken || !is_early);
     assert_ptr_equal(wait_for(reader), &reads[0]);
     assert_ptr_equal(wait_for(reader), &reads[1]);
@@ -118,7 +118,7 @@ static void test_reader_emulated__requests_are_cancelled_before_they_begin(void 
         assert_ptr_equal(wait_for(reader), &reads[2]);
     assert_ptr_equal(wait_for(reader), &reads[3]);
     if (is_taken) /* it took no time of the device */
-        assert_true(reads[3].begun_ns < reads[0].begun_ns + 300000000u);
+        assert_true(reads[3].at.begun_ns < reads[0].at.begun_ns + 300000000u);
     reader->ops->destroy(reader);
     place_release(&place);
 }

@@ -9,7 +9,7 @@ static struct moec_reader *open_mapped(const struct place *place)
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
     const struct moec_reader_options options = {
-        .io = MOEC_IO_MAPPED, .buffer = place->buffer, .buffer_bytes = (uint64_t)MAX_READS * MAX_BYTES};
+        .io = MOEC_IO_MAPPED, .buffer = {.bytes = place->buffer, .n_bytes = (uint64_t)MAX_READS * MAX_BYTES}};
     const enum moec_status status = moec_reader_create(&place->file, &options, &reader, &err);
     if (status == MOEC_ERR_UNSUPPORTED)
         return NULL;
@@ -151,10 +151,9 @@ static void test_reader__auto_maps_where_it_was_told_to(void **state)
     struct moec_error err = {0};
     struct moec_reader *reader = open_mapped(&place);
     const bool can_map = reader != NULL;
-    struct moec_reader_options options = {.sample_bytes = 50000,
-                                          .sample_end = FILE_BYTES,
-                                          .buffer = place.buffer,
-                                          .buffer_bytes = (uint64_t)MAX_READS * MAX_BYTES};
+    struct moec_reader_options options = {
+        .sample = {.n_bytes = 50000, .end = FILE_BYTES},
+        .buffer = {.bytes = place.buffer, .n_bytes = (uint64_t)MAX_READS * MAX_BYTES}};
     if (can_map)
         reader->ops->destroy(reader);
     assert_int_equal(fsync(place.file.fd), 0);
@@ -167,19 +166,19 @@ static void test_reader__auto_maps_where_it_was_told_to(void **state)
     assert_non_null(
         strstr(reader->description, can_map ? "mapped (auto: in the page cache) through " : "(not mapped: "));
     reader->ops->destroy(reader);
-    options.buffer = NULL;
+    options.buffer.bytes = NULL;
     assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
     assert_non_null(strstr(reader->description, ", in the page cache "));
     assert_non_null(strstr(reader->description, "(not mapped: there is no buffer"));
     reader->ops->destroy(reader);
-    options.buffer = place.buffer;
+    options.buffer.bytes = place.buffer;
     moec_file_drop(&place.file, 0, 2 * FILE_BYTES);
     if (moec_file_cached_share(&place.file, 0, FILE_BYTES) < 0.4) { /* not on a file system of memory alone */
-        options.buffer_bytes = FILE_BYTES - 1;
+        options.buffer.n_bytes = FILE_BYTES - 1;
         assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
         assert_null(strstr(reader->description, "mapped"));
         reader->ops->destroy(reader);
-        options.sample_end = options.buffer_bytes; /* all records fit */
+        options.sample.end = options.buffer.n_bytes; /* all records fit */
         assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
         assert_non_null(strstr(reader->description, can_map
                                                         ? "mapped (auto: memory has room for all) through "

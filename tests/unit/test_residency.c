@@ -116,14 +116,11 @@ static struct moec_residency *make(struct run *run, const struct moec_evict_ops 
 {
     struct moec_error err = {0};
     struct moec_residency *residency = NULL;
-    const struct moec_residency_setup setup = {.n_layer = N_LAYER,
-                                               .n_expert = N_EXPERT,
-                                               .slot_bytes = run->slots,
-                                               .capacity_bytes = capacity,
-                                               .policy = policy,
-                                               .frequency = frequency,
-                                               .evicted = on_evicted,
-                                               .context = run};
+    const struct moec_residency_setup setup = {
+        .shape = {.n_layer = N_LAYER, .n_expert = N_EXPERT},
+        .pools = {.slot_bytes = run->slots, .capacity_bytes = capacity},
+        .policy = {.ops = policy, .frequency = frequency},
+        .evicted = {.call = on_evicted, .context = run}};
     assert_status(moec_residency_create(&setup, &residency, &err), MOEC_OK, err);
     return residency;
 }
@@ -293,13 +290,10 @@ static void test_residency__forms_are_keys_of_their_own(void **state)
         slots[key] = key / EXPERTS % FORMS == 0 ? 4096 : 1024;
         frequency[key] = (float)(key % EXPERTS);
     }
-    const struct moec_residency_setup setup = {.n_layer = LAYERS,
-                                               .n_expert = EXPERTS,
-                                               .n_form = FORMS,
-                                               .slot_bytes = slots,
-                                               .capacity_bytes = 3 * 4096,
-                                               .policy = &moec_evict_lru,
-                                               .frequency = frequency};
+    const struct moec_residency_setup setup = {
+        .shape = {.n_layer = LAYERS, .n_expert = EXPERTS, .n_form = FORMS},
+        .pools = {.slot_bytes = slots, .capacity_bytes = 3 * 4096},
+        .policy = {.ops = &moec_evict_lru, .frequency = frequency}};
     struct moec_residency *r = NULL;
     uint32_t keys[KEYS];
     bool is_present[2];
@@ -340,26 +334,20 @@ static uint32_t alone_of(uint32_t key)
 static void make_pools(struct pools *pools, const struct moec_evict_ops *policy, const uint64_t *slots,
                        const uint64_t *capacity)
 {
-    struct moec_residency_setup setup = {.n_layer = N_LAYER,
-                                         .n_expert = N_EXPERT,
-                                         .n_form = 2,
-                                         .n_shallow = 1,
-                                         .top_k = 2,
-                                         .slot_bytes = slots,
-                                         .capacity_bytes = capacity[0],
-                                         .low_capacity_bytes = capacity[1],
-                                         .policy = policy,
-                                         .evicted = on_pool_evicted,
-                                         .context = pools};
+    struct moec_residency_setup setup = {
+        .shape = {.n_layer = N_LAYER, .n_expert = N_EXPERT, .n_form = 2, .n_shallow = 1, .top_k = 2},
+        .pools = {.slot_bytes = slots, .capacity_bytes = capacity[0], .low_capacity_bytes = capacity[1]},
+        .policy.ops = policy,
+        .evicted = {.call = on_pool_evicted, .context = pools}};
     MUST(moec_residency_create(&setup, &pools->both, &err));
     for (uint32_t key = 0; key < 2 * POOL_KEYS; key++)
         pools->slots[key / N_EXPERT % 2][alone_of(key)] = slots[key];
     for (int form = 0; form < 2 && policy->used_beside == NULL; form++) {
-        setup.n_form = 1;
-        setup.slot_bytes = pools->slots[form];
-        setup.capacity_bytes = capacity[form];
-        setup.low_capacity_bytes = 0;
-        setup.evicted = NULL;
+        setup.shape.n_form = 1;
+        setup.pools.slot_bytes = pools->slots[form];
+        setup.pools.capacity_bytes = capacity[form];
+        setup.pools.low_capacity_bytes = 0;
+        setup.evicted.call = NULL;
         MUST(moec_residency_create(&setup, &pools->alone[form], &err));
     }
 }
@@ -440,7 +428,8 @@ static void test_residency__layers_have_shares(void **state)
     uint64_t slots[LAYERS * EXPERTS];
     uint32_t shares[LAYERS];
     struct moec_layer_shares_setup setup = {
-        .n_layer = LAYERS, .n_shallow = 2, .n_expert = EXPERTS, .n_form = 1, .top_k = 2, .slot_bytes = slots};
+        .shape = {.n_layer = LAYERS, .n_shallow = 2, .n_expert = EXPERTS, .n_form = 1, .top_k = 2},
+        .slot_bytes = slots};
     static const struct {
         uint32_t n_encoder, n_record, shares[LAYERS];
     } cases[] = {{0, 48, {8, 8, 8, 8, 8, 8}}, {0, 36, {8, 8, 5, 5, 5, 5}}, {0, 26, {8, 8, 3, 3, 2, 2}},
@@ -449,12 +438,12 @@ static void test_residency__layers_have_shares(void **state)
     for (size_t i = 0; i < LAYERS * EXPERTS; i++)
         slots[i] = 4096;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        setup.n_encoder = cases[c].n_encoder;
+        setup.shape.n_encoder = cases[c].n_encoder;
         setup.capacity_bytes = 4096 * (uint64_t)cases[c].n_record;
         moec_layer_shares(&setup, shares);
         assert_memory_equal(shares, cases[c].shares, sizeof shares);
     }
-    setup.n_encoder = setup.n_shallow = 0; /* all are deep */
+    setup.shape.n_encoder = setup.shape.n_shallow = 0; /* all are deep */
     setup.capacity_bytes = 4096 * 15;
     moec_layer_shares(&setup, shares);
     assert_memory_equal(shares, ((const uint32_t[]){3, 3, 3, 2, 2, 2}), sizeof shares);
@@ -472,14 +461,10 @@ static void test_residency__fate_keeps_shallow_layers(void **state)
     equal_slots(&run);
     for (uint32_t key = 0; key < N_KEY; key++)
         frequency[key] = (float)(key + 1) / N_KEY; /* what is deep is frequent */
-    const struct moec_residency_setup setup = {.n_layer = N_LAYER,
-                                               .n_expert = N_EXPERT,
-                                               .n_shallow = 2,
-                                               .top_k = N_TAKE,
-                                               .slot_bytes = run.slots,
-                                               .capacity_bytes = 18 * 4096,
-                                               .policy = &moec_evict_fate,
-                                               .frequency = frequency};
+    const struct moec_residency_setup setup = {
+        .shape = {.n_layer = N_LAYER, .n_expert = N_EXPERT, .n_shallow = 2, .top_k = N_TAKE},
+        .pools = {.slot_bytes = run.slots, .capacity_bytes = 18 * 4096},
+        .policy = {.ops = &moec_evict_fate, .frequency = frequency}};
     MUST(moec_residency_create(&setup, &r, &err));
     assert_int_equal(moec_residency_warm(r, keys), 18);
     for (uint32_t key = 0; key < N_KEY; key++)
@@ -541,11 +526,9 @@ static uint32_t count_lost(const struct moec_evict_ops *policy, uint64_t capacit
     equal_slots(&run);
     MUST(moec_logical_cache_create(&(struct moec_logical_shape){N_LAYER, 1, N_EXPERT, {N_SLOT, 0}}, 1,
                                    &logical, &err));
-    const struct moec_residency_setup setup = {.n_layer = N_LAYER,
-                                               .n_expert = N_EXPERT,
-                                               .slot_bytes = run.slots,
-                                               .capacity_bytes = capacity,
-                                               .policy = policy,
+    const struct moec_residency_setup setup = {.shape = {.n_layer = N_LAYER, .n_expert = N_EXPERT},
+                                               .pools = {.slot_bytes = run.slots, .capacity_bytes = capacity},
+                                               .policy.ops = policy,
                                                .logical = logical};
     MUST(moec_residency_create(&setup, &r, &err));
     assert_true(moec_residency_keeps_logical(r) == (capacity >= (uint64_t)N_LAYER * N_SLOT * 4096));

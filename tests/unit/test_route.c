@@ -35,9 +35,7 @@ static void expect_choice(const struct moec_route *route, uint32_t k, const uint
                                             .top_k = k,
                                             .scores = shares,
                                             .residents = &held.residents,
-                                            .compared = ranked,
-                                            .shares = shares,
-                                            .range = 5};
+                                            .ranked = {.compared = ranked, .shares = shares, .range = 5}};
     const struct moec_choice choice = moec_route_choice(route);
     uint32_t experts[8];
     bool skips[8] = {false};

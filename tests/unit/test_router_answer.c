@@ -40,12 +40,12 @@ static void take_back(struct moec_experts *self, struct moec_expert_request requ
 static void listen_for_low(struct listener *listener, const struct moec_router_answer *answer)
 {
     for (size_t i = 0; listener->low != NULL && i < (size_t)answer->n_tok * listener->top_k; i++) {
-        const bool is_low = listener->low[answer->experts[i]];
+        const bool is_low = listener->low[answer->choices.experts[i]];
         listener->n_told_low += is_low;
-        listener->n_as_told += is_low && answer->is_low[i];
-        assert_true(is_low || !answer->is_low[i]);
+        listener->n_as_told += is_low && answer->choices.is_low[i];
+        assert_true(is_low || !answer->choices.is_low[i]);
     }
-    listener->low = answer->next_low;
+    listener->low = answer->next.is_low;
 }
 
 static void begin_prompt(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
@@ -64,24 +64,24 @@ static void listen(struct moec_experts *self, const struct moec_router_answer *a
     for (uint32_t i = 0; listener->has_next_gate && i < listener->n_next_gate; i++) {
         const struct moec_scored_expert told = listener->next_gate[i];
         listener->n_told += told.score > 0;
-        for (uint32_t j = 0; told.score > 0 && j < answer->n_active; j++)
-            listener->n_right += answer->active[j] == told.expert;
+        for (uint32_t j = 0; told.score > 0 && j < answer->active.n; j++)
+            listener->n_right += answer->active.list[j] == told.expert;
     }
     listener->n_answers++;
     listener->layer = answer->layer;
     listener->n_tok = answer->n_tok;
-    listener->has_choices = answer->experts != NULL && answer->weights != NULL;
-    listener->has_last = answer->last_experts != NULL && answer->last_weights != NULL;
+    listener->has_choices = answer->choices.experts != NULL && answer->choices.weights != NULL;
+    listener->has_last = answer->last.experts != NULL && answer->last.weights != NULL;
     listener->has_next_gate = false;
     listener->n_next_gate = 0;
-    assert_null(answer->next_gate); /* which would have taken time */
+    assert_null(answer->next.gate.experts); /* which would have taken time */
     if (listener->has_choices) {
-        memcpy(listener->chosen, answer->experts, n * sizeof(uint32_t));
-        memcpy(listener->weights, answer->weights, n * sizeof(float));
+        memcpy(listener->chosen, answer->choices.experts, n * sizeof(uint32_t));
+        memcpy(listener->weights, answer->choices.weights, n * sizeof(float));
     }
     if (listener->has_last) {
-        memcpy(listener->last_chosen, answer->last_experts, n * sizeof(uint32_t));
-        memcpy(listener->last_weights, answer->last_weights, n * sizeof(float));
+        memcpy(listener->last_chosen, answer->last.experts, n * sizeof(uint32_t));
+        memcpy(listener->last_weights, answer->last.weights, n * sizeof(float));
     }
 }
 
@@ -97,9 +97,9 @@ static void prefetch(struct moec_experts *self, const struct moec_router_answer 
     struct listener *listener = (struct listener *)self;
     assert_int_equal(answer->layer, listener->layer);
     listener->n_prefetches++;
-    const struct moec_gate_list gate = ahead == 1
-                                           ? (struct moec_gate_list){answer->next_gate, answer->n_next_gate}
-                                           : answer->later_gates[ahead - 2];
+    const struct moec_gate_list gate =
+        ahead == 1 ? (struct moec_gate_list){answer->next.gate.experts, answer->next.gate.n}
+                   : answer->next.later[ahead - 2];
     listener->has_next_gate = gate.experts != NULL;
     listener->n_next_gate = gate.n;
     if (listener->has_next_gate)
@@ -185,8 +185,8 @@ static void batch_layer(const struct moec_forward *forward, struct batch *batch,
 {
     const struct moec_config *config = &forward->model->config;
     const size_t kv = moec_layer_kv_dim(moec_config_layer(config, 0));
-    struct moec_span span = {
-        .n_rows = batch->n_tok, .k_own = batch->own, .v_own = batch->own + batch->n_tok * kv};
+    struct moec_span span = {.n_rows = batch->n_tok,
+                             .keys = {.k_own = batch->own, .v_own = batch->own + batch->n_tok * kv}};
     struct moec_error err = {0};
     assert_ok(moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, batch->n_tok},
                                      batch->hidden, &err),

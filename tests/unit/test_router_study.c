@@ -47,7 +47,7 @@ static struct traced traced_make(struct fixture *fixture, const struct moec_wind
     for (uint32_t w = 0; w < windows->n_window; w++) {
         assert_ok(moec_forward_embed(&forward, windows->tokens + w * LENGTH, LENGTH, hidden, &err), err);
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-            const struct moec_span span = {.n_rows = LENGTH, .k_own = keys, .v_own = values};
+            const struct moec_span span = {.n_rows = LENGTH, .keys = {.k_own = keys, .v_own = values}};
             const int32_t ordinal = moec_config_moe_ordinal(config, layer);
             const size_t at = (size_t)(ordinal < 0 ? 0 : ordinal) * traced.n_token + (size_t)w * LENGTH;
             const struct moec_mlp_trace trace = {.experts = traced.experts + at * traced.k,

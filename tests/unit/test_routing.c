@@ -40,7 +40,7 @@ static void check_family(const char *name)
     for (uint32_t w = 0; w < windows.n_window; w++) {
         assert_ok(moec_forward_embed(&forward, windows.tokens + w * 7, 7, hidden, &err), err);
         for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-            const struct moec_span span = {.n_rows = 7, .k_own = keys, .v_own = values};
+            const struct moec_span span = {.n_rows = 7, .keys = {.k_own = keys, .v_own = values}};
             const int32_t ordinal = moec_config_moe_ordinal(config, layer);
             assert_ok(moec_forward_attention(&forward, layer, (struct moec_batch){&span, 1, 7}, hidden, &err),
                       err);

@@ -47,7 +47,8 @@ static enum moec_status measure(const struct fixture *fixture, uint64_t kept_byt
     struct moec_scorer *scorer = NULL;
     struct moec_experts *experts = moec_variants_experts(fixture->variants);
     const struct moec_scorer_options options = {
-        .kernels = moec_kernels_best(), .n_threads = 1, .reference_limit_bytes = kept_bytes, .ranks = ranks};
+        .by = {.kernels = moec_kernels_best(), .n_threads = 1, .ranks = ranks},
+        .reference_limit_bytes = kept_bytes};
     double reference[N_WINDOW];
     cut_windows(fixture, &cut);
     for (uint32_t w = 0; w < N_WINDOW; w++)

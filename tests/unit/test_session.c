@@ -225,7 +225,7 @@ static void test_session__rows_take_memory_as_they_fill(void **state)
 
 static void fill_rows(const struct moec_kv_state *kv, uint64_t begin, uint64_t end)
 {
-    for (uint32_t layer = 0; layer < kv->n_layer; layer++) {
+    for (uint32_t layer = 0; layer < kv->layers.n_layer; layer++) {
         const struct moec_kv_rows rows = moec_kv_state_rows(kv, layer, begin);
         memset(rows.keys, 1, (end - begin) * rows.stride * sizeof(float));
         memset(rows.values, 2, (end - begin) * rows.stride * sizeof(float));

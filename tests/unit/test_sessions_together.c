@@ -58,7 +58,7 @@ static void open_fixture(struct fixture *f, const char *family, const struct moe
         moert_engine_open_on(f->path, &f->options, &io, &entry, &f->engine, &err);
     assert_string_equal(err.message, "");
     assert_int_equal(status, MOERT_OK);
-    f->n_vocab = moert_engine_info(f->engine).n_vocab;
+    f->n_vocab = moert_engine_info(f->engine).model.n_vocab;
     for (uint32_t i = 0; i < N_SESSIONS; i++)
         assert_int_equal(moert_session_create(f->engine, &f->sessions[i], &err), MOERT_OK);
     assert_int_equal(moert_session_create(f->engine, &f->alone, &err), MOERT_OK);
@@ -318,9 +318,9 @@ static void test_together__budget(void **state)
     assert_int_equal(moert_session_create(other, &session, &err), MOERT_OK);
     float *row = rows_of(&f, 1);
     assert_int_equal(moert_step_each(&session, &token, 1, row, &err), MOERT_ERR_USAGE);
-    assert_int_equal(each.kv_bytes, all.kv_bytes);
-    assert_true(each.scratch_bytes > 2 * all.scratch_bytes);
-    assert_true(each.total_bytes - all.total_bytes >= 1000000);
+    assert_int_equal(each.memory.kv_bytes, all.memory.kv_bytes);
+    assert_true(each.memory.scratch_bytes > 2 * all.memory.scratch_bytes);
+    assert_true(each.memory.total_bytes - all.memory.total_bytes >= 1000000);
     free(row);
     moert_session_free(session);
     moert_engine_close(other);

@@ -102,7 +102,7 @@ static void record(const struct store *s, uint64_t seed, uint64_t buffer_bytes, 
     options.decisions.decode_only = random_u32(&seed) % 4 == 0;
     if (moert_engine_open_io(s->bundle, &options, &io, &engine, &err) != MOERT_OK)
         fail_msg("%s", err.message);
-    *texts = (struct texts){.n_vocab = moert_engine_info(engine).n_vocab};
+    *texts = (struct texts){.n_vocab = moert_engine_info(engine).model.n_vocab};
     assert_true(texts->n_vocab <= N_VOCAB);
     assert_int_equal(moert_session_create(engine, &sessions[0], &err), MOERT_OK);
     moert_session_set_prompt(sessions[0], 5);
@@ -227,8 +227,8 @@ static void test_shared_precision__memory_has_two_pools(void **state)
         if (moert_engine_open(s->bundle, &options, &engine, &err) != MOERT_OK)
             fail_msg("%s", err.message);
         const struct moert_info info = moert_engine_info(engine);
-        low_bytes[i] = info.low_pool_bytes;
-        assert_true(info.low_pool_bytes < info.expert_buffer_bytes);
+        low_bytes[i] = info.buffer.low_pool_bytes;
+        assert_true(info.buffer.low_pool_bytes < info.memory.expert_buffer_bytes);
         moert_engine_close(engine);
     }
     assert_true(low_bytes[0] > 0 && low_bytes[1] > low_bytes[0] && low_bytes[2] == 0);

@@ -74,18 +74,18 @@ static void take(struct moec_experts *source, struct moec_router_answer *answer)
     uint32_t order[N_EXPERT];
     struct moec_error err = {0};
     struct moec_mlp mlp;
-    memcpy(order, answer->active, answer->n_active * sizeof *order);
-    answer->order = order;
+    memcpy(order, answer->active.list, answer->active.n * sizeof *order);
+    answer->active.order = order;
     source->ops->expect(source, answer);
     for (uint32_t ahead = 1; source->ops->wants_prefetch(source, ahead); ahead++)
         source->ops->prefetch(source, answer, ahead);
-    for (uint32_t next = 0; next < answer->n_active;) {
+    for (uint32_t next = 0; next < answer->active.n;) {
         uint32_t end = next;
         do {
             assert_status(
                 source->ops->acquire(source, moec_expert_request_of(answer->layer, order[end++]), &mlp, &err),
                 MOEC_OK, err);
-        } while (end < answer->n_active && end - next < source->max_held &&
+        } while (end < answer->active.n && end - next < source->max_held &&
                  source->ops->ready(source, moec_expert_request_of(answer->layer, order[end])));
         for (; next < end; next++)
             source->ops->release(source, moec_expert_request_of(answer->layer, order[next]));
@@ -98,14 +98,14 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
     struct moec_expert_cache *cache = NULL;
     struct moec_simulated_result result;
     struct moec_simulated_counts layers[SAMPLE_MOE];
-    const struct moec_expert_cache_options options = {.buffer_bytes = setup->buffer.capacity_bytes,
-                                                      .policy = setup->evict.policy,
-                                                      .is_warm = !setup->buffer.is_cold,
-                                                      .keeps_nothing = setup->buffer.keeps_nothing,
-                                                      .predictor = setup->preload.predictor,
-                                                      .preload_count = setup->preload.count,
-                                                      .preload_ahead = setup->preload.ahead,
-                                                      .reads_on = setup->preload.reads_on};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = setup->buffer.capacity_bytes,
+                                                      .keeps = {.policy = setup->evict.policy,
+                                                                .is_warm = !setup->buffer.is_cold,
+                                                                .nothing = setup->buffer.keeps_nothing},
+                                                      .preload = {.predictor = setup->preload.predictor,
+                                                                  .count = setup->preload.count,
+                                                                  .ahead = setup->preload.ahead,
+                                                                  .reads_on = setup->preload.reads_on}};
     assert_status(moec_simulated_run(setup, &result, layers, &err), MOEC_OK, err);
     assert_status(moec_expert_cache_create(f->of.bundle, &options, &cache, &err), MOEC_OK, err);
     moec_expert_cache_wait_warm(cache);

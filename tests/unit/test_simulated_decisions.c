@@ -44,7 +44,7 @@ static struct moert_decided run(const struct store *s, const struct words *words
     if (moert_engine_open(s->bundle, &options, &engine, &err) != MOERT_OK ||
         moert_session_create(engine, &session, &err) != MOERT_OK)
         fail_msg("%s", err.message);
-    const uint32_t n_vocab = moert_engine_info(engine).n_vocab;
+    const uint32_t n_vocab = moert_engine_info(engine).model.n_vocab;
     float *logits = malloc(n_vocab * sizeof *logits);
     for (uint32_t text = 0; text < N_TEXT; text++) {
         for (uint32_t i = 0; i < N_PROMPT + N_DECODE; i++)

@@ -137,8 +137,8 @@ static void test_simulated_run__reads_of_the_loader_cost(void **state)
     made.model.paths = &paths;
     make_device(&made.model, 0.1, &made.device);
     struct moec_simulated_setup setup = setup_of(&made, 4 * 64);
-    setup.predictor = &moec_predict_frequency;
-    setup.preload_count = 1;
+    setup.preload.predictor = &moec_predict_frequency;
+    setup.preload.count = 1;
     assert_int_equal(moec_simulated_run(&setup, &free_of_charge, NULL, NULL), MOEC_OK);
     made.device.preload_ns = 7;
     assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);

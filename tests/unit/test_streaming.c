@@ -90,8 +90,8 @@ static void *run_once(void *argument)
 
 static void compute_expected(struct fixture *f)
 {
-    const struct moec_expert_cache_options options = {.buffer_bytes = f->sizes.all_bytes,
-                                                      .is_resident = true};
+    const struct moec_expert_cache_options options = {.buffer.n_bytes = f->sizes.all_bytes,
+                                                      .keeps.is_resident = true};
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     struct moec_session *session = NULL;
@@ -173,16 +173,16 @@ static struct moec_expert_cache_options random_options(const struct fixture *f, 
     while (moec_predictors[n_predictor] != NULL)
         n_predictor++;
     return (struct moec_expert_cache_options){
-        .buffer_bytes = random_buffer(f, random),
-        .policy = moec_evict_policies[random_u32(random) % n_policy],
-        .predictor = moec_predictors[random_u32(random) % n_predictor],
-        .preload_count = random_u32(random) % 4 * (random_u32(random) % 2),
-        .is_warm = random_u32(random) % 2 == 0,
-        .keeps_nothing = random_u32(random) % 8 == 0,
-        .io = {.io = f->of.bundle->alignment == 4096 ? MOEC_IO_AUTO_MAPPED : MOEC_IO_AUTO,
-               .depth = random_u32(random) % 4,
-               .engine = random_u32(random) % 2 == 0 ? MOEC_IO_ENGINE_AUTO : MOEC_IO_ENGINE_THREADS,
-               .test_hook = {faulty_wrap, faults}},
+        .buffer.n_bytes = random_buffer(f, random),
+        .keeps.policy = moec_evict_policies[random_u32(random) % n_policy],
+        .preload = {.predictor = moec_predictors[random_u32(random) % n_predictor],
+                    .count = random_u32(random) % 4 * (random_u32(random) % 2)},
+        .keeps.is_warm = random_u32(random) % 2 == 0,
+        .keeps.nothing = random_u32(random) % 8 == 0,
+        .records.io = {.io = f->of.bundle->alignment == 4096 ? MOEC_IO_AUTO_MAPPED : MOEC_IO_AUTO,
+                       .depth = random_u32(random) % 4,
+                       .engine = random_u32(random) % 2 == 0 ? MOEC_IO_ENGINE_AUTO : MOEC_IO_ENGINE_THREADS,
+                       .test_hook = {faulty_wrap, faults}},
     };
 }
 
@@ -220,7 +220,7 @@ static struct moec_cache_counters count_run(const struct fixture *f, struct moec
                                             uint64_t timing)
 {
     struct faults faults = {.delays = 30000, .swaps = 30000, .delay_ns = 200000, .state = timing};
-    options.io.test_hook.context = &faults;
+    options.records.io.test_hook.context = &faults;
     struct moec_expert_cache *cache = make_cache(f, &options);
     moec_expert_cache_wait_warm(cache);
     struct run run = {.fixture = f, .source = moec_expert_cache_experts(cache), .n_threads = 1, .random = 77};
@@ -237,8 +237,8 @@ static void test_streaming__decisions_know_no_time(void **state)
     uint64_t random = 31;
     for (uint32_t i = 0; i < 40; i++) {
         struct moec_expert_cache_options options = random_options(f, &random, NULL);
-        if (options.preload_count == 0)
-            options.predictor = NULL;
+        if (options.preload.count == 0)
+            options.preload.predictor = NULL;
         const struct moec_cache_counters a = count_run(f, options, 5 + i);
         const struct moec_cache_counters b = count_run(f, options, 500 + i);
         assert_int_equal(a.hits + a.late, b.hits + b.late);
@@ -246,7 +246,7 @@ static void test_streaming__decisions_know_no_time(void **state)
         assert_int_equal(a.evictions, b.evictions);
         assert_int_equal(a.useful_preloads, b.useful_preloads);
         assert_int_equal(a.wasted_preloads, b.wasted_preloads);
-        if (options.predictor == NULL)
+        if (options.preload.predictor == NULL)
             assert_int_equal(a.late, 0);
     }
 }
@@ -255,8 +255,9 @@ static void test_streaming__warm_start_is_waited_for(void **state)
 {
     const struct fixture *f = *state;
     struct faults faults = {.delays = 65536, .delay_ns = 300000, .state = 9};
-    struct moec_expert_cache_options options = {
-        .buffer_bytes = f->sizes.all_bytes, .is_warm = true, .io = {.test_hook = {faulty_wrap, &faults}}};
+    struct moec_expert_cache_options options = {.buffer.n_bytes = f->sizes.all_bytes,
+                                                .keeps.is_warm = true,
+                                                .records.io = {.test_hook = {faulty_wrap, &faults}}};
     struct moec_expert_cache *cache = make_cache(f, &options);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     moec_expert_cache_wait_warm(cache);

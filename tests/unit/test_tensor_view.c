@@ -184,17 +184,17 @@ static void check_view(const struct moec_tensor_source *source, const struct moe
         MUST(moec_tensor_read_rows(&reader, first, some, few, &err));
         assert_memory_equal(few, all + first * columns, some * columns * sizeof *few);
     }
-    if (moec_tensor_view_has_rows(view) && view->coding->dtype != MOEC_DTYPE_COUNT) {
-        const size_t row_bytes = columns * view->coding->block_bytes, stride = row_bytes + 3;
+    if (moec_tensor_view_has_rows(view) && view->tensor.coding->dtype != MOEC_DTYPE_COUNT) {
+        const size_t row_bytes = columns * view->tensor.coding->block_bytes, stride = row_bytes + 3;
         uint8_t *stored = malloc(rows * stride);
         assert_non_null(stored);
         MUST(moec_tensor_read_stored(&reader, 1, rows - 1, stored, stride, &err));
         for (size_t r = 1; r < rows; r++) {
-            view->coding->decode(stored + (r - 1) * stride, columns, few);
+            view->tensor.coding->decode(stored + (r - 1) * stride, columns, few);
             assert_memory_equal(few, all + r * columns, columns * sizeof *few);
         }
         MUST(moec_tensor_read_stored(&reader, 0, rows, stored, row_bytes, &err));
-        view->coding->decode(stored + (rows - 1) * row_bytes, columns, few);
+        view->tensor.coding->decode(stored + (rows - 1) * row_bytes, columns, few);
         assert_memory_equal(few, all + (rows - 1) * columns, columns * sizeof *few);
         free(stored);
     }
@@ -274,7 +274,7 @@ static void test_tensor_view__pairs_are_split(void **state)
         if (moec_tensor_view_has_rows(&reader.view)) {
             uint8_t stored[FF * EMBD * 2];
             MUST(moec_tensor_read_stored(&reader, 0, FF, stored, EMBD * 2, &err));
-            reader.view.coding->decode(stored + 13 * EMBD * 2, 9 * EMBD, few);
+            reader.view.tensor.coding->decode(stored + 13 * EMBD * 2, 9 * EMBD, few);
             assert_memory_equal(few, all + 13 * EMBD, sizeof few);
         }
         free(reader.scratch);

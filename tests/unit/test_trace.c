@@ -53,13 +53,13 @@ static struct moec_trace *trace_make(const struct fixture *f, uint64_t capacity_
     struct moec_error err = {0};
     const struct moec_trace_setup setup = {.path = f->trace_path,
                                            .bundle = f->bundle,
-                                           .copy = 1,
-                                           .buffer_bytes = 123456,
-                                           .capacity_bytes = capacity_bytes,
-                                           .evict = "edgemoe",
-                                           .predict = "path+gate",
-                                           .preload_count = 3,
-                                           .preload_ahead = 2};
+                                           .copies.copy = 1,
+                                           .policy = {.buffer_bytes = 123456,
+                                                      .evict = "edgemoe",
+                                                      .predict = "path+gate",
+                                                      .preload_count = 3,
+                                                      .preload_ahead = 2},
+                                           .capacity_bytes = capacity_bytes};
     assert_true(moec_trace_bytes(&setup) > capacity_bytes);
     assert_status(moec_trace_open(&setup, &trace, &err), MOEC_OK, err);
     return trace;
@@ -93,19 +93,18 @@ static struct moec_router_answer make_answer(const struct fixture *f, uint32_t s
             active[n_active++] = e;
         gate[e] = (struct moec_scored_expert){E - 1 - e, 0.7f / (float)(1 + e + step)};
     }
-    return (struct moec_router_answer){.layer = moec_config_moe_layer(&f->bundle->config, ordinal),
-                                       .n_tok = n_tok,
-                                       .active = active,
-                                       .n_active = n_active,
-                                       .experts = experts,
-                                       .weights = weights,
-                                       .next_gate = ordinal + 1 < SAMPLE_MOE ? gate : NULL,
-                                       .n_next_gate = ordinal + 1 < SAMPLE_MOE ? E : 0,
-                                       .later_gates = {{gate + 1, ordinal + 2 < SAMPLE_MOE ? E - 1 : 0},
-                                                       {gate + 2, ordinal + 3 < SAMPLE_MOE ? E - 2 : 0},
-                                                       {gate + 3, ordinal + 4 < SAMPLE_MOE ? E - 3 : 0}},
-                                       .next_learned = ordinal + 1 < SAMPLE_MOE ? gate + 1 : NULL,
-                                       .n_next_learned = ordinal + 1 < SAMPLE_MOE ? E - 1 : 0};
+    return (struct moec_router_answer){
+        .layer = moec_config_moe_layer(&f->bundle->config, ordinal),
+        .n_tok = n_tok,
+        .active = {.list = active, .n = n_active},
+        .choices = {.experts = experts, .weights = weights},
+        .next = {.gate = {.experts = ordinal + 1 < SAMPLE_MOE ? gate : NULL,
+                          .n = ordinal + 1 < SAMPLE_MOE ? E : 0},
+                 .later = {{gate + 1, ordinal + 2 < SAMPLE_MOE ? E - 1 : 0},
+                           {gate + 2, ordinal + 3 < SAMPLE_MOE ? E - 2 : 0},
+                           {gate + 3, ordinal + 4 < SAMPLE_MOE ? E - 3 : 0}},
+                 .learned = {.experts = ordinal + 1 < SAMPLE_MOE ? gate + 1 : NULL,
+                             .n = ordinal + 1 < SAMPLE_MOE ? E - 1 : 0}}};
 }
 
 static const uint32_t step_tokens[] = {5, 1, 1};
@@ -207,25 +206,25 @@ static void check_answer(const struct fixture *f, const struct moec_replay *repl
     const struct moec_router_answer expected = make_answer(f, step, ordinal, step_tokens[step]);
     const struct moec_replay_answer *answer = &replay->answers[step * SAMPLE_MOE + ordinal];
     const size_t n = (size_t)expected.n_tok * f->k;
-    assert_int_equal(answer->n_active, expected.n_active);
-    assert_memory_equal(replay->active + answer->active, expected.active,
-                        expected.n_active * sizeof(uint32_t));
-    assert_memory_equal(replay->experts + answer->choices, expected.experts, n * sizeof(uint32_t));
-    assert_memory_equal(replay->weights + answer->choices, expected.weights, n * sizeof(float));
-    assert_int_equal(answer->n_next_gate, expected.n_next_gate);
-    if (expected.n_next_gate > 0)
-        assert_memory_equal(replay->scored + answer->next_gate, expected.next_gate,
-                            expected.n_next_gate * sizeof *expected.next_gate);
+    assert_int_equal(answer->n_active, expected.active.n);
+    assert_memory_equal(replay->active + answer->active, expected.active.list,
+                        expected.active.n * sizeof(uint32_t));
+    assert_memory_equal(replay->experts + answer->choices, expected.choices.experts, n * sizeof(uint32_t));
+    assert_memory_equal(replay->weights + answer->choices, expected.choices.weights, n * sizeof(float));
+    assert_int_equal(answer->n_next_gate, expected.next.gate.n);
+    if (expected.next.gate.n > 0)
+        assert_memory_equal(replay->scored + answer->next_gate, expected.next.gate.experts,
+                            expected.next.gate.n * sizeof *expected.next.gate.experts);
     for (size_t i = 0; i < MOEC_REPLAY_LATER; i++) {
-        assert_int_equal(answer->n_later_gates[i], expected.later_gates[i].n);
-        if (expected.later_gates[i].n > 0)
-            assert_memory_equal(replay->scored + answer->later_gates[i], expected.later_gates[i].experts,
-                                expected.later_gates[i].n * sizeof(struct moec_scored_expert));
+        assert_int_equal(answer->n_later_gates[i], expected.next.later[i].n);
+        if (expected.next.later[i].n > 0)
+            assert_memory_equal(replay->scored + answer->later_gates[i], expected.next.later[i].experts,
+                                expected.next.later[i].n * sizeof(struct moec_scored_expert));
     }
-    assert_int_equal(answer->n_next_learned, expected.n_next_learned);
-    if (expected.n_next_learned > 0)
-        assert_memory_equal(replay->scored + answer->next_learned, expected.next_learned,
-                            expected.n_next_learned * sizeof *expected.next_learned);
+    assert_int_equal(answer->n_next_learned, expected.next.learned.n);
+    if (expected.next.learned.n > 0)
+        assert_memory_equal(replay->scored + answer->next_learned, expected.next.learned.experts,
+                            expected.next.learned.n * sizeof *expected.next.learned.experts);
     assert_int_equal(answer->stall_ns, 1250);
     assert_int_equal(answer->done_ns - answer->answered_ns, 4000);
     if (step + ordinal > 0)
@@ -369,8 +368,8 @@ static void test_trace__counts_what_found_no_room(void **state)
     float *weights = calloc((size_t)N_TOK * f->k, sizeof *weights);
     struct moec_router_answer large = answer;
     large.n_tok = N_TOK;
-    large.experts = experts;
-    large.weights = weights;
+    large.choices.experts = experts;
+    large.choices.weights = weights;
     trace = trace_make(f, 1);
     moec_trace_answer(trace, &answer, f->k, 30);
     moec_trace_answer(trace, &large, f->k, 40); /* more than there is room for at all */
@@ -556,7 +555,7 @@ static void record_scored(const struct fixture *f, const float *logits, const bo
     struct moec_trace *trace = NULL;
     struct moec_error err = {0};
     const struct moec_trace_setup setup = {
-        .path = f->trace_path, .bundle = f->bundle, .low_copy = 1, .has_logits = true};
+        .path = f->trace_path, .bundle = f->bundle, .copies.low = 1, .has_logits = true};
     assert_status(moec_trace_open(&setup, &trace, &err), MOEC_OK, err);
     for (uint32_t i = 0; i < 2 * SAMPLE_MOE; i++) {
         struct moec_router_answer answer = make_answer(f, 0, i % SAMPLE_MOE, i < SAMPLE_MOE ? 1 : 5);
@@ -564,16 +563,16 @@ static void record_scored(const struct fixture *f, const float *logits, const bo
         for (uint32_t key = 0; key < 2 * E; key++) {
             bool is_active = false;
             for (uint32_t c = 0; c < answer.n_tok * f->k; c++)
-                is_active = is_active || answer.experts[c] + (is_low[c] ? E : 0) == key;
+                is_active = is_active || answer.choices.experts[c] + (is_low[c] ? E : 0) == key;
             if (is_active)
                 active[n++] = key;
         }
-        answer.active = active;
-        answer.n_active = n;
-        answer.is_low = is_low;
-        answer.logits = logits;
-        answer.n_logit = E;
-        answer.logits_stride = E + 2;
+        answer.active.list = active;
+        answer.active.n = n;
+        answer.choices.is_low = is_low;
+        answer.logits.rows = logits;
+        answer.logits.n = E;
+        answer.logits.stride = E + 2;
         moec_trace_answer(trace, &answer, f->k, moec_now_ns());
     }
     trace_end(trace);

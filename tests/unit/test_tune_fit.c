@@ -249,7 +249,7 @@ static void run_engine(const struct bench_of_parts *b, const char *path, const c
                                                  .slots = route != NULL ? "2" : NULL,
                                                  .decode_only = route != NULL};
     assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
-    float *logits = calloc(moert_engine_info(engine).n_vocab, sizeof *logits);
+    float *logits = calloc(moert_engine_info(engine).model.n_vocab, sizeof *logits);
     assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
     for (uint32_t w = 0; w < b->windows.n_window; w++) {
         const uint32_t *tokens = moec_windows_tokens(&b->windows, w), n = b->windows.scored[w];

@@ -69,9 +69,9 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
             float value = kept_sum(weight_words, i);
             if (r >= product.n_rows || t >= product.n_tok)
                 continue;
-            if (product.bias != NULL)
-                value = value + product.bias[r];
-            sink_output(product, value, row_of(product.y, t) + r);
+            if (product.y.bias != NULL)
+                value = value + product.y.bias[r];
+            sink_output(product, value, row_of(product.y.rows, t) + r);
         }
     }
 }
@@ -87,8 +87,8 @@ static void launch_product(struct moec_gpu_stream *stream, const struct moec_cud
 extern "C" void moec_cuda_bf16_product(struct moec_gpu_stream *stream,
                                        const struct moec_cuda_product *product)
 {
-    round_inputs(stream,
-                 {product->x, product->x_stride, product->n_tok, product->matrix.columns, product->rounded});
+    round_inputs(stream, {product->x.first, product->x.stride, product->n_tok, product->matrix.columns,
+                          product->rounded});
     if (product->n_tok <= FEW_TOKENS)
         launch_product<bf16_few>(stream, *product);
     else if (product->n_tok <= SOME_TOKENS)
@@ -103,7 +103,7 @@ extern "C" void moec_cuda_bf16_product(struct moec_gpu_stream *stream,
 __device__ static __forceinline__ uint16_t *activations_of(const struct moec_cuda_mlp &mlp,
                                                            const struct moec_cuda_mlp_job &job, uint32_t row)
 {
-    return (uint16_t *)(void *)(mlp.h + (job.first + row) * mlp.h_stride);
+    return (uint16_t *)(void *)(mlp.h.first + (job.first + row) * mlp.h.stride);
 }
 
 /* Half the rows of a tile are of the gate and half of the up projection, in turns of 8, so that a thread has
@@ -114,7 +114,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
 {
     MOEC_CUDA_SHARED(uint32_t, input_words, 2 * SHAPE::input_words);
     MOEC_CUDA_SHARED(uint32_t, weight_words, 2 * SHAPE::weight_words);
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z];
     const uint32_t neuron = blockIdx.x * (SHAPE::rows / 2), first = blockIdx.y * SHAPE::tokens;
     if (first >= job.n)
         return;
@@ -124,13 +124,13 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
 #pragma unroll
     for (uint32_t i = 0; i < SHAPE::n_copy; i++) {
         const uint32_t row = first + token_of_copy<SHAPE>(i);
-        inputs.rows[i] = row < job.n ? pair_of(mlp, job, row) / mlp.pairs_per_row : MOEC_CUDA_NO_ROW;
+        inputs.rows[i] = row < job.n ? pair_of(mlp, job, row) / mlp.pairs.per_row : MOEC_CUDA_NO_ROW;
     }
-    inputs.first = mlp.rounded;
-    inputs.stride = (uint32_t)moec_cuda_rounded_stride(mlp.n_embd);
-    inputs.n = mlp.n_embd;
-    weights.matrices[0] = &job.gate;
-    weights.matrices[1] = &job.up;
+    inputs.first = mlp.x.rounded;
+    inputs.stride = (uint32_t)moec_cuda_rounded_stride(mlp.shape.n_embd);
+    inputs.n = mlp.shape.n_embd;
+    weights.matrices[0] = &job.gate.matrix;
+    weights.matrices[1] = &job.up.matrix;
     weights.layout.first = neuron;
     multiply<SHAPE, false>(weights, inputs, input_words, weight_words, sums);
 #pragma unroll
@@ -142,7 +142,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
             const uint32_t tile_row = row_of_sum<SHAPE>(gate / 4, i),
                            n = neuron + tile_row / 16 * 8 + tile_row % 8,
                            row = first + token_of_sum<SHAPE>(tile, i);
-            if (n < mlp.n_ff && row < job.n)
+            if (n < mlp.shape.n_ff && row < job.n)
                 activations_of(mlp, job, row)[n] = moec_f32_to_bf16(neuron_of(
                     mlp, job, row, n, false, kept_sum(weight_words, gate + 4), kept_sum(weight_words, gate)));
         }
@@ -154,9 +154,9 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE) sum_ke
 {
     MOEC_CUDA_SHARED(uint32_t, input_words, 2 * SHAPE::input_words);
     MOEC_CUDA_SHARED(uint32_t, weight_words, 2 * SHAPE::weight_words);
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z];
     const uint32_t column = blockIdx.x * SHAPE::rows, first = blockIdx.y * SHAPE::tokens;
-    const uint32_t padded = (mlp.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    const uint32_t padded = (mlp.shape.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
     if (first >= job.n)
         return;
     struct bf16_inputs<SHAPE> inputs;
@@ -167,10 +167,10 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE) sum_ke
         const uint32_t row = first + token_of_copy<SHAPE>(i);
         inputs.rows[i] = row < job.n ? job.first + row : MOEC_CUDA_NO_ROW;
     }
-    inputs.first = (const uint16_t *)(const void *)mlp.h;
-    inputs.stride = (uint32_t)(mlp.h_stride * 2);
-    inputs.n = mlp.n_ff;
-    weights.matrices[0] = &job.down;
+    inputs.first = (const uint16_t *)(const void *)mlp.h.first;
+    inputs.stride = (uint32_t)(mlp.h.stride * 2);
+    inputs.n = mlp.shape.n_ff;
+    weights.matrices[0] = &job.down.matrix;
     weights.layout.first_block = column / MOEC_CUDA_WEIGHTS;
     multiply<SHAPE, true>(weights, inputs, input_words, weight_words, sums);
 #pragma unroll
@@ -183,29 +183,29 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE) sum_ke
             float value = kept_sum(weight_words, i);
             if (row >= job.n || c >= padded)
                 continue;
-            if (job.down_bias != NULL && c < mlp.n_embd)
-                value = value + job.down_bias[c];
-            output_of(mlp, job, row)[c] = c < mlp.n_embd ? value : 0;
+            if (job.down.bias != NULL && c < mlp.shape.n_embd)
+                value = value + job.down.bias[c];
+            output_of(mlp, job, row)[c] = c < mlp.shape.n_embd ? value : 0;
         }
     }
 }
 
 template <class SHAPE> static void launch_mlp(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
 {
-    const uint32_t n_token_blocks = moec_cuda_blocks(mlp.most, SHAPE::tokens);
-    const dim3 neurons(moec_cuda_blocks(mlp.n_ff, SHAPE::rows / 2), n_token_blocks, mlp.n_jobs);
-    const dim3 columns(moec_cuda_blocks(mlp.n_embd, SHAPE::rows), n_token_blocks, mlp.n_jobs);
+    const uint32_t n_token_blocks = moec_cuda_blocks(mlp.jobs.most, SHAPE::tokens);
+    const dim3 neurons(moec_cuda_blocks(mlp.shape.n_ff, SHAPE::rows / 2), n_token_blocks, mlp.jobs.n);
+    const dim3 columns(moec_cuda_blocks(mlp.shape.n_embd, SHAPE::rows), n_token_blocks, mlp.jobs.n);
     MOEC_CUDA_LAUNCH((activate_kernel<SHAPE>), neurons, stream, mlp);
     MOEC_CUDA_LAUNCH((sum_kernel<SHAPE>), columns, stream, mlp);
 }
 
 extern "C" void moec_cuda_bf16_mlp(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp)
 {
-    round_inputs(stream, {mlp->x, mlp->x_stride, mlp->n_x, mlp->n_embd, mlp->rounded});
-    const uint64_t mean = (uint64_t)mlp->n_x * mlp->pairs_per_row / mlp->n_jobs;
-    if (mlp->most <= FEW_TOKENS)
+    round_inputs(stream, {mlp->x.first, mlp->x.stride, mlp->x.n, mlp->shape.n_embd, mlp->x.rounded});
+    const uint64_t mean = (uint64_t)mlp->x.n * mlp->pairs.per_row / mlp->jobs.n;
+    if (mlp->jobs.most <= FEW_TOKENS)
         launch_mlp<bf16_few>(stream, *mlp);
-    else if (mlp->most <= SOME_TOKENS || mean <= SOME_TOKENS)
+    else if (mlp->jobs.most <= SOME_TOKENS || mean <= SOME_TOKENS)
         launch_mlp<bf16_some>(stream, *mlp);
     else
         launch_mlp<bf16_many>(stream, *mlp);

@@ -64,18 +64,28 @@ enum moec_cuda_codec {
     MOEC_CUDA_MXFP4_DOWN,
 };
 
+/* What groups of a row's codes are decoded with. */
+struct moec_cuda_groups {
+    size_t scales, zeros; /* offsets in a row, where it has such */
+    uint32_t n;
+    uint8_t shift; /* weight i is of group i >> shift */
+    bool is_nested, has_zeros, is_logarithmic;
+};
+struct moec_cuda_outliers {
+    size_t at; /* offset in a row */
+    uint32_t n;
+};
+
 /* Encoded rows in the device's memory; every byte address will do. Made by moec_cuda_matrix_make
  * (runtime/cuda/kernels/cuda_matrix.h). */
 struct moec_cuda_matrix {
     const uint8_t *data; /* row r at data + r * stride_bytes */
     size_t stride_bytes;
-    size_t scales, zeros, outliers; /* offsets in a row, where it has such */
     uint32_t rows, columns;
-    uint32_t n_group, n_outlier; /* of a row */
-    uint8_t codec;               /* enum moec_cuda_codec */
-    uint8_t group_shift;         /* weight i is of group i >> group_shift */
-    bool is_nested, has_zeros, is_logarithmic;
+    uint8_t codec;   /* enum moec_cuda_codec */
     bool is_aligned; /* floats stand at multiples of their size */
+    struct moec_cuda_groups groups;
+    struct moec_cuda_outliers outliers;
 };
 
 /* T rows of floats: row t is at each[t], or with each NULL at first + t * stride. `each` lies in the device's
@@ -84,6 +94,16 @@ struct moec_cuda_rows {
     float *first;
     size_t stride;
     float *const *each;
+};
+
+/* The same without `each`. */
+struct moec_cuda_floats {
+    float *first;
+    size_t stride;
+};
+struct moec_cuda_inputs {
+    const float *first;
+    size_t stride;
 };
 
 /* ---- products ---- */
@@ -109,21 +129,30 @@ enum moec_cuda_sink {
     MOEC_CUDA_SILU,             /* stored as output times its sigmoid */
 };
 
-/* y[t][r] = dot(x[t], row first_row + r), r < n_rows. With n_batch above 1 that many products of one shape:
- * of each the first row is row_step further, inputs x_step floats, outputs and biases y_step floats. */
+/* Products or sums of one shape: of each the matrix's first row is row_step further, inputs x_step floats,
+ * outputs and biases y_step floats. */
+struct moec_cuda_batch {
+    uint32_t n; /* 0 counts as 1 */
+    uint32_t row_step;
+    size_t x_step, y_step;
+};
+
+/* What becomes of a product's outputs. */
+struct moec_cuda_outputs {
+    struct moec_cuda_rows rows;
+    const float *bias; /* (n_rows) or NULL */
+    uint8_t sink;      /* enum moec_cuda_sink */
+    float cap;
+};
+
+/* y[t][r] = dot(x[t], row first_row + r), r < n_rows. */
 struct moec_cuda_product {
     struct moec_cuda_matrix matrix;
     uint32_t first_row, n_rows;
     uint32_t n_tok;
-    const float *x; /* row t at x + t * x_stride, readable and zero from `columns` to a multiple of 16 */
-    size_t x_stride;
-    const float *bias; /* (n_rows) or NULL */
-    struct moec_cuda_rows y;
-    uint8_t sink; /* enum moec_cuda_sink */
-    float cap;
-    uint32_t n_batch; /* 0 counts as 1 */
-    uint32_t row_step;
-    size_t x_step, y_step;
+    struct moec_cuda_inputs x; /* readable and zero from `columns` to a multiple of 16 */
+    struct moec_cuda_outputs y;
+    struct moec_cuda_batch batch;
     /* Room for moec_cuda_rounded(columns, n_tok) inputs at a multiple of 16 bytes: the product is in the
      * arithmetic bf16, and no batch. NULL: canonical. */
     uint16_t *rounded;
@@ -131,17 +160,14 @@ struct moec_cuda_product {
 void moec_cuda_product_run(struct moec_gpu_stream *stream, const struct moec_cuda_product *product);
 
 /* y[t][c] = sum over r < n_rows of h[t][r] * weight(first_row + r, c), c < columns: chunks of MOEC_SUM_CHUNK
- * rows, summed from 0 each and added in order. Batches as above; y_step is of outputs, h_step of inputs. */
+ * rows, summed from 0 each and added in order. */
 struct moec_cuda_sum {
     struct moec_cuda_matrix matrix;
     uint32_t first_row, n_rows;
     uint32_t n_tok;
-    const float *h;
-    size_t h_stride;
+    struct moec_cuda_inputs h;
     struct moec_cuda_rows y;
-    uint32_t n_batch;
-    uint32_t row_step;
-    size_t h_step, y_step;
+    struct moec_cuda_batch batch; /* x_step is of h */
 };
 void moec_cuda_sum_run(struct moec_gpu_stream *stream, const struct moec_cuda_sum *sum);
 
@@ -158,16 +184,26 @@ void moec_cuda_lookup_run(struct moec_gpu_stream *stream, const struct moec_cuda
 
 /* ---- rows ---- */
 
-/* out = norm(x), part by part: a row has n_part parts of n floats, each normed by itself (heads; 1: the whole
- * row). RMS norm, or with `bias` LayerNorm. Without weights parts are copied. out may be x. */
+/* A row's parts: n_part of n floats each. */
+struct moec_cuda_parts {
+    uint32_t n_part, n;
+    size_t x_step, out_step; /* floats from part to part; 0: n */
+};
+
+/* What parts are normed with: RMS norm, or with `bias` LayerNorm. */
+struct moec_cuda_norm_weights {
+    const float *weight; /* (n), or (n_part, n) with `step` n; NULL: parts are copied */
+    const float *bias;   /* (n) or NULL */
+    size_t step;         /* 0: all parts have the same */
+    float eps;
+};
+
+/* out = norm(x), each part by itself (heads; 1: the whole row). out may be x. */
 struct moec_cuda_norm {
     struct moec_cuda_rows x, out;
-    uint32_t n_tok, n_part, n;
-    size_t x_step, out_step; /* floats from part to part; 0: n */
-    const float *weight;     /* (n), or (n_part, n) with weight_step n; NULL: copied */
-    const float *bias;       /* (n) or NULL */
-    size_t weight_step;      /* 0: all parts have the same */
-    float eps;
+    uint32_t n_tok;
+    struct moec_cuda_parts parts;
+    struct moec_cuda_norm_weights by;
     uint32_t padded; /* floats of out's rows, those behind the last of n_part x n become 0; 0: they are left
                         alone */
 };
@@ -239,27 +275,46 @@ struct moec_cuda_span {
     const float *k_prefix, *v_prefix, *k_own, *v_own;
 };
 
-/* softmax(q . k) v of every head, over the positions that its row sees (runtime/forward/attention/attention.c):
- * out[t][h * out_step + c], c < value_dim, from q[t][h * key_dim ..]. `group` query heads share a key and a
- * value, which stand at group * group_step in a position's floats. `out` is not `q`. */
-struct moec_cuda_attention {
+/* The rows of a batch, and whose they are. */
+struct moec_cuda_attention_rows {
     const struct moec_cuda_span *spans; /* in the device's memory, as the following */
     const uint32_t *row_span;           /* (n_tok): the span of each row */
-    uint32_t n_tok, n_head, group;
+    uint32_t n_tok;
+};
+
+/* `group` query heads share a key and a value, which stand at group * group_step in a position's floats. */
+struct moec_cuda_attention_heads {
+    uint32_t n_head, group;
     uint32_t key_dim, value_dim;
     size_t kv_stride, group_step;
-    const float *q;
-    size_t q_stride;
-    float *out;
-    size_t out_stride, out_step;
-    float scale;        /* of scores; 0: none */
+    size_t out_step; /* from head to head of outputs */
+};
+
+/* What becomes of scores. */
+struct moec_cuda_scores {
+    float scale;        /* 0: none */
     const float *sinks; /* (n_head) or NULL */
     /* By a key's position less the query's, from -bias_limit on: (n_head, bias_width) or NULL. */
     const float *position_bias;
     uint32_t bias_width, bias_limit;
+};
+
+/* Which positions a row sees. */
+struct moec_cuda_sight {
     uint32_t window; /* 0: none */
     uint32_t chunk;  /* rows see their own chunk of so many positions alone; 0: not */
     bool is_causal;
+};
+
+/* softmax(q . k) v of every head, over the positions that its row sees (runtime/forward/attention/attention.c):
+ * out[t][h * out_step + c], c < value_dim, from q[t][h * key_dim ..]. `out` is not `q`. */
+struct moec_cuda_attention {
+    struct moec_cuda_attention_rows rows;
+    struct moec_cuda_attention_heads heads;
+    struct moec_cuda_scores scores;
+    struct moec_cuda_sight sight;
+    struct moec_cuda_inputs q;
+    struct moec_cuda_floats out;
 };
 void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
 
@@ -275,47 +330,64 @@ struct moec_cuda_state {
     float *state_out, *state_copy;
 };
 
+struct moec_cuda_states {
+    const struct moec_cuda_state *each; /* (n) in the device's memory */
+    uint32_t n;
+};
+
 /* Each channel's row replaced by the sum of it and the conv_size - 1 rows before, weighed, through SiLU or as
  * it is. The rows before are at the beginning of a state. */
 struct moec_cuda_convolution {
-    const struct moec_cuda_state *states; /* (n_state) in the device's memory */
-    uint32_t n_state, n_channel, conv_size;
-    const float *weights; /* (conv_size, weight_stride): of the newest row last */
-    size_t weight_stride;
-    const float *bias; /* (n_channel) or NULL */
+    struct moec_cuda_states states;
+    uint32_t n_channel, conv_size;
+    struct moec_cuda_inputs weights; /* conv_size rows: of the newest row last */
+    const float *bias;               /* (n_channel) or NULL */
     bool has_silu;
-    float *x; /* (rows of all states, stride) */
-    size_t stride;
+    struct moec_cuda_floats x; /* rows of all states */
 };
 #define MOEC_CUDA_MAX_CONVOLUTION 16 /* MOEC_MAX_CONVOLUTION */
 void moec_cuda_convolution_run(struct moec_gpu_stream *stream,
                                const struct moec_cuda_convolution *convolution);
 
+/* How a state decays: n rates a head. */
+struct moec_cuda_decay {
+    uint32_t n;
+    const float *log;  /* (n_head) */
+    const float *bias; /* (n_head, n) */
+};
+
 /* What value heads pass their state with, from products in the rows: dt = softplus(decay + bias), at least
  * step_min; decay exp(-e^log dt); rate dt of a state space, else the rate's sigmoid. */
 struct moec_cuda_rates {
     float *rates;  /* (n_tok, stride): n_head floats each */
-    float *decays; /* likewise, n_decay floats a head */
+    float *decays; /* likewise, decay.n floats a head */
     size_t stride;
-    uint32_t n_tok, n_head, n_decay;
-    const float *decay_log;  /* (n_head) */
-    const float *decay_bias; /* (n_head, n_decay) */
+    uint32_t n_tok, n_head;
+    struct moec_cuda_decay decay;
     float step_min;
     bool is_space;
 };
 void moec_cuda_rates_run(struct moec_gpu_stream *stream, const struct moec_cuda_rates *rates);
 
-/* Tokens pass the matrices of value heads, one after the other: S decays, S += k delta^T, values become S^T q
- * (and in a state space skip times the value). Offsets are of floats in a row. */
-struct moec_cuda_recurrence {
-    const struct moec_cuda_state *states; /* (n_state) in the device's memory */
-    uint32_t n_state, n_head, n_key_head, key_dim, value_dim;
-    uint32_t n_decay;    /* 1, or key_dim: a decay for each row of S */
-    size_t state_offset; /* of the first head's S in a state */
+struct moec_cuda_state_heads {
+    uint32_t n_head, n_key_head, key_dim, value_dim;
+    uint32_t n_decay; /* 1, or key_dim: a decay for each row of S */
+};
+
+/* Where a row's floats of each kind begin. */
+struct moec_cuda_state_offsets {
     size_t queries, keys, values, rates, decays;
-    const float *skip; /* (n_head) of a state space; NULL: gated delta rule */
-    float *x;          /* (rows of all states, stride) */
-    size_t stride;
+};
+
+/* Tokens pass the matrices of value heads, one after the other: S decays, S += k delta^T, values become S^T q
+ * (and in a state space skip times the value). */
+struct moec_cuda_recurrence {
+    struct moec_cuda_states states;
+    struct moec_cuda_state_heads heads;
+    size_t state_offset; /* of the first head's S in a state */
+    struct moec_cuda_state_offsets at;
+    const float *skip;         /* (n_head) of a state space; NULL: gated delta rule */
+    struct moec_cuda_floats x; /* rows of all states */
 };
 void moec_cuda_recurrence_run(struct moec_gpu_stream *stream, const struct moec_cuda_recurrence *recurrence);
 
@@ -331,14 +403,21 @@ void moec_cuda_gating_run(struct moec_gpu_stream *stream, const struct moec_cuda
 
 /* out[t][i] = sum over ranks of weights[t][rank] * outputs[t * top_k + rank][i], in rank order, plus the
  * shared expert's output times its factor, times `scale` (0: none); or that is added to out. */
-struct moec_cuda_combination {
+struct moec_cuda_ranks {
     const float *outputs; /* (n_tok * top_k, stride) */
+    uint32_t top_k;
+    const float *weights;     /* (n_tok, top_k) */
+    const uint8_t *passes_by; /* (n_tok, top_k), not 0: the rank counts as zeros; or NULL */
+};
+struct moec_cuda_shared {
+    const float *outputs; /* (n_tok, stride) or NULL */
+    const float *factors; /* (n_tok) or NULL: 1 */
+};
+struct moec_cuda_combination {
+    struct moec_cuda_ranks ranks;
+    struct moec_cuda_shared shared;
     size_t stride;
-    const float *weights;        /* (n_tok, top_k) */
-    const uint8_t *passes_by;    /* (n_tok, top_k), not 0: the rank counts as zeros; or NULL */
-    const float *shared;         /* (n_tok, stride) or NULL */
-    const float *shared_factors; /* (n_tok) or NULL: 1 */
-    uint32_t n_tok, top_k, n;
+    uint32_t n_tok, n;
     float scale;
     bool adds;
     struct moec_cuda_rows out;
@@ -350,42 +429,68 @@ void moec_cuda_combination_run(struct moec_gpu_stream *stream,
 
 /* One MLP and its rows: struct moec_mlp_job (runtime/forward/context/scratch.h). Its pairs are n from pairs[first]
  * on. Matrices may be of any codec, and of another one in each job. */
+struct moec_cuda_projected {
+    struct moec_cuda_matrix matrix;
+    const float *bias; /* F32 or NULL */
+};
+struct moec_cuda_filter { /* struct moec_mlp_filter */
+    float threshold;
+    const uint16_t *scales; /* (n_ff) BF16 of one at the up product, or NULL */
+    uint8_t at;             /* enum moec_projection */
+    bool is_set;
+};
 struct moec_cuda_mlp_job {
-    struct moec_cuda_matrix gate, up, down;       /* gate: no rows without a gate */
-    const float *gate_bias, *up_bias, *down_bias; /* F32 or NULL */
+    struct moec_cuda_projected gate, up, down; /* gate: no rows without a gate */
     uint32_t first, n;
     const uint32_t *places; /* (n_ff) the row of gate and down that neuron i has; NULL = row i. Only where
                                neurons that a filter leaves out are not read (below) */
-    float threshold;        /* of a filter (struct moec_mlp_filter) */
-    const uint16_t *scales; /* (n_ff) BF16 of one at the up product, or NULL */
-    uint8_t filter_at;      /* enum moec_projection */
-    bool has_filter;
+    struct moec_cuda_filter filter;
 };
 
-/* Jobs of one layer. Pair p reads row p / pairs_per_row of x and becomes row p - first_pair of out. */
-struct moec_cuda_mlp {
-    const struct moec_cuda_mlp_job *jobs; /* in the device's memory, as the following */
-    const uint32_t *pairs;                /* NULL: pair i is i */
-    uint32_t n_jobs, most;                /* the most rows of a job */
-    /* Of filters at the up product: (rows of all jobs, in the order of `pairs`) what takes the threshold's
-     * place, or NULL; and (n_jobs) counts that products which stay are added to, or NULL. */
-    const float *limits;
-    uint32_t *n_active;
-    const float *ups; /* (rows of all jobs, h_stride): up . x, where it was computed already; or NULL */
-    uint32_t n_ff, n_embd, pairs_per_row, first_pair;
+struct moec_cuda_mlp_jobs {
+    const struct moec_cuda_mlp_job *each; /* in the device's memory */
+    uint32_t n, most;                     /* the most rows of a job */
+};
+
+/* Pair p reads row p / per_row of x and becomes row p - first of out. */
+struct moec_cuda_pairs {
+    const uint32_t *list; /* in the device's memory; NULL: pair i is i */
+    uint32_t per_row, first;
+};
+
+/* Of filters at the up product, in the device's memory. */
+struct moec_cuda_filtered {
+    const float *limits; /* (rows of all jobs, in the order of pairs) in the threshold's place, or NULL */
+    uint32_t *n_active;  /* (jobs) counts that products which stay are added to, or NULL */
+    const float *ups;    /* (rows of all jobs, h.stride): up . x, where it was computed already; or NULL */
+};
+
+struct moec_cuda_mlp_shape {
+    uint32_t n_ff, n_embd;
     uint8_t activation; /* enum moec_activation */
-    const float *x;     /* (rows, x_stride), zero from n_embd to a multiple of 16 */
-    size_t x_stride;
-    float *h; /* (rows of all jobs, h_stride): what down projections read, in the order of `pairs` */
-    size_t h_stride;
+};
+
+/* Rows of inputs, zero from n_embd to a multiple of 16. */
+struct moec_cuda_mlp_inputs {
+    const float *first;
+    size_t stride;
+    /* Room for moec_cuda_rounded(n_embd, n) inputs, as of a product: the arithmetic bf16, in which h has room
+     * at a multiple of 16 bytes, and so has each of its rows. NULL: canonical. */
+    uint16_t *rounded;
+    uint32_t n; /* rows; needed for that alone */
+};
+
+/* Jobs of one layer. */
+struct moec_cuda_mlp {
+    struct moec_cuda_mlp_jobs jobs;
+    struct moec_cuda_pairs pairs;
+    struct moec_cuda_filtered filtered;
+    struct moec_cuda_mlp_shape shape;
+    struct moec_cuda_mlp_inputs x;
+    struct moec_cuda_floats h; /* rows of all jobs: what down projections read, in the order of pairs */
     float *partials; /* (the same rows, chunks of n_ff, n_embd): with it, and where no job has more than
                         MOEC_CUDA_FEW rows, chunks are summed side by side; or NULL */
-    float *out;      /* (pairs, out_stride), zero from n_embd to a multiple of 16, which fits */
-    size_t out_stride;
-    /* Room for moec_cuda_rounded(n_embd, n_x) inputs, as of a product: the arithmetic bf16, in which h has
-     * room at a multiple of 16 bytes, and so has each of its rows. NULL: canonical. */
-    uint16_t *rounded;
-    uint32_t n_x; /* rows of x; needed for that alone */
+    struct moec_cuda_floats out; /* of pairs, zero from n_embd to a multiple of 16, which fits */
 };
 /* h = activation(gate . x, up . x), then out = sum over neurons of h times their rows of down. Of neurons
  * that a filter of the up product leaves out gate rows are not read where no job has more than MOEC_CUDA_FEW
@@ -394,11 +499,11 @@ struct moec_cuda_mlp {
 void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp);
 
 /* The neurons that stay in some row of each job, none of which has more than MOEC_CUDA_FEW rows: bit i % 32
- * of word i / 32 of a job's, 0 on entry. Only up is read; up . x is left at mlp.ups, of the same job in the
+ * of word i / 32 of a job's, 0 on entry. Only up is read; up . x is left at `ups`, of the same job in the
  * same place, for a run that follows. */
 struct moec_cuda_marking {
-    struct moec_cuda_mlp mlp; /* h, partials, out and n_active are not looked at */
-    float *ups;               /* (rows of all jobs, mlp.h_stride) */
+    struct moec_cuda_mlp mlp; /* h.first, partials, out and n_active are not looked at */
+    float *ups;               /* (rows of all jobs, mlp.h.stride) */
     uint32_t *marks;          /* (n_jobs, n_words) */
     uint32_t n_words;
 };

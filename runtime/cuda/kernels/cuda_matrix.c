@@ -65,17 +65,17 @@ struct moec_cuda_matrix moec_cuda_matrix_make(const struct moec_matrix *matrix, 
                                     .rows = matrix->rows,
                                     .columns = matrix->columns,
                                     .codec = (uint8_t)codec_of(codec),
-                                    .group_shift = group == 0 ? WHOLE_ROW : (uint8_t)__builtin_ctz(group),
+                                    .groups.shift = group == 0 ? WHOLE_ROW : (uint8_t)__builtin_ctz(group),
                                     .is_aligned =
                                         ((uintptr_t)data | matrix->stride_bytes) % float_bytes == 0};
     if (codec.dtype <= MOEC_DTYPE_BF16)
         return made;
-    made.scales = (n + MOEC_CODEC_BLOCK - 1) / MOEC_CODEC_BLOCK * 4 * moec_codec_code_bits(codec);
-    made.zeros = made.outliers = made.scales + moec_codec_scales_bytes(codec, n);
-    made.n_group = (uint32_t)moec_codec_row_groups(codec, n);
-    made.n_outlier = (uint32_t)moec_codec_row_outliers(codec, n);
-    made.is_nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
-    made.has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
-    made.is_logarithmic = codec.scheme == MOEC_SCHEME_LOGARITHMIC;
+    made.groups.scales = (n + MOEC_CODEC_BLOCK - 1) / MOEC_CODEC_BLOCK * 4 * moec_codec_code_bits(codec);
+    made.groups.zeros = made.outliers.at = made.groups.scales + moec_codec_scales_bytes(codec, n);
+    made.groups.n = (uint32_t)moec_codec_row_groups(codec, n);
+    made.outliers.n = (uint32_t)moec_codec_row_outliers(codec, n);
+    made.groups.is_nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
+    made.groups.has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
+    made.groups.is_logarithmic = codec.scheme == MOEC_SCHEME_LOGARITHMIC;
     return made;
 }

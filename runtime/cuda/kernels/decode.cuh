@@ -145,8 +145,9 @@ template <int CODEC>
 __device__ static __forceinline__ float scale_of(const struct moec_cuda_matrix &matrix,
                                                  const struct coded_row &row, uint32_t group)
 {
-    const uint8_t *scales = row.bytes + matrix.scales;
-    return matrix.is_nested ? (float)scales[2 + group] * row.factor : load_f16(scales + 2 * (size_t)group);
+    const uint8_t *scales = row.bytes + matrix.groups.scales;
+    return matrix.groups.is_nested ? (float)scales[2 + group] * row.factor
+                                   : load_f16(scales + 2 * (size_t)group);
 }
 
 template <int CODEC>
@@ -154,10 +155,10 @@ __device__ static __forceinline__ int zero_of(const struct moec_cuda_matrix &mat
                                               const struct coded_row &row, uint32_t group)
 {
     const uint32_t bits = codec_traits<CODEC>::bits;
-    const uint8_t *zeros = row.bytes + matrix.zeros;
-    if (!matrix.has_zeros)
+    const uint8_t *zeros = row.bytes + matrix.groups.zeros;
+    if (!matrix.groups.has_zeros)
         return 1 << (bits - 1);
-    if (!matrix.is_nested)
+    if (!matrix.groups.is_nested)
         return zeros[group];
     const uint32_t shift = group * bits % 8;
     zeros += group * bits / 8;
@@ -175,9 +176,9 @@ __device__ static __forceinline__ struct coded_row row_begin(const struct moec_c
     begun.group = NO_GROUP;
     begun.factor = 0;
     if (CODEC == MOEC_CUDA_TRELLIS || codec_traits<CODEC>::is_shift)
-        begun.factor = load_f16(begun.bytes + matrix.scales);
-    else if (matrix.is_nested)
-        begun.factor = load_f16(begun.bytes + matrix.scales) * 0x1p-8f;
+        begun.factor = load_f16(begun.bytes + matrix.groups.scales);
+    else if (matrix.groups.is_nested)
+        begun.factor = load_f16(begun.bytes + matrix.groups.scales) * 0x1p-8f;
     return begun;
 }
 
@@ -187,11 +188,11 @@ template <int CODEC>
 __device__ static __forceinline__ void enter_block(const struct moec_cuda_matrix &matrix,
                                                    struct coded_row &row, uint32_t block)
 {
-    const uint32_t first = (block * MOEC_CUDA_WEIGHTS) >> matrix.group_shift;
-    uint32_t second = (block * MOEC_CUDA_WEIGHTS + MOEC_CUDA_LANES) >> matrix.group_shift;
+    const uint32_t first = (block * MOEC_CUDA_WEIGHTS) >> matrix.groups.shift;
+    uint32_t second = (block * MOEC_CUDA_WEIGHTS + MOEC_CUDA_LANES) >> matrix.groups.shift;
     if (first == row.group)
         return;
-    second = second < matrix.n_group ? second : first;
+    second = second < matrix.groups.n ? second : first;
     row.group = first;
     row.scale[0] = row.scale[1] = scale_of<CODEC>(matrix, row, first);
     row.zero[0] = row.zero[1] = zero_of<CODEC>(matrix, row, first);
@@ -264,8 +265,8 @@ __device__ static __forceinline__ void put_outlier(const struct moec_cuda_matrix
                                                    uint32_t block, uint32_t lane, float out[2])
 {
     const uint32_t span = block / OUTLIER_BLOCKS, first = block % OUTLIER_BLOCKS * MOEC_CUDA_WEIGHTS + lane;
-    const uint8_t *outliers = row + matrix.outliers;
-    const uint32_t place = outliers[2 * matrix.n_outlier + span];
+    const uint8_t *outliers = row + matrix.outliers.at;
+    const uint32_t place = outliers[2 * matrix.outliers.n + span];
     if (place == first)
         out[0] = load_f16(outliers + 2 * span);
     if (place == first + MOEC_CUDA_LANES)
@@ -295,22 +296,22 @@ __device__ static __forceinline__ void decode_pair(const struct moec_cuda_matrix
     } else {
         load_codes<traits::bits>(row.bytes + (size_t)block * (4 * traits::bits), lane, codes);
         if (CODEC == MOEC_CUDA_MXFP4) {
-            const float scale = mxfp4_scale(row.bytes[matrix.scales + block]);
+            const float scale = mxfp4_scale(row.bytes[matrix.groups.scales + block]);
             out[0] = mxfp4_levels[codes[0]] * scale;
             out[1] = mxfp4_levels[codes[1]] * scale;
         } else if (CODEC == MOEC_CUDA_MXFP4_DOWN) {
-            const uint8_t *scales = row.block_row + lane * matrix.stride_bytes + matrix.scales + block;
+            const uint8_t *scales = row.block_row + lane * matrix.stride_bytes + matrix.groups.scales + block;
             out[0] = mxfp4_levels[codes[0]] * mxfp4_scale(scales[0]);
             out[1] = mxfp4_levels[codes[1]] * mxfp4_scale(scales[MOEC_CUDA_LANES * matrix.stride_bytes]);
         } else {
             enter_block<CODEC>(matrix, row, block);
             for (int i = 0; i < 2; i++) {
                 const float value = traits::has_levels
-                                        ? levels_of<traits::bits>(matrix.is_logarithmic)[codes[i]]
+                                        ? levels_of<traits::bits>(matrix.groups.is_logarithmic)[codes[i]]
                                         : (float)(codes[i] - row.zero[i]);
                 out[i] = value * row.scale[i];
             }
-            if (traits::has_levels && matrix.n_outlier > 0)
+            if (traits::has_levels && matrix.outliers.n > 0)
                 put_outlier(matrix, row.bytes, block, lane, out);
         }
     }

@@ -16,13 +16,14 @@ __device__ static __forceinline__ void put_neuron(const struct moec_cuda_mlp &ml
                                                   const struct moec_cuda_mlp_job &job, uint32_t row,
                                                   uint32_t neuron, bool is_idle, float up, float gate)
 {
-    mlp.h[(job.first + row) * mlp.h_stride + neuron] = neuron_of(mlp, job, row, neuron, is_idle, up, gate);
+    mlp.h.first[(job.first + row) * mlp.h.stride + neuron] =
+        neuron_of(mlp, job, row, neuron, is_idle, up, gate);
 }
 
 __device__ static __forceinline__ const float *input_of(const struct moec_cuda_mlp &mlp,
                                                         const struct moec_cuda_mlp_job &job, uint32_t row)
 {
-    return mlp.x + pair_of(mlp, job, row) / mlp.pairs_per_row * mlp.x_stride;
+    return mlp.x.first + pair_of(mlp, job, row) / mlp.pairs.per_row * mlp.x.stride;
 }
 
 /* The row of gate and down that a neuron has. */
@@ -34,15 +35,16 @@ __device__ static __forceinline__ uint32_t place_of(const struct moec_cuda_mlp_j
 /* One neuron and one row, four threads. */
 __global__ static void activate_few_kernel(struct moec_cuda_mlp mlp)
 {
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z];
     const uint32_t neuron = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), row = blockIdx.y;
-    if (neuron >= mlp.n_ff || row >= job.n)
+    if (neuron >= mlp.shape.n_ff || row >= job.n)
         return;
     const float *x = input_of(mlp, job, row);
-    const float up =
-        mlp.ups != NULL ? mlp.ups[(job.first + row) * mlp.h_stride + neuron] : dot_quad(job.up, neuron, x);
-    const bool is_idle = skips_neurons(job, mlp.activation) && leaves_up(mlp, job, row, neuron, up);
-    const float gate = job.gate.rows > 0 && !is_idle ? dot_quad(job.gate, place_of(job, neuron), x) : 0;
+    const float up = mlp.filtered.ups != NULL ? mlp.filtered.ups[(job.first + row) * mlp.h.stride + neuron]
+                                              : dot_quad(job.up.matrix, neuron, x);
+    const bool is_idle = skips_neurons(job, mlp.shape.activation) && leaves_up(mlp, job, row, neuron, up);
+    const float gate =
+        job.gate.matrix.rows > 0 && !is_idle ? dot_quad(job.gate.matrix, place_of(job, neuron), x) : 0;
     if (lane_of_quad() == 0)
         put_neuron(mlp, job, row, neuron, is_idle, up, gate);
 }
@@ -51,14 +53,14 @@ __global__ static void activate_few_kernel(struct moec_cuda_mlp mlp)
 __global__ static void mark_kernel(struct moec_cuda_marking marking)
 {
     const struct moec_cuda_mlp &mlp = marking.mlp;
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z];
     const uint32_t neuron = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), row = blockIdx.y;
-    if (neuron >= mlp.n_ff || row >= job.n)
+    if (neuron >= mlp.shape.n_ff || row >= job.n)
         return;
-    const float up = dot_quad(job.up, neuron, input_of(mlp, job, row));
+    const float up = dot_quad(job.up.matrix, neuron, input_of(mlp, job, row));
     if (lane_of_quad() != 0)
         return;
-    marking.ups[(job.first + row) * mlp.h_stride + neuron] = up;
+    marking.ups[(job.first + row) * mlp.h.stride + neuron] = up;
     if (!leaves_up(mlp, job, row, neuron, up))
         atomicOr(&marking.marks[blockIdx.z * marking.n_words + neuron / 32], 1u << (neuron % 32));
 }
@@ -66,29 +68,29 @@ __global__ static void mark_kernel(struct moec_cuda_marking marking)
 /* Several of both, a half warp. */
 __global__ static void activate_kernel(struct moec_cuda_mlp mlp)
 {
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z];
     const uint32_t neuron = (blockIdx.x * MOEC_CUDA_HALVES + half_of_block()) * MANY_NEURONS,
                    first = blockIdx.y * MANY_ROWS;
-    if (neuron >= mlp.n_ff || first >= job.n || job.n > MOEC_CUDA_MLP_SOME)
+    if (neuron >= mlp.shape.n_ff || first >= job.n || job.n > MOEC_CUDA_MLP_SOME)
         return;
     uint32_t neurons[MANY_NEURONS];
     struct token_rows<MANY_ROWS> x;
     float up[MANY_NEURONS][MANY_ROWS], gate[MANY_NEURONS][MANY_ROWS];
 #pragma unroll
     for (uint32_t i = 0; i < MANY_NEURONS; i++)
-        neurons[i] = neuron + i < mlp.n_ff ? neuron + i : mlp.n_ff - 1;
+        neurons[i] = neuron + i < mlp.shape.n_ff ? neuron + i : mlp.shape.n_ff - 1;
 #pragma unroll
     for (uint32_t t = 0; t < MANY_ROWS; t++)
         x.at[t] = input_of(mlp, job, first + t < job.n ? first + t : job.n - 1);
-    dot_rows<MANY_NEURONS, MANY_ROWS>(job.up, neurons, x, up);
-    if (job.gate.rows > 0)
-        dot_rows<MANY_NEURONS, MANY_ROWS>(job.gate, neurons, x, gate);
+    dot_rows<MANY_NEURONS, MANY_ROWS>(job.up.matrix, neurons, x, up);
+    if (job.gate.matrix.rows > 0)
+        dot_rows<MANY_NEURONS, MANY_ROWS>(job.gate.matrix, neurons, x, gate);
 #pragma unroll
     for (uint32_t i = 0; i < MANY_NEURONS * MANY_ROWS; i++) {
         const uint32_t t = i % MANY_ROWS, n = neuron + i / MANY_ROWS;
-        if (i % MOEC_CUDA_LANES == lane_of_half() && n < mlp.n_ff && first + t < job.n)
+        if (i % MOEC_CUDA_LANES == lane_of_half() && n < mlp.shape.n_ff && first + t < job.n)
             put_neuron(mlp, job, first + t, n, false, up[i / MANY_ROWS][t],
-                       job.gate.rows > 0 ? gate[i / MANY_ROWS][t] : 0);
+                       job.gate.matrix.rows > 0 ? gate[i / MANY_ROWS][t] : 0);
     }
 }
 
@@ -96,7 +98,7 @@ __global__ static void activate_kernel(struct moec_cuda_mlp mlp)
 
 __host__ __device__ static inline uint32_t chunks_of(const struct moec_cuda_mlp &mlp)
 {
-    return moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_CHUNK);
+    return moec_cuda_blocks(mlp.shape.n_ff, MOEC_CUDA_CHUNK);
 }
 
 template <uint32_t ROWS>
@@ -105,7 +107,7 @@ activations_of(const struct moec_cuda_mlp &mlp, const struct moec_cuda_mlp_job &
     struct token_rows<ROWS> h;
 #pragma unroll
     for (uint32_t t = 0; t < ROWS; t++)
-        h.at[t] = mlp.h + (job.first + (first + t < job.n ? first + t : job.n - 1)) * mlp.h_stride;
+        h.at[t] = mlp.h.first + (job.first + (first + t < job.n ? first + t : job.n - 1)) * mlp.h.stride;
     return h;
 }
 
@@ -113,20 +115,20 @@ activations_of(const struct moec_cuda_mlp &mlp, const struct moec_cuda_mlp_job &
 __global__ static void
 sum_kernel(struct moec_cuda_mlp mlp)
 {
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z];
     const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), first = blockIdx.y * MANY_ROWS;
-    if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || first >= job.n || job.n > MOEC_CUDA_MLP_SOME)
+    if (block * MOEC_CUDA_WEIGHTS >= mlp.shape.n_embd || first >= job.n || job.n > MOEC_CUDA_MLP_SOME)
         return;
-    const struct summed_rows neurons = {0, mlp.n_ff, job.down_bias};
-    const uint32_t padded = (mlp.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    const struct summed_rows neurons = {0, mlp.shape.n_ff, job.down.bias};
+    const uint32_t padded = (mlp.shape.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
     struct column_sums<MANY_ROWS> sums;
-    sum_rows<MANY_ROWS>(job.down, neurons, block, activations_of<MANY_ROWS>(mlp, job, first), sums);
+    sum_rows<MANY_ROWS>(job.down.matrix, neurons, block, activations_of<MANY_ROWS>(mlp, job, first), sums);
 #pragma unroll
     for (uint32_t i = 0; i < 2 * MANY_ROWS; i++) {
         const uint32_t t = first + i / 2,
                        column = block * MOEC_CUDA_WEIGHTS + i % 2 * MOEC_CUDA_LANES + lane_of_half();
         if (t < job.n && column < padded)
-            output_of(mlp, job, t)[column] = column < mlp.n_embd ? sums.at[i / 2][i % 2] : 0;
+            output_of(mlp, job, t)[column] = column < mlp.shape.n_embd ? sums.at[i / 2][i % 2] : 0;
     }
 }
 
@@ -134,21 +136,21 @@ sum_kernel(struct moec_cuda_mlp mlp)
 __global__ static void chunk_kernel(struct moec_cuda_mlp mlp)
 {
     const uint32_t n_chunk = chunks_of(mlp), chunk = blockIdx.z % n_chunk, first = chunk * MOEC_CUDA_CHUNK;
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z / n_chunk];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z / n_chunk];
     const uint32_t block = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), row = blockIdx.y;
-    if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || row >= job.n)
+    if (block * MOEC_CUDA_WEIGHTS >= mlp.shape.n_embd || row >= job.n)
         return;
-    const uint32_t n = mlp.n_ff - first < MOEC_CUDA_CHUNK ? mlp.n_ff - first : MOEC_CUDA_CHUNK;
-    const float *h = mlp.h + (job.first + row) * mlp.h_stride + first;
-    float *partial = mlp.partials + ((size_t)(job.first + row) * n_chunk + chunk) * mlp.n_embd;
+    const uint32_t n = mlp.shape.n_ff - first < MOEC_CUDA_CHUNK ? mlp.shape.n_ff - first : MOEC_CUDA_CHUNK;
+    const float *h = mlp.h.first + (job.first + row) * mlp.h.stride + first;
+    float *partial = mlp.partials + ((size_t)(job.first + row) * n_chunk + chunk) * mlp.shape.n_embd;
     struct quad_sums sums;
     const uint32_t *places = job.places != NULL ? job.places + first : NULL;
-    sum_quad(job.down, {first, n, places, skips_neurons(job, mlp.activation)}, block, h, sums);
+    sum_quad(job.down.matrix, {first, n, places, skips_neurons(job, mlp.shape.activation)}, block, h, sums);
 #pragma unroll
     for (uint32_t i = 0; i < 2 * MOEC_CUDA_QUAD; i++) {
         const uint32_t half = i / MOEC_CUDA_QUAD, at = i % MOEC_CUDA_QUAD;
         const uint32_t column = block * MOEC_CUDA_WEIGHTS + half * MOEC_CUDA_LANES + lane_of_quad() + at;
-        if (column < mlp.n_embd)
+        if (column < mlp.shape.n_embd)
             partial[column] = sums.at[half][at];
     }
 }
@@ -156,18 +158,18 @@ __global__ static void chunk_kernel(struct moec_cuda_mlp mlp)
 /* Chunks of a row in order, the bias after the first. */
 __global__ static void fold_kernel(struct moec_cuda_mlp mlp)
 {
-    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const struct moec_cuda_mlp_job &job = mlp.jobs.each[blockIdx.z];
     const uint32_t column = blockIdx.x * MOEC_CUDA_BLOCK + threadIdx.x, row = blockIdx.y,
                    n_chunk = chunks_of(mlp);
-    const uint32_t padded = (mlp.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    const uint32_t padded = (mlp.shape.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
     if (row >= job.n || column >= padded)
         return;
     float sum = 0;
-    if (column < mlp.n_embd) {
-        const float *partial = mlp.partials + (size_t)(job.first + row) * n_chunk * mlp.n_embd + column;
-        sum = job.down_bias != NULL ? partial[0] + job.down_bias[column] : partial[0];
+    if (column < mlp.shape.n_embd) {
+        const float *partial = mlp.partials + (size_t)(job.first + row) * n_chunk * mlp.shape.n_embd + column;
+        sum = job.down.bias != NULL ? partial[0] + job.down.bias[column] : partial[0];
         for (uint32_t chunk = 1; chunk < n_chunk; chunk++)
-            sum = sum + partial[(size_t)chunk * mlp.n_embd];
+            sum = sum + partial[(size_t)chunk * mlp.shape.n_embd];
     }
     output_of(mlp, job, row)[column] = sum;
 }
@@ -208,55 +210,56 @@ __global__ static void scatter_kernel(struct moec_cuda_scatter scatter)
 /* Blocks of MANY_ROWS that a job has at most which is not computed by tiles. */
 static uint32_t blocks_of_rows(const struct moec_cuda_mlp &mlp)
 {
-    return moec_cuda_blocks(mlp.most < MOEC_CUDA_MLP_SOME ? mlp.most : MOEC_CUDA_MLP_SOME, MANY_ROWS);
+    return moec_cuda_blocks(mlp.jobs.most < MOEC_CUDA_MLP_SOME ? mlp.jobs.most : MOEC_CUDA_MLP_SOME,
+                            MANY_ROWS);
 }
 
 static void activate(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
 {
-    if (mlp.most <= MOEC_CUDA_FEW) {
-        const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_QUADS), mlp.most, mlp.n_jobs);
+    if (mlp.jobs.most <= MOEC_CUDA_FEW) {
+        const dim3 grid(moec_cuda_blocks(mlp.shape.n_ff, MOEC_CUDA_QUADS), mlp.jobs.most, mlp.jobs.n);
         MOEC_CUDA_LAUNCH(activate_few_kernel, grid, stream, mlp);
         return;
     }
-    const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_HALVES * MANY_NEURONS), blocks_of_rows(mlp),
-                    mlp.n_jobs);
+    const dim3 grid(moec_cuda_blocks(mlp.shape.n_ff, MOEC_CUDA_HALVES * MANY_NEURONS), blocks_of_rows(mlp),
+                    mlp.jobs.n);
     MOEC_CUDA_LAUNCH(activate_kernel, grid, stream, mlp);
 }
 
 static void add_up(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
 {
-    const uint32_t n_blocks = moec_cuda_blocks(mlp.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
-    if (mlp.most > MOEC_CUDA_FEW || mlp.partials == NULL) {
-        const dim3 grid(n_blocks, blocks_of_rows(mlp), mlp.n_jobs);
+    const uint32_t n_blocks = moec_cuda_blocks(mlp.shape.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
+    if (mlp.jobs.most > MOEC_CUDA_FEW || mlp.partials == NULL) {
+        const dim3 grid(n_blocks, blocks_of_rows(mlp), mlp.jobs.n);
         MOEC_CUDA_LAUNCH(sum_kernel, grid, stream, mlp);
         return;
     }
-    const uint32_t n_columns = moec_cuda_blocks(mlp.n_embd + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
-    const uint32_t n_pieces = moec_cuda_blocks(mlp.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_QUADS);
-    MOEC_CUDA_LAUNCH(chunk_kernel, dim3(n_pieces, mlp.most, mlp.n_jobs * chunks_of(mlp)), stream, mlp);
-    MOEC_CUDA_LAUNCH(fold_kernel, dim3(n_columns, mlp.most, mlp.n_jobs), stream, mlp);
+    const uint32_t n_columns = moec_cuda_blocks(mlp.shape.n_embd + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
+    const uint32_t n_pieces = moec_cuda_blocks(mlp.shape.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_QUADS);
+    MOEC_CUDA_LAUNCH(chunk_kernel, dim3(n_pieces, mlp.jobs.most, mlp.jobs.n * chunks_of(mlp)), stream, mlp);
+    MOEC_CUDA_LAUNCH(fold_kernel, dim3(n_columns, mlp.jobs.most, mlp.jobs.n), stream, mlp);
 }
 
 extern "C" void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp)
 {
-    if (mlp->n_jobs == 0 || mlp->most == 0)
+    if (mlp->jobs.n == 0 || mlp->jobs.most == 0)
         return;
-    if (mlp->rounded != NULL) {
+    if (mlp->x.rounded != NULL) {
         moec_cuda_bf16_mlp(stream, mlp);
         return;
     }
     activate(stream, *mlp);
     add_up(stream, *mlp);
-    if (mlp->most > MOEC_CUDA_MLP_SOME)
+    if (mlp->jobs.most > MOEC_CUDA_MLP_SOME)
         moec_cuda_mlp_tiles(stream, *mlp);
 }
 
 extern "C" void moec_cuda_marking_run(struct moec_gpu_stream *stream, const struct moec_cuda_marking *marking)
 {
     const struct moec_cuda_mlp *mlp = &marking->mlp;
-    if (mlp->n_jobs == 0 || mlp->most == 0)
+    if (mlp->jobs.n == 0 || mlp->jobs.most == 0)
         return;
-    const dim3 grid(moec_cuda_blocks(mlp->n_ff, MOEC_CUDA_QUADS), mlp->most, mlp->n_jobs);
+    const dim3 grid(moec_cuda_blocks(mlp->shape.n_ff, MOEC_CUDA_QUADS), mlp->jobs.most, mlp->jobs.n);
     MOEC_CUDA_LAUNCH(mark_kernel, grid, stream, *marking);
 }
 

@@ -28,7 +28,7 @@ __device__ static __forceinline__ float clamped(float value, float low, float hi
 __device__ static __forceinline__ bool leaves_out(const struct moec_cuda_mlp_job &job, uint8_t at,
                                                   float value)
 {
-    return job.has_filter && job.filter_at == at && fabsf(value) < job.threshold;
+    return job.filter.is_set && job.filter.at == at && fabsf(value) < job.filter.threshold;
 }
 
 __device__ static float activate_gated(const struct moec_cuda_mlp_job &job, uint8_t activation, float gate,
@@ -68,23 +68,24 @@ __device__ static __forceinline__ bool leaves_up(const struct moec_cuda_mlp &mlp
                                                  const struct moec_cuda_mlp_job &job, uint32_t i, uint32_t n,
                                                  float up)
 {
-    if (!job.has_filter || job.filter_at != MOEC_CUDA_UP)
+    if (!job.filter.is_set || job.filter.at != MOEC_CUDA_UP)
         return false;
-    const float scale = job.scales != NULL ? moec_bf16_to_f32(job.scales[n]) : 1;
-    return fabsf(up) * scale < (mlp.limits != NULL ? mlp.limits[job.first + i] : job.threshold);
+    const float scale = job.filter.scales != NULL ? moec_bf16_to_f32(job.filter.scales[n]) : 1;
+    return fabsf(up) * scale <
+           (mlp.filtered.limits != NULL ? mlp.filtered.limits[job.first + i] : job.filter.threshold);
 }
 
 /* Whether neurons that the up product leaves out need no other product. */
 __device__ static __forceinline__ bool skips_neurons(const struct moec_cuda_mlp_job &job, uint8_t activation)
 {
-    return job.has_filter && job.filter_at == MOEC_CUDA_UP && job.gate.rows > 0 && job.up_bias == NULL &&
-           activation != MOEC_CUDA_ACTIVATION_CLAMPED_GLU;
+    return job.filter.is_set && job.filter.at == MOEC_CUDA_UP && job.gate.matrix.rows > 0 &&
+           job.up.bias == NULL && activation != MOEC_CUDA_ACTIVATION_CLAMPED_GLU;
 }
 
 __device__ static __forceinline__ uint32_t pair_of(const struct moec_cuda_mlp &mlp,
                                                    const struct moec_cuda_mlp_job &job, uint32_t i)
 {
-    return mlp.pairs != NULL ? mlp.pairs[job.first + i] : job.first + i;
+    return mlp.pairs.list != NULL ? mlp.pairs.list[job.first + i] : job.first + i;
 }
 
 /* What the down projection reads of one neuron and row. With is_idle its gate was not computed. */
@@ -92,24 +93,25 @@ __device__ static __forceinline__ float neuron_of(const struct moec_cuda_mlp &ml
                                                   const struct moec_cuda_mlp_job &job, uint32_t row,
                                                   uint32_t neuron, bool is_idle, float up, float gate)
 {
-    const bool has_gate = job.gate.rows > 0;
-    if (job.up_bias != NULL)
-        up = up + job.up_bias[neuron];
-    if (has_gate && job.gate_bias != NULL)
-        gate = gate + job.gate_bias[neuron];
+    const bool has_gate = job.gate.matrix.rows > 0;
+    if (job.up.bias != NULL)
+        up = up + job.up.bias[neuron];
+    if (has_gate && job.gate.bias != NULL)
+        gate = gate + job.gate.bias[neuron];
     if (leaves_up(mlp, job, row, neuron, up))
         up = 0;
-    else if (mlp.n_active != NULL)
-        atomicAdd(&mlp.n_active[blockIdx.z], 1);
+    else if (mlp.filtered.n_active != NULL)
+        atomicAdd(&mlp.filtered.n_active[blockIdx.z], 1);
     if (is_idle)
         return 0;
-    return has_gate ? activate_gated(job, mlp.activation, gate, up) : activate_plain(job, mlp.activation, up);
+    return has_gate ? activate_gated(job, mlp.shape.activation, gate, up)
+                    : activate_plain(job, mlp.shape.activation, up);
 }
 
 __device__ static __forceinline__ float *output_of(const struct moec_cuda_mlp &mlp,
                                                    const struct moec_cuda_mlp_job &job, uint32_t i)
 {
-    return mlp.out + (pair_of(mlp, job, i) - mlp.first_pair) * mlp.out_stride;
+    return mlp.out.first + (pair_of(mlp, job, i) - mlp.pairs.first) * mlp.out.stride;
 }
 
 #endif

@@ -18,7 +18,7 @@ __global__ static void product_kernel(struct moec_cuda_product product)
     const uint32_t row = (blockIdx.x * MOEC_CUDA_HALVES + half_of_block()) * ROWS,
                    token = blockIdx.y * TOKENS;
     const size_t batch = blockIdx.z;
-    const uint32_t first_row = product.first_row + blockIdx.z * product.row_step;
+    const uint32_t first_row = product.first_row + blockIdx.z * product.batch.row_step;
     if (row >= product.n_rows)
         return;
     uint32_t rows[ROWS];
@@ -30,7 +30,7 @@ __global__ static void product_kernel(struct moec_cuda_product product)
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++) {
         const uint32_t at = token + t < product.n_tok ? token + t : product.n_tok - 1;
-        x.at[t] = product.x + batch * product.x_step + at * product.x_stride;
+        x.at[t] = product.x.first + batch * product.batch.x_step + at * product.x.stride;
     }
     dot_rows<ROWS, TOKENS>(product.matrix, rows, x, acc);
 #pragma unroll
@@ -38,11 +38,11 @@ __global__ static void product_kernel(struct moec_cuda_product product)
         const uint32_t r = row + i / TOKENS, t = token + i % TOKENS;
         if (i % MOEC_CUDA_LANES != lane_of_half() || r >= product.n_rows || t >= product.n_tok)
             continue;
-        const size_t at = batch * product.y_step + r;
+        const size_t at = batch * product.batch.y_step + r;
         float value = acc[i / TOKENS][i % TOKENS];
-        if (product.bias != NULL)
-            value = value + product.bias[at];
-        sink_output(product, value, row_of(product.y, t) + at);
+        if (product.y.bias != NULL)
+            value = value + product.y.bias[at];
+        sink_output(product, value, row_of(product.y.rows, t) + at);
     }
 }
 
@@ -50,16 +50,16 @@ __global__ static void product_kernel(struct moec_cuda_product product)
 __global__ static void vector_kernel(struct moec_cuda_product product)
 {
     const uint32_t row = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), token = blockIdx.y;
-    const size_t batch = blockIdx.z, at = batch * product.y_step + row;
+    const size_t batch = blockIdx.z, at = batch * product.batch.y_step + row;
     if (row >= product.n_rows)
         return;
-    float value = dot_quad(product.matrix, product.first_row + blockIdx.z * product.row_step + row,
-                           product.x + batch * product.x_step + token * product.x_stride);
+    float value = dot_quad(product.matrix, product.first_row + blockIdx.z * product.batch.row_step + row,
+                           product.x.first + batch * product.batch.x_step + token * product.x.stride);
     if (lane_of_quad() != 0)
         return;
-    if (product.bias != NULL)
-        value = value + product.bias[at];
-    sink_output(product, value, row_of(product.y, token) + at);
+    if (product.y.bias != NULL)
+        value = value + product.y.bias[at];
+    sink_output(product, value, row_of(product.y.rows, token) + at);
 }
 
 /* A tile of rows and tokens, a block. */
@@ -69,26 +69,26 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, MOEC_CUDA_TILES_AT_ONC
     MOEC_CUDA_SHARED(float, weights, 2 * MOEC_CUDA_TILE_FLOATS);
     const uint32_t row = blockIdx.x * MOEC_CUDA_TILE_ROWS,
                    token = blockIdx.y * MOEC_CUDA_TILE_TOKENS + half_of_block() * MOEC_CUDA_TILE_OWN;
-    const uint32_t first_row = product.first_row + blockIdx.z * product.row_step;
+    const uint32_t first_row = product.first_row + blockIdx.z * product.batch.row_step;
     const size_t batch = blockIdx.z;
     struct token_rows<MOEC_CUDA_TILE_OWN> x;
     float sums[MOEC_CUDA_TILE_OWN];
 #pragma unroll
     for (uint32_t t = 0; t < MOEC_CUDA_TILE_OWN; t++) {
         const uint32_t at = token + t < product.n_tok ? token + t : product.n_tok - 1;
-        x.at[t] = product.x + batch * product.x_step + at * product.x_stride;
+        x.at[t] = product.x.first + batch * product.batch.x_step + at * product.x.stride;
     }
     dot_tile(product.matrix, first_row + row, x, token < product.n_tok, weights, sums);
     const uint32_t r = row + lane_of_half();
-    const size_t at = batch * product.y_step + r;
+    const size_t at = batch * product.batch.y_step + r;
     if (r >= product.n_rows)
         return;
-    const float bias = product.bias != NULL ? product.bias[at] : 0;
+    const float bias = product.y.bias != NULL ? product.y.bias[at] : 0;
 #pragma unroll
     for (uint32_t t = 0; t < MOEC_CUDA_TILE_OWN; t++)
         if (token + t < product.n_tok)
-            sink_output(product, product.bias != NULL ? sums[t] + bias : sums[t],
-                        row_of(product.y, token + t) + at);
+            sink_output(product, product.y.bias != NULL ? sums[t] + bias : sums[t],
+                        row_of(product.y.rows, token + t) + at);
 }
 
 static uint32_t batches(uint32_t n)
@@ -104,7 +104,7 @@ extern "C" void moec_cuda_product_run(struct moec_gpu_stream *stream, const stru
         moec_cuda_bf16_product(stream, product);
         return;
     }
-    const uint32_t n_batch = batches(product->n_batch);
+    const uint32_t n_batch = batches(product->batch.n);
     if (product->n_tok <= FEW_TOKENS) {
         const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_QUADS), product->n_tok, n_batch);
         MOEC_CUDA_LAUNCH(vector_kernel, grid, stream, *product);
@@ -135,23 +135,23 @@ template <uint32_t TOKENS> __global__ static void sum_kernel(struct moec_cuda_su
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++) {
         const uint32_t at = token + t < sum.n_tok ? token + t : sum.n_tok - 1;
-        h.at[t] = sum.h + batch * sum.h_step + at * sum.h_stride;
+        h.at[t] = sum.h.first + batch * sum.batch.x_step + at * sum.h.stride;
     }
-    const struct summed_rows rows = {sum.first_row + blockIdx.z * sum.row_step, sum.n_rows, NULL};
+    const struct summed_rows rows = {sum.first_row + blockIdx.z * sum.batch.row_step, sum.n_rows, NULL};
     sum_rows<TOKENS>(sum.matrix, rows, block, h, sums);
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++)
         for (uint32_t i = 0; i < 2; i++) {
             const uint32_t column = block * MOEC_CUDA_WEIGHTS + i * MOEC_CUDA_LANES + lane_of_half();
             if (token + t < sum.n_tok && column < sum.matrix.columns)
-                row_of(sum.y, token + t)[batch * sum.y_step + column] = sums.at[t][i];
+                row_of(sum.y, token + t)[batch * sum.batch.y_step + column] = sums.at[t][i];
         }
 }
 
 extern "C" void moec_cuda_sum_run(struct moec_gpu_stream *stream, const struct moec_cuda_sum *sum)
 {
     const uint32_t n_blocks = moec_cuda_blocks(sum->matrix.columns, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
-    const uint32_t n_batch = batches(sum->n_batch);
+    const uint32_t n_batch = batches(sum->batch.n);
     if (sum->n_tok == 0 || n_blocks == 0)
         return;
     if (sum->n_tok <= FEW_TOKENS)

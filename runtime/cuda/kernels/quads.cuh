@@ -72,7 +72,7 @@ template <int ALIGNMENT> __device__ static __forceinline__ uint32_t load_word(co
 __device__ static __forceinline__ uint32_t alignment_of(const struct moec_cuda_matrix &matrix)
 {
     const uint32_t low = (uint32_t)((uintptr_t)matrix.data | matrix.stride_bytes) & 3u;
-    if (matrix.scales % 2 != 0 || low % 2 != 0)
+    if (matrix.groups.scales % 2 != 0 || low % 2 != 0)
         return 1;
     return low == 0 ? 4 : 2;
 }
@@ -85,13 +85,13 @@ __device__ static __forceinline__ void load_scale(const struct moec_cuda_matrix 
 {
     constexpr int bits = (int)codec_traits<CODEC>::bits;
     constexpr float unit = (float)(1 << bits);
-    const uint8_t *scales = row.bytes + matrix.scales;
-    const float scale = matrix.is_nested ? (float)scales[2 + group] * row.factor
-                                         : half_value(*(const uint16_t *)(scales + 2 * (size_t)group));
+    const uint8_t *scales = row.bytes + matrix.groups.scales;
+    const float scale = matrix.groups.is_nested ? (float)scales[2 + group] * row.factor
+                                                : half_value(*(const uint16_t *)(scales + 2 * (size_t)group));
     quad.step[half] = scale * (bits == 1 ? 4 : unit);
-    quad.origin[half] = bits == 1          ? 1.25f
-                        : matrix.has_zeros ? 1 + (float)zero_of<CODEC>(matrix, row, group) * (1 / unit)
-                                           : 1.5f;
+    quad.origin[half] = bits == 1                 ? 1.25f
+                        : matrix.groups.has_zeros ? 1 + (float)zero_of<CODEC>(matrix, row, group) * (1 / unit)
+                                                  : 1.5f;
 }
 
 template <int CODEC>
@@ -99,9 +99,9 @@ __device__ static __forceinline__ void load_scales(const struct moec_cuda_matrix
                                                    const struct coded_row &row, uint32_t block,
                                                    struct quad_block<CODEC> &quad)
 {
-    const uint32_t first = (block * MOEC_CUDA_WEIGHTS) >> matrix.group_shift;
+    const uint32_t first = (block * MOEC_CUDA_WEIGHTS) >> matrix.groups.shift;
     load_scale<CODEC>(matrix, row, first, 0, quad);
-    if (matrix.group_shift < 5) { /* two groups of 16 */
+    if (matrix.groups.shift < 5) { /* two groups of 16 */
         load_scale<CODEC>(matrix, row, first + 1, 1, quad);
         return;
     }
@@ -287,9 +287,9 @@ __device__ static __forceinline__ uint32_t add_aligned_blocks(const struct moec_
                                                               const struct coded_row &row, const float *x,
                                                               float acc[MOEC_CUDA_QUAD])
 {
-    if (quad_traits<CODEC>::is_half || matrix.group_shift >= 7)
+    if (quad_traits<CODEC>::is_half || matrix.groups.shift >= 7)
         return add_blocks_ahead<CODEC, ALIGNMENT, MOEC_CUDA_AHEAD>(matrix, row, x, acc);
-    if (matrix.group_shift == 6)
+    if (matrix.groups.shift == 6)
         return add_blocks_ahead<CODEC, ALIGNMENT, 2>(matrix, row, x, acc);
     return add_blocks_ahead<CODEC, ALIGNMENT, 1>(matrix, row, x, acc);
 }

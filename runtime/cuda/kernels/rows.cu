@@ -29,34 +29,36 @@ __global__ static void norm_kernel(struct moec_cuda_norm norm)
 {
     MOEC_CUDA_SHARED(float, found, 2); /* mean, inverse */
     const size_t part = blockIdx.y;
-    const float *x = row_of(norm.x, blockIdx.x) + part * (norm.x_step > 0 ? norm.x_step : norm.n);
+    const float *x =
+        row_of(norm.x, blockIdx.x) + part * (norm.parts.x_step > 0 ? norm.parts.x_step : norm.parts.n);
     float *row = row_of(norm.out, blockIdx.x),
-          *out = row + part * (norm.out_step > 0 ? norm.out_step : norm.n);
-    const float *weight = norm.weight + part * norm.weight_step;
-    const bool has_mean = norm.bias != NULL;
-    if (half_of_block() == 0 && norm.weight != NULL) {
-        const float mean = has_mean ? mean_of(x, norm.n) : 0;
-        const float inverse = inverse_of(x, norm.n, mean, has_mean, norm.eps);
+          *out = row + part * (norm.parts.out_step > 0 ? norm.parts.out_step : norm.parts.n);
+    const float *weight = norm.by.weight + part * norm.by.step;
+    const bool has_mean = norm.by.bias != NULL;
+    if (half_of_block() == 0 && norm.by.weight != NULL) {
+        const float mean = has_mean ? mean_of(x, norm.parts.n) : 0;
+        const float inverse = inverse_of(x, norm.parts.n, mean, has_mean, norm.by.eps);
         if (lane_of_half() == 0) {
             found[0] = mean;
             found[1] = inverse;
         }
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < norm.n; i += MOEC_CUDA_BLOCK) {
+    for (uint32_t i = threadIdx.x; i < norm.parts.n; i += MOEC_CUDA_BLOCK) {
         float value = x[i];
-        if (norm.weight != NULL)
+        if (norm.by.weight != NULL)
             value = (has_mean ? value - found[0] : value) * found[1] * weight[i];
-        out[i] = has_mean && norm.weight != NULL ? value + norm.bias[i] : value;
+        out[i] = has_mean && norm.by.weight != NULL ? value + norm.by.bias[i] : value;
     }
-    for (uint32_t i = norm.n_part * norm.n + threadIdx.x; part == 0 && i < norm.padded; i += MOEC_CUDA_BLOCK)
+    for (uint32_t i = norm.parts.n_part * norm.parts.n + threadIdx.x; part == 0 && i < norm.padded;
+         i += MOEC_CUDA_BLOCK)
         row[i] = 0;
 }
 
 extern "C" void moec_cuda_norm_run(struct moec_gpu_stream *stream, const struct moec_cuda_norm *norm)
 {
-    if (norm->n_tok > 0 && norm->n_part > 0 && norm->n > 0)
-        MOEC_CUDA_LAUNCH(norm_kernel, dim3(norm->n_tok, norm->n_part), stream, *norm);
+    if (norm->n_tok > 0 && norm->parts.n_part > 0 && norm->parts.n > 0)
+        MOEC_CUDA_LAUNCH(norm_kernel, dim3(norm->n_tok, norm->parts.n_part), stream, *norm);
 }
 
 /* ---- element by element ---- */
@@ -114,18 +116,20 @@ __global__ static void combination_kernel(struct moec_cuda_combination combinati
     const uint32_t i = own_column(), token = blockIdx.x;
     if (i >= combination.n)
         return;
-    const float *outputs = combination.outputs + (size_t)token * combination.top_k * combination.stride + i;
-    const float *weights = combination.weights + (size_t)token * combination.top_k;
+    const float *outputs =
+        combination.ranks.outputs + (size_t)token * combination.ranks.top_k * combination.stride + i;
+    const float *weights = combination.ranks.weights + (size_t)token * combination.ranks.top_k;
     float sum = 0;
-    for (uint32_t rank = 0; rank < combination.top_k; rank++) {
-        const bool passes_by = combination.passes_by != NULL &&
-                               combination.passes_by[(size_t)token * combination.top_k + rank] != 0;
+    for (uint32_t rank = 0; rank < combination.ranks.top_k; rank++) {
+        const bool passes_by =
+            combination.ranks.passes_by != NULL &&
+            combination.ranks.passes_by[(size_t)token * combination.ranks.top_k + rank] != 0;
         sum = fmaf(weights[rank], passes_by ? 0 : outputs[rank * combination.stride], sum);
     }
-    if (combination.shared != NULL) {
-        const float shared = combination.shared[token * combination.stride + i];
+    if (combination.shared.outputs != NULL) {
+        const float shared = combination.shared.outputs[token * combination.stride + i];
         sum =
-            sum + (combination.shared_factors != NULL ? shared * combination.shared_factors[token] : shared);
+            sum + (combination.shared.factors != NULL ? shared * combination.shared.factors[token] : shared);
     }
     if (combination.scale != 0)
         sum = sum * combination.scale;

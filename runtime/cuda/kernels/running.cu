@@ -20,7 +20,7 @@ __device__ static void store_tail(const struct channel_tail &tail, uint32_t n_ch
 
 __global__ static void convolution_kernel(struct moec_cuda_convolution convolution)
 {
-    const struct moec_cuda_state &state = convolution.states[blockIdx.y];
+    const struct moec_cuda_state &state = convolution.states.each[blockIdx.y];
     const uint32_t channel = blockIdx.x * MOEC_CUDA_BLOCK + threadIdx.x, n_channel = convolution.n_channel;
     if (channel >= n_channel)
         return;
@@ -29,13 +29,13 @@ __global__ static void convolution_kernel(struct moec_cuda_convolution convoluti
     for (uint32_t i = 0; i < tail.n; i++)
         tail.rows[i] = state.state_in != NULL ? state.state_in[(size_t)i * n_channel + channel] : 0;
     for (uint32_t t = 0; t < state.n_rows; t++) {
-        float *at = convolution.x + (state.first_row + t) * convolution.stride + channel;
+        float *at = convolution.x.first + (state.first_row + t) * convolution.x.stride + channel;
         float sum = convolution.bias != NULL ? convolution.bias[channel] : 0;
         if (t == state.n_before_copy && state.state_copy != NULL)
             store_tail(tail, n_channel, state.state_copy + channel);
         tail.rows[tail.n] = *at;
         for (uint32_t i = 0; i <= tail.n; i++)
-            sum = sum + convolution.weights[i * convolution.weight_stride + channel] * tail.rows[i];
+            sum = sum + convolution.weights.first[i * convolution.weights.stride + channel] * tail.rows[i];
         for (uint32_t i = 0; i < tail.n; i++)
             tail.rows[i] = tail.rows[i + 1];
         *at = convolution.has_silu ? moec_canonical_silu(sum) * 1.0f : sum;
@@ -46,10 +46,10 @@ __global__ static void convolution_kernel(struct moec_cuda_convolution convoluti
 extern "C" void moec_cuda_convolution_run(struct moec_gpu_stream *stream,
                                           const struct moec_cuda_convolution *convolution)
 {
-    if (convolution->n_state > 0 && convolution->n_channel > 0)
+    if (convolution->states.n > 0 && convolution->n_channel > 0)
         MOEC_CUDA_LAUNCH(
             convolution_kernel,
-            dim3(moec_cuda_blocks(convolution->n_channel, MOEC_CUDA_BLOCK), convolution->n_state), stream,
+            dim3(moec_cuda_blocks(convolution->n_channel, MOEC_CUDA_BLOCK), convolution->states.n), stream,
             *convolution);
 }
 
@@ -63,13 +63,13 @@ __device__ static double softplus(double x)
 
 __global__ static void rates_kernel(struct moec_cuda_rates rates)
 {
-    const uint32_t head = blockIdx.y * MOEC_CUDA_BLOCK + threadIdx.x, n = rates.n_decay;
+    const uint32_t head = blockIdx.y * MOEC_CUDA_BLOCK + threadIdx.x, n = rates.decay.n;
     if (head >= rates.n_head)
         return;
     float *rate = rates.rates + blockIdx.x * rates.stride + head;
     float *decay = rates.decays + blockIdx.x * rates.stride + (size_t)head * n;
-    const float *bias = rates.decay_bias + (size_t)head * n;
-    const double factor = moec_exp_both((double)rates.decay_log[head]);
+    const float *bias = rates.decay.bias + (size_t)head * n;
+    const double factor = moec_exp_both((double)rates.decay.log[head]);
     if (!rates.is_space)
         *rate = 1.0f / (1.0f + moec_canonical_exp(-*rate));
     for (uint32_t i = 0; i < n; i++) {
@@ -109,14 +109,15 @@ __device__ static float sum_state(const float *h, const float *s, uint32_t n, si
 __device__ static void pass_token(const struct moec_cuda_recurrence &recurrence, uint32_t head, float *row,
                                   float *v, float *s, size_t step)
 {
-    const uint32_t dim = recurrence.key_dim, key_head = head / (recurrence.n_head / recurrence.n_key_head);
-    const float *q = row + recurrence.queries + (size_t)key_head * dim,
-                *k = row + recurrence.keys + (size_t)key_head * dim;
-    const float *decay = row + recurrence.decays + (size_t)head * recurrence.n_decay;
+    const uint32_t dim = recurrence.heads.key_dim,
+                   key_head = head / (recurrence.heads.n_head / recurrence.heads.n_key_head);
+    const float *q = row + recurrence.at.queries + (size_t)key_head * dim,
+                *k = row + recurrence.at.keys + (size_t)key_head * dim;
+    const float *decay = row + recurrence.at.decays + (size_t)head * recurrence.heads.n_decay;
     for (uint32_t i = 0; i < dim; i++)
-        s[i * step] = s[i * step] * decay[recurrence.n_decay > 1 ? i : 0];
+        s[i * step] = s[i * step] * decay[recurrence.heads.n_decay > 1 ? i : 0];
     const float seen = recurrence.skip == NULL ? sum_state(k, s, dim, step) : 0;
-    const float delta = row[recurrence.rates + head] * (*v - seen);
+    const float delta = row[recurrence.at.rates + head] * (*v - seen);
     for (uint32_t i = 0; i < dim; i++)
         s[i * step] = fmaf(k[i], delta, s[i * step]);
     const float out = sum_state(q, s, dim, step);
@@ -126,11 +127,11 @@ __device__ static void pass_token(const struct moec_cuda_recurrence &recurrence,
 /* Columns up to whole lanes are copied, those of values alone are passed. */
 __global__ static void recurrence_kernel(struct moec_cuda_recurrence recurrence)
 {
-    const struct moec_cuda_state &state = recurrence.states[blockIdx.z];
+    const struct moec_cuda_state &state = recurrence.states.each[blockIdx.z];
     const uint32_t column = blockIdx.x * MOEC_CUDA_BLOCK + threadIdx.x, head = blockIdx.y,
-                   dim = recurrence.key_dim;
+                   dim = recurrence.heads.key_dim;
     const size_t step =
-        ((size_t)recurrence.value_dim + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+        ((size_t)recurrence.heads.value_dim + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
     const size_t first = recurrence.state_offset + (size_t)head * dim * step + column;
     if (column >= step)
         return;
@@ -138,12 +139,13 @@ __global__ static void recurrence_kernel(struct moec_cuda_recurrence recurrence)
     for (uint32_t i = 0; i < dim; i++)
         s[i * step] = state.state_in != NULL ? state.state_in[first + i * step] : 0;
     for (uint32_t t = 0; t < state.n_rows; t++) {
-        float *row = recurrence.x + (state.first_row + t) * recurrence.stride;
+        float *row = recurrence.x.first + (state.first_row + t) * recurrence.x.stride;
         for (uint32_t i = 0; i < dim && t == state.n_before_copy && state.state_copy != NULL; i++)
             state.state_copy[first + i * step] = s[i * step];
-        if (column < recurrence.value_dim)
+        if (column < recurrence.heads.value_dim)
             pass_token(recurrence, head, row,
-                       row + recurrence.values + (size_t)head * recurrence.value_dim + column, s, step);
+                       row + recurrence.at.values + (size_t)head * recurrence.heads.value_dim + column, s,
+                       step);
     }
 }
 
@@ -151,10 +153,10 @@ extern "C" void moec_cuda_recurrence_run(struct moec_gpu_stream *stream,
                                          const struct moec_cuda_recurrence *recurrence)
 {
     const uint32_t n_blocks =
-        moec_cuda_blocks((uint64_t)recurrence->value_dim + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
-    if (recurrence->n_state > 0 && recurrence->n_head > 0 && recurrence->value_dim > 0)
-        MOEC_CUDA_LAUNCH(recurrence_kernel, dim3(n_blocks, recurrence->n_head, recurrence->n_state), stream,
-                         *recurrence);
+        moec_cuda_blocks((uint64_t)recurrence->heads.value_dim + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
+    if (recurrence->states.n > 0 && recurrence->heads.n_head > 0 && recurrence->heads.value_dim > 0)
+        MOEC_CUDA_LAUNCH(recurrence_kernel, dim3(n_blocks, recurrence->heads.n_head, recurrence->states.n),
+                         stream, *recurrence);
 }
 
 /* ---- gates ---- */

@@ -8,21 +8,21 @@
 /* `value`, its bias added, as enum moec_cuda_sink says. */
 __device__ static void sink_output(const struct moec_cuda_product &product, float value, float *to)
 {
-    if (product.sink == MOEC_CUDA_STORE)
+    if (product.y.sink == MOEC_CUDA_STORE)
         *to = value;
-    else if (product.sink == MOEC_CUDA_ADD)
+    else if (product.y.sink == MOEC_CUDA_ADD)
         *to = *to + value;
-    else if (product.sink == MOEC_CUDA_MULTIPLY)
+    else if (product.y.sink == MOEC_CUDA_MULTIPLY)
         *to = *to * value;
-    else if (product.sink == MOEC_CUDA_MULTIPLY_SIGMOID)
+    else if (product.y.sink == MOEC_CUDA_MULTIPLY_SIGMOID)
         *to = *to * (1.0f / (1.0f + moec_canonical_exp(-value)));
-    else if (product.sink == MOEC_CUDA_SIGMOID)
+    else if (product.y.sink == MOEC_CUDA_SIGMOID)
         *to = 1.0f / (1.0f + moec_canonical_exp(-value));
-    else if (product.sink == MOEC_CUDA_SILU)
+    else if (product.y.sink == MOEC_CUDA_SILU)
         *to = moec_canonical_silu(value);
     else { /* tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)) */
-        const float e = moec_canonical_exp(-2 * fabsf(value / product.cap));
-        *to = copysignf(product.cap * ((1 - e) / (1 + e)), value);
+        const float e = moec_canonical_exp(-2 * fabsf(value / product.y.cap));
+        *to = copysignf(product.y.cap * ((1 - e) / (1 + e)), value);
     }
 }
 

@@ -34,10 +34,12 @@ struct tile {
     const struct moec_attention_scratch *scratch;
     const struct moec_span *span;
     uint32_t kv_head, n_heads;
-    uint32_t first;    /* position of the first query */
-    uint32_t n;        /* queries */
-    uint32_t n_keys;   /* positions that any of them sees, from 0 on */
-    uint32_t own_from; /* position of the first key of the span's own */
+    uint32_t first; /* position of the first query */
+    uint32_t n;     /* queries */
+    struct {
+        uint32_t n;        /* positions that any of them sees, from 0 on */
+        uint32_t own_from; /* position of the first of the span's own */
+    } keys;
 };
 
 /* The positions of a chunk, and the queries begin .. end - 1 that see something of it. */
@@ -48,7 +50,7 @@ struct chunk {
 
 static uint32_t scratch_row(const struct tile *tile, uint32_t head, uint32_t q)
 {
-    return (head * tile->n + q) * tile->attention->group;
+    return (head * tile->n + q) * tile->attention->items.group;
 }
 
 static uint32_t first_visible(const struct moec_attention *attention, uint32_t position)
@@ -63,16 +65,16 @@ static uint32_t first_visible(const struct moec_attention *attention, uint32_t p
 static const float *kept_row(const struct tile *tile, bool value, uint32_t position)
 {
     const struct moec_span *span = tile->span;
-    const size_t room = tile->attention->kv_room;
-    if (position < tile->own_from)
-        return (value ? span->v_prefix : span->k_prefix) + position * room;
-    return (value ? span->v_own : span->k_own) + (position - tile->own_from) * room;
+    const size_t room = tile->attention->layout.kv_room;
+    if (position < tile->keys.own_from)
+        return (value ? span->keys.v_prefix : span->keys.k_prefix) + position * room;
+    return (value ? span->keys.v_own : span->keys.k_own) + (position - tile->keys.own_from) * room;
 }
 
 /* Where a head's numbers stand in a row, in bytes. */
 static size_t head_offset(const struct tile *tile, uint32_t head)
 {
-    return (tile->kv_head + head) * tile->attention->group_bytes;
+    return (tile->kv_head + head) * tile->attention->layout.group_bytes;
 }
 
 /* What is kept of a position in a head. */
@@ -84,7 +86,7 @@ static const uint8_t *kept_head(const struct tile *tile, uint32_t head, bool val
 /* Those of positions first .. first + n - 1 that stand before the span's own. */
 static uint32_t prefix_rows(const struct tile *tile, uint32_t first, uint32_t n)
 {
-    return first < tile->own_from ? moec_min_u32(n, tile->own_from - first) : 0;
+    return first < tile->keys.own_from ? moec_min_u32(n, tile->keys.own_from - first) : 0;
 }
 
 /* Whether rows of positions first .. first + n - 1 follow each other in memory. */
@@ -92,9 +94,10 @@ static bool is_one_piece(const struct tile *tile, bool value, uint32_t first, ui
 {
     const struct moec_span *span = tile->span;
     const uint32_t n_prefix = prefix_rows(tile, first, n);
-    const float *prefix = value ? span->v_prefix : span->k_prefix;
+    const float *prefix = value ? span->keys.v_prefix : span->keys.k_prefix;
     return n_prefix == 0 || n_prefix == n ||
-           prefix + tile->own_from * tile->attention->kv_room == (value ? span->v_own : span->k_own);
+           prefix + tile->keys.own_from * tile->attention->layout.kv_room ==
+               (value ? span->keys.v_own : span->keys.k_own);
 }
 
 /* Asks for keys or values of n_heads heads at up to n positions, for the second-level cache. Inlined, as gcc
@@ -103,8 +106,8 @@ __attribute__((always_inline)) static inline void ask_rows(const struct tile *ti
                                                            uint32_t n_heads, uint32_t first, uint32_t n)
 {
     const struct moec_attention *attention = tile->attention;
-    const size_t n_bytes = (n_heads - 1) * attention->group_bytes + attention->head_bytes;
-    for (uint32_t i = first; i < tile->n_keys && i - first < n; i++) {
+    const size_t n_bytes = (n_heads - 1) * attention->layout.group_bytes + attention->layout.head_bytes;
+    for (uint32_t i = first; i < tile->keys.n && i - first < n; i++) {
         const uint8_t *row = kept_head(tile, head, value, i);
         for (size_t at = 0; at < n_bytes; at += LINE)
             __builtin_prefetch(row + at, 0, 2);
@@ -115,7 +118,8 @@ __attribute__((always_inline)) static inline void ask_rows(const struct tile *ti
  */
 static uint32_t rounded_columns(const struct moec_attention *attention, bool value)
 {
-    return value && attention->kind->kv.dtype == MOEC_DTYPE_F16 ? attention->value_dim : attention->key_dim;
+    return value && attention->kind->kv.dtype == MOEC_DTYPE_F16 ? attention->layout.value_dim
+                                                                : attention->layout.key_dim;
 }
 
 /* Those of n positions from `first` on, in one piece. */
@@ -126,7 +130,7 @@ static struct moec_matrix rounded_rows(const struct tile *tile, uint32_t head, b
     return (struct moec_matrix){.codec = attention->kind->kv,
                                 .rows = n,
                                 .columns = rounded_columns(attention, value),
-                                .stride_bytes = attention->kv_room * sizeof(float),
+                                .stride_bytes = attention->layout.kv_room * sizeof(float),
                                 .data = kept_head(tile, head, value, first)};
 }
 
@@ -142,7 +146,7 @@ static struct head_rows decoded_rows(const struct tile *tile, uint32_t head, boo
     const struct moec_attention *attention = tile->attention;
     const struct moec_kernels *kernels = attention->forward->kernels;
     const uint32_t n_prefix = prefix_rows(tile, first, n);
-    const size_t stride = attention->head_stride;
+    const size_t stride = attention->layout.head_stride;
     if (n_prefix > 0) {
         const struct moec_matrix rows = rounded_rows(tile, head, value, first, n_prefix);
         kernels->decode_rows(&rows, 0, n_prefix, copy, stride);
@@ -160,14 +164,14 @@ static struct head_rows head_rows(const struct tile *tile, uint32_t head, bool v
                                   uint32_t n, float *copy)
 {
     const struct moec_attention *attention = tile->attention;
-    const uint32_t head_dim = value ? attention->value_dim : attention->key_dim;
-    const size_t head_stride = value ? attention->value_stride : attention->head_stride;
+    const uint32_t head_dim = value ? attention->layout.value_dim : attention->layout.key_dim;
+    const size_t head_stride = value ? attention->layout.value_stride : attention->layout.head_stride;
 
     if (moec_layer_rounds_kv(attention->kind))
         return decoded_rows(tile, head, value, first, n, copy);
     if (head_dim == head_stride && is_one_piece(tile, value, first, n))
         return (struct head_rows){(const float *)(const void *)kept_head(tile, head, value, first),
-                                  attention->kv_stride};
+                                  attention->layout.kv_stride};
     for (uint32_t i = 0; i < n; i++) {
         memcpy(copy + i * head_stride, kept_head(tile, head, value, first + i), head_dim * sizeof(float));
         memset(copy + i * head_stride + head_dim, 0, (head_stride - head_dim) * sizeof(float));
@@ -181,7 +185,7 @@ static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    const size_t head_stride = tile->attention->value_stride;
+    const size_t head_stride = tile->attention->layout.value_stride;
     moec_attention_raise(kernels->max(s, n), &scratch->max[row], &scratch->total[row],
                          scratch->sum + row * head_stride, head_stride);
     scratch->total[row] += kernels->exp_sum(s, scratch->max[row], n, s);
@@ -194,9 +198,9 @@ static void add_values(const struct tile *tile, uint32_t row, uint32_t n, struct
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    uint32_t head_dim = tile->attention->value_dim;
-    size_t head_stride = tile->attention->value_stride;
-    uint32_t rows = n * tile->attention->group;
+    uint32_t head_dim = tile->attention->layout.value_dim;
+    size_t head_stride = tile->attention->layout.value_stride;
+    uint32_t rows = n * tile->attention->items.group;
     kernels->sum_chunk(scratch->scores + row * MOEC_SUM_CHUNK + from, MOEC_SUM_CHUNK, rows,
                        values.rows + from * values.stride, values.stride, n_rows, head_dim, scratch->part,
                        head_stride);
@@ -215,17 +219,17 @@ static void finish_scores(const struct tile *tile, uint32_t head, uint32_t q, co
 {
     const struct moec_attention *attention = tile->attention;
     const struct moec_config *config = &attention->forward->model->config;
-    const uint32_t group = attention->group;
+    const uint32_t group = attention->items.group;
     for (uint32_t g = 0; g < group; g++) {
         const uint32_t row = scratch_row(tile, head, q) + g;
         float *scores = tile->scratch->scores + row * MOEC_SUM_CHUNK;
         if (config->position.n_bucket == 0)
-            moec_scale_lanes(scores, to, attention->scale);
-        if (attention->position_bias != NULL) {
-            const size_t width = moec_position_bias_width(config, attention->stack);
+            moec_scale_lanes(scores, to, attention->queries.scale);
+        if (attention->positions.bias != NULL) {
+            const size_t width = moec_position_bias_width(config, attention->positions.stack);
             const size_t query_head = (size_t)(tile->kv_head + head) * group + g;
-            moec_position_bias_add(attention->forward->kernels, config, attention->stack,
-                                   attention->position_bias + query_head * width,
+            moec_position_bias_add(attention->forward->kernels, config, attention->positions.stack,
+                                   attention->positions.bias + query_head * width,
                                    (struct moec_seen_keys){tile->first + q, chunk->first + from, to - from},
                                    scores + from);
         }
@@ -237,10 +241,10 @@ static void finish_scores(const struct tile *tile, uint32_t head, uint32_t q, co
 static void see_rows(const struct tile *tile, uint32_t q, const struct chunk *chunk, uint32_t *from,
                      uint32_t *to)
 {
-    const bool is_causal = tile->attention->is_causal;
+    const bool is_causal = tile->attention->positions.is_causal;
     const uint32_t position = tile->first + q;
     moec_attention_see(is_causal ? first_visible(tile->attention, position) : 0,
-                       is_causal ? position + 1 : tile->n_keys, chunk->first, from, to);
+                       is_causal ? position + 1 : tile->keys.n, chunk->first, from, to);
 }
 
 /* Whether one row of scratch is for positions that are rounded: they are then read straight from there, with
@@ -248,8 +252,9 @@ static void see_rows(const struct tile *tile, uint32_t q, const struct chunk *ch
 static bool is_encoded(const struct tile *tile, bool value, uint32_t first, uint32_t n)
 {
     const struct moec_attention *attention = tile->attention;
-    return moec_layer_rounds_kv(attention->kind) && tile->n * attention->group == 1 &&
-           rounded_columns(attention, value) == (value ? attention->value_dim : attention->key_dim) &&
+    return moec_layer_rounds_kv(attention->kind) && tile->n * attention->items.group == 1 &&
+           rounded_columns(attention, value) ==
+               (value ? attention->layout.value_dim : attention->layout.key_dim) &&
            is_one_piece(tile, value, first, n);
 }
 
@@ -262,7 +267,7 @@ static struct moec_heads rows_of_heads(const struct tile *tile, bool value, uint
 /* Whether kernels take positions first .. first + n - 1 of the tile's heads together. */
 static bool takes_heads(const struct tile *tile, uint32_t first, uint32_t n)
 {
-    return tile->attention->by_heads && tile->n == 1 && is_one_piece(tile, false, first, n) &&
+    return tile->attention->items.by_heads && tile->n == 1 && is_one_piece(tile, false, first, n) &&
            is_one_piece(tile, true, first, n);
 }
 
@@ -289,7 +294,7 @@ static void score_keys(const struct tile *tile, uint32_t head, const struct chun
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = attention->forward->kernels;
     const uint32_t row = scratch_row(tile, head, chunk->begin), first = chunk->first + at;
-    const float *q = scratch->q + row * attention->head_stride;
+    const float *q = scratch->q + row * attention->layout.head_stride;
     float *scores = scratch->scores + row * MOEC_SUM_CHUNK + at;
     if (is_encoded(tile, false, first, n)) {
         const struct moec_matrix keys = rounded_rows(tile, head, false, first, n);
@@ -297,8 +302,8 @@ static void score_keys(const struct tile *tile, uint32_t head, const struct chun
         return;
     }
     const struct head_rows keys = head_rows(tile, head, false, first, n, scratch->k);
-    kernels->dot(q, attention->head_stride, (chunk->end - chunk->begin) * attention->group, keys.rows,
-                 keys.stride, n, attention->key_dim, scores, MOEC_SUM_CHUNK);
+    kernels->dot(q, attention->layout.head_stride, (chunk->end - chunk->begin) * attention->items.group,
+                 keys.rows, keys.stride, n, attention->layout.key_dim, scores, MOEC_SUM_CHUNK);
 }
 
 /* Adds the chunk's values by their scores, which are finished. */
@@ -314,7 +319,8 @@ static void weigh_values(const struct tile *tile, uint32_t head, const struct ch
         see_rows(tile, 0, chunk, &from, &to);
         kernels->sum_chunk_encoded(&values, from, to - from, scratch->scores + row * MOEC_SUM_CHUNK + from,
                                    scratch->part);
-        kernels->add(scratch->part, attention->value_dim, scratch->sum + row * attention->value_stride);
+        kernels->add(scratch->part, attention->layout.value_dim,
+                     scratch->sum + row * attention->layout.value_stride);
         return;
     }
     const struct head_rows values = head_rows(tile, head, true, chunk->first, chunk->n_rows, scratch->v);
@@ -346,7 +352,7 @@ static void attend_chunk(const struct tile *tile, const struct chunk *chunk)
     }
     for (uint32_t at = 0; at < n_rows; at += step) {
         for (uint32_t head = 0; head < n_heads; head++) {
-            if (is_streamed && (head == 0 || attention->group_bytes > 0))
+            if (is_streamed && (head == 0 || attention->layout.group_bytes > 0))
                 ask_rows(tile, false, head, 1, chunk->first + at + step, step);
             score_keys(tile, head, chunk, at, moec_min_u32(step, n_rows - at));
         }
@@ -368,12 +374,12 @@ static void attend_chunk(const struct tile *tile, const struct chunk *chunk)
 static void attend_chunks(const struct tile *tile)
 {
     const struct moec_attention *attention = tile->attention;
-    const bool is_causal = attention->is_causal;
+    const bool is_causal = attention->positions.is_causal;
     const uint32_t visible = is_causal ? first_visible(attention, tile->first) : 0;
-    for (uint32_t first = visible / MOEC_SUM_CHUNK * MOEC_SUM_CHUNK; first < tile->n_keys;
+    for (uint32_t first = visible / MOEC_SUM_CHUNK * MOEC_SUM_CHUNK; first < tile->keys.n;
          first += MOEC_SUM_CHUNK) {
         struct chunk chunk = {.first = first,
-                              .n_rows = moec_min_u32(MOEC_SUM_CHUNK, tile->n_keys - first),
+                              .n_rows = moec_min_u32(MOEC_SUM_CHUNK, tile->keys.n - first),
                               .begin = is_causal && first > tile->first ? first - tile->first : 0,
                               .end = tile->n};
         while (is_causal && chunk.end > chunk.begin &&
@@ -396,20 +402,20 @@ static void divide_lanes(float *x, size_t n, float divisor)
 static float *shared_row(const struct tile *tile, uint32_t row)
 {
     const struct moec_attention *attention = tile->attention;
-    const uint32_t group = attention->group, q = row / group % tile->n;
+    const uint32_t group = attention->items.group, q = row / group % tile->n;
     const uint32_t head = (tile->kv_head + row / group / tile->n) * group + row % group;
     const uint32_t token =
-        tile->span->first_row - attention->first_row + (tile->first - tile->span->first_position) + q;
-    return moec_forward_scratch(attention->forward)->q + token * attention->q_stride +
-           (size_t)head * attention->key_dim;
+        tile->span->first_row - attention->rows.first + (tile->first - tile->span->first_position) + q;
+    return moec_forward_scratch(attention->forward)->mixer.q + token * attention->queries.stride +
+           (size_t)head * attention->layout.key_dim;
 }
 
 static void attend_tile(const struct tile *tile)
 {
     const struct moec_attention *attention = tile->attention;
     const struct moec_attention_scratch *scratch = tile->scratch;
-    const uint32_t head_dim = attention->key_dim, group = attention->group;
-    const size_t head_stride = attention->head_stride, value_stride = attention->value_stride;
+    const uint32_t head_dim = attention->layout.key_dim, group = attention->items.group;
+    const size_t head_stride = attention->layout.head_stride, value_stride = attention->layout.value_stride;
     const uint32_t rows = scratch_row(tile, tile->n_heads, 0);
 
     for (uint32_t row = 0; row < rows; row++) {
@@ -429,7 +435,7 @@ static void attend_tile(const struct tile *tile)
     for (uint32_t row = 0; row < rows; row++) {
         float *sum = scratch->sum + row * value_stride;
         divide_lanes(sum, value_stride, scratch->total[row]);
-        memcpy(shared_row(tile, row), sum, attention->value_dim * sizeof(float));
+        memcpy(shared_row(tile, row), sum, attention->layout.value_dim * sizeof(float));
     }
 }
 
@@ -454,7 +460,7 @@ static uint32_t shares(uint32_t n, uint32_t most)
 /* Items that the heads of a tile's queries are divided into. */
 static size_t head_parts(const struct moec_attention *attention)
 {
-    return shares(attention->n_group, attention->heads);
+    return shares(attention->items.n_group, attention->items.heads);
 }
 
 static void attend_item(void *context, size_t item, int thread)
@@ -462,30 +468,31 @@ static void attend_item(void *context, size_t item, int thread)
     const struct moec_attention *attention = context;
     const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
     const size_t n_parts = head_parts(attention);
-    const uint32_t tile_queries = attention->tile, kv_head = (uint32_t)(item % n_parts) * attention->heads;
+    const uint32_t tile_queries = attention->items.tile,
+                   kv_head = (uint32_t)(item % n_parts) * attention->items.heads;
     struct tile tile = {.attention = attention,
                         .scratch = &shared->threads[thread].attention,
                         .kv_head = kv_head,
-                        .n_heads = moec_min_u32(attention->heads, attention->n_group - kv_head)};
+                        .n_heads = moec_min_u32(attention->items.heads, attention->items.n_group - kv_head)};
     size_t unit = item / n_parts;
     uint32_t begin = 0;
     uint32_t end = 0;
-    if (attention->whole_spans) {
-        tile.span = &attention->spans[unit];
+    if (attention->items.whole_spans) {
+        tile.span = &attention->rows.spans[unit];
         end = tile.span->n_rows;
     } else {
-        tile.span = attention->spans;
+        tile.span = attention->rows.spans;
         for (size_t n; unit >= (n = (tile.span->n_rows + tile_queries - 1) / tile_queries); tile.span++)
             unit -= n;
         begin = (uint32_t)unit * tile_queries;
         end = begin + moec_min_u32(tile_queries, tile.span->n_rows - begin);
     }
     const struct moec_span *span = tile.span;
-    tile.own_from = own_from(span);
+    tile.keys.own_from = own_from(span);
     for (; begin < end; begin += tile_queries) {
         tile.first = span->first_position + begin;
         tile.n = moec_min_u32(tile_queries, end - begin);
-        tile.n_keys = attention->is_causal ? tile.first + tile.n : visible_keys(span);
+        tile.keys.n = attention->positions.is_causal ? tile.first + tile.n : visible_keys(span);
         attend_tile(&tile);
     }
 }
@@ -494,14 +501,15 @@ static void attend_item(void *context, size_t item, int thread)
  * with no more work for the busiest thread than if each head were an item. */
 static uint32_t heads_at_once(const struct moec_attention *attention, uint32_t widest)
 {
-    const uint32_t n_threads = (uint32_t)attention->forward->pool.n_threads, n_group = attention->n_group;
-    if (widest == 0 || widest > STREAMED_QUERIES || widest > attention->tile)
+    const uint32_t n_threads = (uint32_t)attention->forward->pool.n_threads,
+                   n_group = attention->items.n_group;
+    if (widest == 0 || widest > STREAMED_QUERIES || widest > attention->items.tile)
         return 1;
-    uint32_t heads = moec_min_u32(n_group, attention->tile / widest);
-    if (attention->group_bytes > 0 && !(attention->by_heads && widest == 1))
-        heads = moec_min_u32(heads, (uint32_t)(STREAMED_BYTES / attention->group_bytes));
-    const uint32_t fair = shares(attention->n_spans * n_group, n_threads);
-    while (heads > 1 && shares(attention->n_spans * shares(n_group, heads), n_threads) * heads > fair)
+    uint32_t heads = moec_min_u32(n_group, attention->items.tile / widest);
+    if (attention->layout.group_bytes > 0 && !(attention->items.by_heads && widest == 1))
+        heads = moec_min_u32(heads, (uint32_t)(STREAMED_BYTES / attention->layout.group_bytes));
+    const uint32_t fair = shares(attention->rows.n_spans * n_group, n_threads);
+    while (heads > 1 && shares(attention->rows.n_spans * shares(n_group, heads), n_threads) * heads > fair)
         heads--;
     return heads > 0 ? heads : 1;
 }
@@ -509,12 +517,12 @@ static uint32_t heads_at_once(const struct moec_attention *attention, uint32_t w
 /* Attends where there is one token with a past that is long enough to be shared by positions; else false. */
 static bool attend_by_positions(const struct moec_attention *attention)
 {
-    const struct moec_span *span = attention->spans;
-    if (attention->n_spans != 1 || span->n_rows != 1 || attention->forward->pool.n_threads == 1 ||
-        attention->position_bias != NULL || attention->forward->model->config.position.n_bucket > 0)
+    const struct moec_span *span = attention->rows.spans;
+    if (attention->rows.n_spans != 1 || span->n_rows != 1 || attention->forward->pool.n_threads == 1 ||
+        attention->positions.bias != NULL || attention->forward->model->config.position.n_bucket > 0)
         return false;
-    const struct tile tile = {.attention = attention, .span = span, .n = 1, .own_from = own_from(span)};
-    const uint32_t from = attention->is_causal ? first_visible(attention, span->first_position) : 0;
+    const struct tile tile = {.attention = attention, .span = span, .n = 1, .keys.own_from = own_from(span)};
+    const uint32_t from = attention->positions.is_causal ? first_visible(attention, span->first_position) : 0;
     const uint32_t to = visible_keys(span);
     return takes_heads(&tile, from, to - from) && moec_attend_long(attention, from, to);
 }
@@ -528,17 +536,17 @@ void moec_attend(struct moec_attention *attention)
     uint32_t widest = 0;
     if (attend_by_positions(attention))
         return;
-    for (uint32_t i = 0; i < attention->n_spans; i++) {
-        const struct moec_span *span = &attention->spans[i];
+    for (uint32_t i = 0; i < attention->rows.n_spans; i++) {
+        const struct moec_span *span = &attention->rows.spans[i];
         widest = span->n_rows > widest ? span->n_rows : widest;
-        n_units += (span->n_rows + attention->tile - 1) / attention->tile;
+        n_units += (span->n_rows + attention->items.tile - 1) / attention->items.tile;
         work += (uint64_t)span->n_rows * visible_keys(span);
     }
-    attention->heads = heads_at_once(attention, widest);
+    attention->items.heads = heads_at_once(attention, widest);
     const size_t n_parts = head_parts(attention);
-    attention->whole_spans = attention->n_spans * n_parts >= 8 * (size_t)forward->pool.n_threads;
-    if (attention->whole_spans)
-        n_units = attention->n_spans;
+    attention->items.whole_spans = attention->rows.n_spans * n_parts >= 8 * (size_t)forward->pool.n_threads;
+    if (attention->items.whole_spans)
+        n_units = attention->rows.n_spans;
     work *= 2 * (uint64_t)moec_layer_q_dim(kind);
     moec_forward_run(forward, n_units * n_parts, work, attend_item, attention);
 }

@@ -24,8 +24,8 @@ static void norm_rows(void *context, size_t item, int thread)
     const struct moec_forward *forward = attention->forward;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
-    uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
-    moec_forward_norm(forward, attention->weights.norm, n, attention->hidden + first * scratch->stride,
+    uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, attention->rows.n_tok - first);
+    moec_forward_norm(forward, attention->weights.norm, n, attention->rows.hidden + first * scratch->stride,
                       scratch->normed + first * scratch->stride);
 }
 
@@ -33,9 +33,9 @@ static void norm_rows(void *context, size_t item, int thread)
 static float *kept_row(const struct moec_attention *attention, uint32_t token, bool value)
 {
     const struct moec_span *span =
-        &attention->spans[moec_forward_scratch(attention->forward)->row_span[token]];
-    return (value ? span->v_own : span->k_own) +
-           (attention->first_row + token - span->first_row) * attention->kv_room;
+        &attention->rows.spans[moec_forward_scratch(attention->forward)->mixer.row_span[token]];
+    return (value ? span->keys.v_own : span->keys.k_own) +
+           (attention->rows.first + token - span->first_row) * attention->layout.kv_room;
 }
 
 /* Where they are made, as floats: there, unless they are then rounded. */
@@ -43,8 +43,8 @@ static float *own_row(const struct moec_attention *attention, uint32_t token, bo
 {
     if (!moec_layer_rounds_kv(attention->kind))
         return kept_row(attention, token, value);
-    return moec_forward_scratch(attention->forward)->own_kv +
-           (2 * (size_t)token + value) * attention->kv_stride;
+    return moec_forward_scratch(attention->forward)->mixer.own_kv +
+           (2 * (size_t)token + value) * attention->layout.kv_stride;
 }
 
 /* Keys or values of a token from where they are made to where they are kept, head by head. */
@@ -55,11 +55,11 @@ static void round_row(const struct moec_attention *attention, uint32_t token, bo
     uint8_t *kept = (uint8_t *)kept_row(attention, token, value);
     for (uint32_t head = 0; head < attention->kind->n_kv_head; head++) {
         if (attention->kind->kv.dtype == MOEC_DTYPE_F16)
-            kernels->round_f16(made, attention->key_dim, kept);
+            kernels->round_f16(made, attention->layout.key_dim, kept);
         else
-            kernels->round_int8(made, attention->key_dim, kept);
-        made += attention->key_dim;
-        kept += attention->head_bytes;
+            kernels->round_int8(made, attention->layout.key_dim, kept);
+        made += attention->layout.key_dim;
+        kept += attention->layout.head_bytes;
     }
 }
 
@@ -69,7 +69,7 @@ static void round_rows(void *context, size_t item, int thread)
     const struct moec_attention *attention = context;
     const bool has_values = moec_layer_has_values(attention->kind);
     const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
-    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->rows.n_tok - first);
     for (uint32_t token = first; token < end; token++)
         for (int value = 0; value <= has_values; value++)
             round_row(attention, token, value);
@@ -101,12 +101,12 @@ static void rotate_token(const struct moec_attention *attention, uint32_t token,
 {
     const struct moec_layer_kind *kind = attention->kind;
     const uint32_t dim = moec_layer_rotary_dim(kind);
-    float *cosine = attention->rope + (size_t)token * dim;
+    float *cosine = attention->positions.rope + (size_t)token * dim;
     float *sine = cosine + dim / 2;
-    if (attention->rope_position[token] != position) {
-        moec_rope_angles(&attention->forward->model->config, kind, attention->inverse_frequency, position,
-                         cosine, sine);
-        attention->rope_position[token] = position;
+    if (attention->positions.rope_position[token] != position) {
+        moec_rope_angles(&attention->forward->model->config, kind, attention->positions.inverse_frequency,
+                         position, cosine, sine);
+        attention->positions.rope_position[token] = position;
     }
     moec_rope_rotate(kind, cosine, sine, kind->n_head, q);
     moec_rope_rotate(kind, cosine, sine, kind->n_kv_head, k);
@@ -137,11 +137,11 @@ static void norm_query_latent(void *context, size_t item, int thread)
     const struct moec_layer_kind *kind = attention->kind;
     const size_t n = kind->q_latent_dim, room = moec_lanes_padded(n);
     const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
-    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
-    float *latents = moec_forward_scratch(attention->forward)->q + moec_latent_query_latent(kind);
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->rows.n_tok - first);
+    float *latents = moec_forward_scratch(attention->forward)->mixer.q + moec_latent_query_latent(kind);
     for (uint32_t token = first; token < end; token++) {
-        float *latent = latents + token * attention->q_stride;
-        norm_latent(attention, attention->weights.q_down_norm,
+        float *latent = latents + token * attention->queries.stride;
+        norm_latent(attention, attention->weights.latent.q_down_norm,
                     attention->forward->model->config.scale.q_latent, n, latent);
         memset(latent + n, 0, (room - n) * sizeof *latent);
     }
@@ -155,15 +155,15 @@ static void place_latents(void *context, size_t item, int thread)
     const struct moec_layer_kind *kind = attention->kind;
     const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
     const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS, n = kind->latent_dim;
-    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->rows.n_tok - first);
     for (uint32_t token = first; token < end; token++) {
-        const struct moec_span *span = &attention->spans[scratch->row_span[token]];
-        const uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
-        float *queries = scratch->q + token * attention->q_stride + moec_latent_queries(kind);
+        const struct moec_span *span = &attention->rows.spans[scratch->mixer.row_span[token]];
+        const uint32_t position = span->first_position + (attention->rows.first + token - span->first_row);
+        float *queries = scratch->mixer.q + token * attention->queries.stride + moec_latent_queries(kind);
         float *latent = own_row(attention, token, false);
-        norm_latent(attention, attention->weights.kv_down_norm,
+        norm_latent(attention, attention->weights.latent.kv_down_norm,
                     attention->forward->model->config.scale.latent, n, latent);
-        if (attention->rope != NULL)
+        if (attention->positions.rope != NULL)
             rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
         grow_queries(attention, position, (size_t)kind->n_head * kind->head_dim, queries);
     }
@@ -180,9 +180,9 @@ static void norm_token(const struct moec_attention *attention, float *q, float *
     const uint32_t n_q = is_whole ? 1 : kind->n_head, n_k = is_whole ? 1 : kind->n_kv_head;
     const size_t q_dim = moec_layer_q_dim(kind) / n_q, k_dim = moec_layer_kv_dim(kind) / n_k;
     for (uint32_t head = 0; head < n_q; head++)
-        forward->kernels->rms_norm(q + head * q_dim, weights->q_norm, eps, q_dim, q + head * q_dim);
+        forward->kernels->rms_norm(q + head * q_dim, weights->q.norm, eps, q_dim, q + head * q_dim);
     for (uint32_t head = 0; head < n_k; head++)
-        forward->kernels->rms_norm(k + head * k_dim, weights->k_norm, eps, k_dim, k + head * k_dim);
+        forward->kernels->rms_norm(k + head * k_dim, weights->k.norm, eps, k_dim, k + head * k_dim);
 }
 
 static void norm_values(const struct moec_attention *attention, float *v)
@@ -190,7 +190,7 @@ static void norm_values(const struct moec_attention *attention, float *v)
     const struct moec_forward *forward = attention->forward;
     const uint32_t dim = attention->kind->head_dim;
     for (uint32_t head = 0; head < attention->kind->n_kv_head; head++)
-        forward->kernels->rms_norm(v + (size_t)head * dim, attention->weights.v_norm,
+        forward->kernels->rms_norm(v + (size_t)head * dim, attention->weights.v.norm,
                                    (float)forward->model->config.rms_eps, dim, v + (size_t)head * dim);
 }
 
@@ -203,25 +203,25 @@ static void place_rows(void *context, size_t item, int thread)
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     const bool norms_after = kind->qk_norm >= MOEC_QK_NORM_HEAD_AFTER;
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
-    uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->rows.n_tok - first);
     const size_t n_q = moec_layer_q_dim(kind);
     for (uint32_t token = first; token < end; token++) {
-        const struct moec_span *span = &attention->spans[scratch->row_span[token]];
-        uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
-        float *q = scratch->q + token * attention->q_stride;
+        const struct moec_span *span = &attention->rows.spans[scratch->mixer.row_span[token]];
+        uint32_t position = span->first_position + (attention->rows.first + token - span->first_row);
+        float *q = scratch->mixer.q + token * attention->queries.stride;
         float *k = own_row(attention, token, false);
-        if (attention->weights.v == NULL)
-            memcpy(own_row(attention, token, true), k, attention->kv_stride * sizeof(float));
-        if (attention->weights.v_norm != NULL)
+        if (attention->weights.v.matrix == NULL)
+            memcpy(own_row(attention, token, true), k, attention->layout.kv_stride * sizeof(float));
+        if (attention->weights.v.norm != NULL)
             norm_values(attention, own_row(attention, token, true));
-        if (attention->weights.q_norm != NULL && !norms_after)
+        if (attention->weights.q.norm != NULL && !norms_after)
             norm_token(attention, q, k);
         if (kind->clip_qkv > 0) {
             clip(kind->clip_qkv, n_q, q);
-            clip(kind->clip_qkv, attention->kv_stride, k);
-            clip(kind->clip_qkv, attention->kv_stride, own_row(attention, token, true));
+            clip(kind->clip_qkv, attention->layout.kv_stride, k);
+            clip(kind->clip_qkv, attention->layout.kv_stride, own_row(attention, token, true));
         }
-        if (attention->rope != NULL)
+        if (attention->positions.rope != NULL)
             rotate_token(attention, token, position, q, k);
         grow_queries(attention, position, moec_layer_q_dim(kind), q);
         if (norms_after)
@@ -232,10 +232,10 @@ static void place_rows(void *context, size_t item, int thread)
 static void mark_rows(const struct moec_attention *attention)
 {
     struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
-    for (uint32_t i = 0; i < attention->n_spans; i++) {
-        const struct moec_span *span = &attention->spans[i];
+    for (uint32_t i = 0; i < attention->rows.n_spans; i++) {
+        const struct moec_span *span = &attention->rows.spans[i];
         for (uint32_t row = 0; row < span->n_rows; row++)
-            scratch->row_span[span->first_row - attention->first_row + row] = i;
+            scratch->mixer.row_span[span->first_row - attention->rows.first + row] = i;
     }
 }
 
@@ -249,19 +249,19 @@ static void project(const struct moec_attention *attention, const float *x)
     struct moec_linear qkv = {.forward = forward,
                               .x = x,
                               .x_stride = scratch->stride,
-                              .n_tok = attention->n_tok,
+                              .n_tok = attention->rows.n_tok,
                               .context = attention,
-                              .n_parts = !attention->has_own_keys ? 1
-                                         : weights->v != NULL     ? 3
-                                                                  : 2};
-    qkv.parts[0] = (struct moec_linear_part){weights->q, weights->q_bias, moec_linear_store, scratch->q,
-                                             attention->q_stride};
-    qkv.parts[1] = (struct moec_linear_part){weights->k, weights->k_bias, store_key, NULL, 0};
-    qkv.parts[2] = (struct moec_linear_part){weights->v, weights->v_bias, store_value, NULL, 0};
+                              .n_parts = !attention->rows.has_own_keys ? 1
+                                         : weights->v.matrix != NULL   ? 3
+                                                                       : 2};
+    qkv.parts[0] = (struct moec_linear_part){weights->q.matrix, weights->q.bias, moec_linear_store,
+                                             scratch->mixer.q, attention->queries.stride};
+    qkv.parts[1] = (struct moec_linear_part){weights->k.matrix, weights->k.bias, store_key, NULL, 0};
+    qkv.parts[2] = (struct moec_linear_part){weights->v.matrix, weights->v.bias, store_value, NULL, 0};
     moec_linear_run(&qkv);
-    for (uint32_t token = 0; token < attention->n_tok && n_q < attention->q_stride; token++)
-        memset(scratch->q + token * attention->q_stride + n_q, 0,
-               (attention->q_stride - n_q) * sizeof(float));
+    for (uint32_t token = 0; token < attention->rows.n_tok && n_q < attention->queries.stride; token++)
+        memset(scratch->mixer.q + token * attention->queries.stride + n_q, 0,
+               (attention->queries.stride - n_q) * sizeof(float));
 }
 
 /* The same with a latent: its row to where the spans want it, and queries that attend to latents. */
@@ -271,36 +271,37 @@ static void project_latent(struct moec_attention *attention, const float *x)
     const struct moec_layer_kind *kind = attention->kind;
     const struct moec_projections *weights = &attention->weights;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const size_t n_tiles = moec_tile_count(attention->n_tok);
-    const struct moec_linear_part queries = {weights->q, NULL, moec_linear_store,
-                                             scratch->q + moec_latent_queries(kind), attention->q_stride};
+    const size_t n_tiles = moec_tile_count(attention->rows.n_tok);
+    const struct moec_linear_part queries = {weights->q.matrix, NULL, moec_linear_store,
+                                             scratch->mixer.q + moec_latent_queries(kind),
+                                             attention->queries.stride};
     struct moec_linear down = {.forward = forward,
                                .x = x,
                                .x_stride = scratch->stride,
-                               .n_tok = attention->n_tok,
+                               .n_tok = attention->rows.n_tok,
                                .context = attention,
                                .n_parts = 2};
-    float *query_latents = scratch->q + moec_latent_query_latent(kind);
-    down.parts[0] = (struct moec_linear_part){weights->kv_down, NULL, store_key, NULL, 0};
+    float *query_latents = scratch->mixer.q + moec_latent_query_latent(kind);
+    down.parts[0] = (struct moec_linear_part){weights->latent.kv_down, NULL, store_key, NULL, 0};
     down.parts[1] = kind->q_latent_dim == 0
                         ? queries
-                        : (struct moec_linear_part){weights->q_down, NULL, moec_linear_store, query_latents,
-                                                    attention->q_stride};
+                        : (struct moec_linear_part){weights->latent.q_down, NULL, moec_linear_store,
+                                                    query_latents, attention->queries.stride};
     moec_linear_run(&down);
     if (kind->q_latent_dim > 0) {
-        moec_forward_run(forward, n_tiles, (uint64_t)attention->n_tok * kind->q_latent_dim, norm_query_latent,
-                         attention);
+        moec_forward_run(forward, n_tiles, (uint64_t)attention->rows.n_tok * kind->q_latent_dim,
+                         norm_query_latent, attention);
         struct moec_linear up = {.forward = forward,
                                  .x = query_latents,
-                                 .x_stride = attention->q_stride,
-                                 .n_tok = attention->n_tok,
+                                 .x_stride = attention->queries.stride,
+                                 .n_tok = attention->rows.n_tok,
                                  .n_parts = 1,
                                  .parts = {queries}};
         moec_linear_run(&up);
     }
-    moec_forward_run(forward, n_tiles, (uint64_t)attention->n_tok * attention->kv_stride, place_latents,
-                     attention);
-    moec_latent_absorb(forward, kind, weights->kv_up, attention->n_tok);
+    moec_forward_run(forward, n_tiles, (uint64_t)attention->rows.n_tok * attention->layout.kv_stride,
+                     place_latents, attention);
+    moec_latent_absorb(forward, kind, weights->latent.kv_up, attention->rows.n_tok);
 }
 
 /* Outputs in scratch times the sigmoid of their gate. */
@@ -319,10 +320,10 @@ static void gate_outputs(const struct moec_attention *attention, const float *x)
     struct moec_linear gate = {.forward = attention->forward,
                                .x = x,
                                .x_stride = scratch->stride,
-                               .n_tok = attention->n_tok,
+                               .n_tok = attention->rows.n_tok,
                                .n_parts = 1};
-    gate.parts[0] = (struct moec_linear_part){attention->weights.gate, NULL, multiply_sigmoid, scratch->q,
-                                              attention->q_stride};
+    gate.parts[0] = (struct moec_linear_part){attention->weights.gate, NULL, multiply_sigmoid,
+                                              scratch->mixer.q, attention->queries.stride};
     moec_linear_run(&gate);
 }
 
@@ -332,19 +333,19 @@ static void add_outputs(const struct moec_attention *attention)
     const struct moec_forward *forward = attention->forward;
     const struct moec_projections *weights = &attention->weights;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const bool is_plain = moec_forward_adds_plainly(forward, weights->post_norm);
+    const bool is_plain = moec_forward_adds_plainly(forward, weights->o.norm);
     struct moec_linear o = {.forward = forward,
-                            .x = scratch->q + attention->outputs,
-                            .x_stride = attention->q_stride,
-                            .n_tok = attention->n_tok,
+                            .x = scratch->mixer.q + attention->queries.outputs,
+                            .x_stride = attention->queries.stride,
+                            .n_tok = attention->rows.n_tok,
                             .n_parts = 1};
-    o.parts[0] =
-        (struct moec_linear_part){weights->o, weights->o_bias, is_plain ? moec_linear_add : moec_linear_store,
-                                  is_plain ? attention->hidden : scratch->normed, scratch->stride};
+    o.parts[0] = (struct moec_linear_part){
+        weights->o.matrix, weights->o.bias, is_plain ? moec_linear_add : moec_linear_store,
+        is_plain ? attention->rows.hidden : scratch->normed, scratch->stride};
     moec_linear_run(&o);
     if (!is_plain)
-        moec_forward_add_batch(forward, weights->post_norm, attention->n_tok, scratch->normed,
-                               attention->hidden);
+        moec_forward_add_batch(forward, weights->o.norm, attention->rows.n_tok, scratch->normed,
+                               attention->rows.hidden);
 }
 
 static void run_block(const struct moec_attention *whole, struct moec_batch batch, uint32_t first_row)
@@ -353,11 +354,12 @@ static void run_block(const struct moec_attention *whole, struct moec_batch batc
     const struct moec_config *config = &forward->model->config;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     struct moec_attention attention = *whole;
-    attention.spans = batch.spans;
-    attention.n_spans = batch.n_spans;
-    attention.first_row = first_row;
-    attention.n_tok = batch.n_tok;
-    attention.hidden += first_row * scratch->stride;
+    attention.rows = (struct moec_attention_rows){.spans = batch.spans,
+                                                  .n_spans = batch.n_spans,
+                                                  .first = first_row,
+                                                  .n_tok = batch.n_tok,
+                                                  .hidden = whole->rows.hidden + first_row * scratch->stride,
+                                                  .has_own_keys = whole->rows.has_own_keys};
     const uint32_t n_tok = batch.n_tok;
     mark_rows(&attention);
     const size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
@@ -371,10 +373,11 @@ static void run_block(const struct moec_attention *whole, struct moec_batch batc
         moec_forward_run(forward, n_tiles, n_tok * (uint64_t)moec_layer_q_dim(attention.kind), place_rows,
                          &attention);
     if (moec_layer_rounds_kv(attention.kind))
-        moec_forward_run(forward, n_tiles, n_tok * (uint64_t)attention.kv_stride, round_rows, &attention);
+        moec_forward_run(forward, n_tiles, n_tok * (uint64_t)attention.layout.kv_stride, round_rows,
+                         &attention);
     moec_attend(&attention);
     if (is_latent)
-        moec_latent_expand(forward, attention.kind, attention.weights.kv_up, n_tok);
+        moec_latent_expand(forward, attention.kind, attention.weights.latent.kv_up, n_tok);
     if (attention.weights.gate != NULL)
         gate_outputs(&attention, scratch->normed);
     add_outputs(&attention);
@@ -396,8 +399,8 @@ static void run_blocks(const struct moec_attention *attention, struct moec_batch
 {
     const struct moec_span *spans = batch.spans;
     const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
-    const uint32_t block = scratch->test_hook.attention_block > 0 ? scratch->test_hook.attention_block
-                                                                  : scratch->attention_block;
+    const uint32_t block =
+        scratch->test_hook.attention_block > 0 ? scratch->test_hook.attention_block : scratch->mixer.block;
     for (uint32_t first = 0, next = 0; first < batch.n_spans; first = next) {
         uint32_t rows = spans[next++].n_rows;
         while (next < batch.n_spans && rows + spans[next].n_rows <= block)
@@ -414,6 +417,20 @@ static void run(const struct moec_attention *attention, struct moec_batch batch)
         run_block(attention, batch, 0);
 }
 
+static struct moec_attention_layout layout_of(const struct moec_layer_kind *kind)
+{
+    const uint32_t key_dim = moec_layer_score_dim(kind), value_dim = moec_layer_weighed_dim(kind);
+    const size_t head_bytes = moec_layer_kv_head_bytes(kind);
+    return (struct moec_attention_layout){.kv_stride = moec_layer_kv_dim(kind),
+                                          .kv_room = moec_layer_kv_room(kind),
+                                          .head_bytes = head_bytes,
+                                          .group_bytes = kind->latent_dim > 0 ? 0 : head_bytes,
+                                          .key_dim = key_dim,
+                                          .value_dim = value_dim,
+                                          .head_stride = moec_lanes_padded(key_dim),
+                                          .value_stride = moec_lanes_padded(value_dim)};
+}
+
 /* What both attentions of a layer have in common. */
 static struct moec_attention attention_of(const struct moec_forward *forward, uint32_t layer, float *hidden)
 {
@@ -422,55 +439,37 @@ static struct moec_attention attention_of(const struct moec_forward *forward, ui
     const struct moec_layer_kind *kind = &config->kinds[at];
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const bool is_latent = kind->latent_dim > 0;
-    const uint32_t key_dim = moec_layer_score_dim(kind), value_dim = moec_layer_weighed_dim(kind);
     const uint32_t group = moec_attention_group(kind);
     return (struct moec_attention){
         .forward = forward,
         .kind = kind,
-        .stack = moec_config_stack(config, layer),
-        .kv_stride = moec_layer_kv_dim(kind),
-        .kv_room = moec_layer_kv_room(kind),
-        .q_stride = is_latent ? moec_latent_token_floats(kind) : moec_lanes_padded(moec_layer_q_dim(kind)),
-        .outputs = is_latent ? moec_latent_queries(kind) : 0,
-        .key_dim = key_dim,
-        .value_dim = value_dim,
-        .head_stride = moec_lanes_padded(key_dim),
-        .value_stride = moec_lanes_padded(value_dim),
-        .head_bytes = moec_layer_kv_head_bytes(kind),
-        .group_bytes = is_latent ? 0 : moec_layer_kv_head_bytes(kind),
-        .tile = moec_attention_tile(kind, forward->max_tokens),
-        .group = group,
-        .n_group = kind->n_head / group,
-        .by_heads = !is_latent && key_dim % MOEC_CODEC_BLOCK == 0,
-        .inverse_frequency = forward->model->inverse_frequency[at],
-        .rope = scratch->rope[at],
-        .rope_position = scratch->rope_position[at],
-        .scale = kind->score_scale > 0 ? kind->score_scale : 1.0f / sqrtf((float)kind->head_dim),
-        .hidden = hidden};
+        .rows.hidden = hidden,
+        .positions = {.stack = moec_config_stack(config, layer),
+                      .inverse_frequency = forward->model->inverse_frequency[at],
+                      .rope = scratch->mixer.rope[at],
+                      .rope_position = scratch->mixer.rope_position[at]},
+        .layout = layout_of(kind),
+        .queries = {.stride = is_latent ? moec_latent_token_floats(kind)
+                                        : moec_lanes_padded(moec_layer_q_dim(kind)),
+                    .outputs = is_latent ? moec_latent_queries(kind) : 0,
+                    .scale = kind->score_scale > 0 ? kind->score_scale : 1.0f / sqrtf((float)kind->head_dim)},
+        .items = {.tile = moec_attention_tile(kind, forward->max_tokens),
+                  .group = group,
+                  .n_group = kind->n_head / group,
+                  .by_heads = !is_latent && moec_layer_score_dim(kind) % MOEC_CODEC_BLOCK == 0}};
 }
 
 static struct moec_projections self_weights(const struct moec_layer *layer)
 {
-    return (struct moec_projections){.norm = layer->attention_norm,
-                                     .q = &layer->q,
-                                     .k = &layer->k,
-                                     .v = layer->v.rows > 0 ? &layer->v : NULL,
-                                     .o = &layer->o,
-                                     .q_bias = layer->q_bias,
-                                     .k_bias = layer->k_bias,
-                                     .v_bias = layer->v_bias,
-                                     .o_bias = layer->o_bias,
-                                     .v_norm = layer->v_norm,
-                                     .sinks = layer->sinks,
-                                     .q_down = &layer->q_down,
-                                     .kv_down = &layer->kv_down,
-                                     .kv_up = &layer->kv_up,
-                                     .q_down_norm = layer->q_down_norm,
-                                     .kv_down_norm = layer->kv_down_norm,
-                                     .post_norm = layer->attention_post_norm,
-                                     .gate = layer->output_gate.rows > 0 ? &layer->output_gate : NULL,
-                                     .q_norm = layer->q_norm,
-                                     .k_norm = layer->k_norm};
+    return (struct moec_projections){
+        .norm = layer->attention_norm,
+        .q = {&layer->q, layer->q_bias, layer->q_norm},
+        .k = {&layer->k, layer->k_bias, layer->k_norm},
+        .v = {layer->v.rows > 0 ? &layer->v : NULL, layer->v_bias, layer->v_norm},
+        .o = {&layer->o, layer->o_bias, layer->attention_post_norm},
+        .gate = layer->output_gate.rows > 0 ? &layer->output_gate : NULL,
+        .sinks = layer->sinks,
+        .latent = {&layer->q_down, &layer->kv_down, &layer->kv_up, layer->q_down_norm, layer->kv_down_norm}};
 }
 
 /* The learned vectors of the spans' positions. */
@@ -496,9 +495,9 @@ static void run_self(const struct moec_forward *forward, uint32_t layer, const s
     if (weights->positions.rows > 0)
         add_positions(forward, &weights->positions, batch, hidden);
     attention.weights = self_weights(weights);
-    attention.position_bias = forward->model->position_bias[attention.stack];
-    attention.is_causal = attention.stack == MOEC_STACK_DECODER;
-    attention.has_own_keys = batch.n_spans == 0 || batch.spans[0].n_source == 0;
+    attention.positions.bias = forward->model->position_bias[attention.positions.stack];
+    attention.positions.is_causal = attention.positions.stack == MOEC_STACK_DECODER;
+    attention.rows.has_own_keys = batch.n_spans == 0 || batch.spans[0].n_source == 0;
     run(&attention, batch);
 }
 
@@ -543,7 +542,7 @@ enum moec_status moec_forward_cross(const struct moec_forward *forward, uint32_t
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     struct moec_attention attention = attention_of(forward, layer, hidden);
     attention.weights = (struct moec_projections){
-        .norm = weights->cross_norm, .q = &weights->cross_q, .o = &weights->cross_o};
+        .norm = weights->cross_norm, .q.matrix = &weights->cross_q, .o.matrix = &weights->cross_o};
     run(&attention, batch);
     moec_trace_compute(forward->trace, "cross", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);

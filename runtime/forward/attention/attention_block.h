@@ -7,48 +7,85 @@
 #include "runtime/forward/context/scratch.h"
 #include "runtime/forward/context/span.h"
 
-/* The weights of one of a layer's attentions. */
-struct moec_projections {
-    const float *norm;
-    const struct moec_matrix *q, *k, *v, *o; /* v: NULL where keys are values */
-    const struct moec_matrix *gate;          /* or NULL, as all that follow */
-    const float *q_bias, *k_bias, *v_bias, *o_bias, *q_norm, *k_norm, *v_norm, *sinks, *post_norm;
-    const struct moec_matrix *q_down, *kv_down, *kv_up; /* with a latent, in place of k and v */
+/* A product of an attention: its matrix, and its bias and norm or NULL. */
+struct moec_projected {
+    const struct moec_matrix *matrix; /* NULL where there is no such product */
+    const float *bias;
+    const float *norm; /* of what it gives: of q, k and v by heads or whole, of o as it is added */
+};
+
+/* With a latent, in place of k and v. */
+struct moec_latent_weights {
+    const struct moec_matrix *q_down, *kv_down, *kv_up;
     const float *q_down_norm, *kv_down_norm;
 };
 
-/* One block; tokens are counted from its first row. */
+/* The weights of one of a layer's attentions. */
+struct moec_projections {
+    const float *norm;
+    struct moec_projected q, k, v, o; /* v has no matrix where keys are values */
+    const struct moec_matrix *gate;   /* or NULL, as what follows */
+    const float *sinks;
+    struct moec_latent_weights latent;
+};
+
+/* The batch's rows that a block has. */
+struct moec_attention_rows {
+    const struct moec_span *spans;
+    uint32_t n_spans;
+    uint32_t first; /* tokens are counted from it */
+    uint32_t n_tok;
+    float *hidden;     /* from the first row on */
+    bool has_own_keys; /* the rows make keys and values */
+};
+
+/* What positions mean: which a query sees, and how far ones count. */
+struct moec_attention_positions {
+    enum moec_stack stack;
+    const float *bias; /* the stack's table, or NULL */
+    bool is_causal;
+    const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
+    float *rope;
+    uint32_t *rope_position;
+};
+
+/* How heads stand in rows of keys and values, and in scratch. */
+struct moec_attention_layout {
+    size_t kv_stride;            /* floats of one position's keys */
+    size_t kv_room;              /* those of memory that they take where they are kept */
+    size_t head_bytes;           /* from one head's to the next's there */
+    size_t group_bytes;          /* the same from one group's to the next's; 0 = all share one */
+    uint32_t key_dim, value_dim; /* of a head */
+    size_t head_stride;          /* key_dim, padded */
+    size_t value_stride;         /* value_dim, padded */
+};
+
+/* Queries of the block's tokens, which stand in scratch. */
+struct moec_attention_queries {
+    size_t stride;  /* of those of a token */
+    size_t outputs; /* where a token's row holds its outputs */
+    float scale;    /* of scores */
+};
+
+/* The items that threads share the block's work by. */
+struct moec_attention_items {
+    uint32_t tile;           /* queries in a tile */
+    uint32_t group, n_group; /* query heads that are worked on together */
+    uint32_t heads;          /* of those n_group in an item */
+    bool by_heads;           /* kernels take several of them together where there is one query */
+    bool whole_spans;        /* an item is a whole span, not a tile of it */
+};
+
+/* One block. */
 struct moec_attention {
     const struct moec_forward *forward;
     const struct moec_layer_kind *kind;
     struct moec_projections weights;
-    enum moec_stack stack;
-    const float *position_bias; /* the stack's table, or NULL */
-    bool is_causal;
-    bool has_own_keys; /* the batch's rows make keys and values */
-    const struct moec_span *spans;
-    uint32_t n_spans;
-    uint32_t first_row;
-    uint32_t n_tok;
-    size_t kv_stride;               /* floats of one position's keys */
-    size_t kv_room;                 /* those of memory that they take where they are kept */
-    size_t head_bytes;              /* from one head's to the next's there */
-    size_t q_stride;                /* of the queries of a token in scratch */
-    uint32_t key_dim, value_dim;    /* of a head */
-    size_t head_stride;             /* key_dim, padded */
-    size_t value_stride;            /* value_dim, padded */
-    size_t group_bytes;             /* the same from one group's to the next's; 0 = all share one */
-    uint32_t tile;                  /* queries in a tile */
-    uint32_t group, n_group;        /* query heads that are worked on together */
-    uint32_t heads;                 /* of those n_group in an item */
-    bool by_heads;                  /* kernels take several of them together where there is one query */
-    const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
-    float *rope;
-    uint32_t *rope_position;
-    float scale;
-    size_t outputs;   /* where a token's row of scratch holds its outputs */
-    bool whole_spans; /* an item is a whole span, not a tile of it */
-    float *hidden;
+    struct moec_attention_rows rows;
+    struct moec_attention_positions positions;
+    struct moec_attention_layout layout;
+    struct moec_attention_queries queries;
+    struct moec_attention_items items;
 };
 
 /* Keys or values of n_heads groups from `row` on, as kernels take several heads together. */
@@ -56,10 +93,10 @@ static inline struct moec_heads moec_attention_heads(const struct moec_attention
                                                      uint32_t n_heads)
 {
     return (struct moec_heads){.rows = row,
-                               .stride_bytes = attention->kv_room * sizeof(float),
+                               .stride_bytes = attention->layout.kv_room * sizeof(float),
                                .n_heads = n_heads,
-                               .dim = attention->key_dim,
-                               .n_queries = attention->group,
+                               .dim = attention->layout.key_dim,
+                               .n_queries = attention->items.group,
                                .codec = attention->kind->kv};
 }
 

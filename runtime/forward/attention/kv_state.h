@@ -44,20 +44,29 @@ const char *moec_kv_name(const struct moec_config *config);
 
 struct moec_backend;
 
-struct moec_kv_state {
-    const struct moec_config *config; /* borrowed */
-    uint32_t first_layer, n_layer;    /* whose rows it holds */
+/* Which layers a state holds, and room for how many positions. */
+struct moec_kv_layers {
+    uint32_t first_layer, n_layer;
     enum moec_kv_room room;
-    uint64_t n_rows; /* room, in positions */
-    uint64_t length; /* positions that are filled, from 0 on */
-    /* Positions that running states have passed, at most `length`; equal to it without such layers. */
-    uint64_t run_length;
+    uint64_t n_rows;
+};
+
+/* How far running states are. */
+struct moec_kv_running {
+    bool exists;                            /* there are running layers with states */
+    uint64_t length;                        /* positions passed, at most the state's; equal to it without */
     uint64_t copied_length[MOEC_KV_COPIES]; /* positions that copies have passed, rising; 0 = no copy */
     uint64_t copy_at;                       /* positions after which a copy is to be made; 0 = none */
-    bool is_running;                        /* has running layers with states */
-    struct moec_backend *backend;           /* whose memory it is; NULL = the process's own */
-    float *floats;                          /* owned */
-    uint64_t n_bytes;                       /* of them */
+};
+
+struct moec_kv_state {
+    const struct moec_config *config; /* borrowed */
+    struct moec_kv_layers layers;     /* whose rows it holds */
+    uint64_t length;                  /* positions that are filled, from 0 on */
+    struct moec_kv_running running;
+    struct moec_backend *backend; /* whose memory it is; NULL = the process's own */
+    float *floats;                /* owned */
+    uint64_t n_bytes;             /* of them */
 };
 
 /* Bytes for n_rows positions in layers first_layer .. first_layer + n_layer - 1. */
@@ -72,13 +81,6 @@ uint64_t moec_kv_state_filled_bytes(const struct moec_config *config, uint32_t f
 /* What each position more takes: keys and values alone, as states have one size. */
 uint64_t moec_kv_state_row_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                                  enum moec_kv_room room);
-
-/* Which layers a state holds, and room for how many positions. */
-struct moec_kv_layers {
-    uint32_t first_layer, n_layer;
-    enum moec_kv_room room;
-    uint64_t n_rows;
-};
 
 /* Creates an empty state. Its memory is first touched when rows are written. `what` names it in messages. */
 MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config *config,
@@ -115,14 +117,14 @@ void moec_kv_state_append(struct moec_kv_state *state, uint64_t n);
 /* Forgets all positions from n on. */
 void moec_kv_state_truncate(struct moec_kv_state *state, uint64_t n);
 
-/* Asks for a copy of running states after n positions (at least run_length), so that truncating can return
- * there: it is made when they are passed. Without running layers or room for copies there is nothing to do.
- */
+/* Asks for a copy of running states after n positions (at least running.length), so that truncating can
+ * return there: it is made when they are passed. Without running layers or room for copies there is nothing
+ * to do. */
 void moec_kv_state_keep(struct moec_kv_state *state, uint64_t n);
 /* Positions at the end that running states have to pass again: the last ones of `length`. */
 static inline uint64_t moec_kv_state_missing(const struct moec_kv_state *state)
 {
-    return state->length - state->run_length;
+    return state->length - state->running.length;
 }
 /* Goes back to where running states stand, to run what is missing again. */
 void moec_kv_state_rewind(struct moec_kv_state *state);

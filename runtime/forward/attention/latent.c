@@ -36,7 +36,7 @@ static struct part part_of(const struct run *run, size_t item, int thread)
     return (struct part){.head = head,
                          .first_row = head * (moec_layer_plain_dim(kind) + moec_layer_value_dim(kind)),
                          .n_tok = moec_min_u32(MOEC_TILE_TOKENS, run->n_tok - first),
-                         .tokens = scratch->q + first * run->row,
+                         .tokens = scratch->mixer.q + first * run->row,
                          .weights = own,
                          .latents = own + MOEC_SUM_CHUNK * run->stride};
 }
@@ -122,7 +122,7 @@ void moec_latent_expand(const struct moec_forward *forward, const struct moec_la
     struct run run = run_of(forward, kind, kv_up, n_tok);
     const size_t n = moec_layer_out_dim(kind), room = moec_lanes_padded(n);
     run_heads(&run, n, expand_item);
-    float *outputs = moec_forward_scratch(forward)->q + moec_latent_queries(kind);
+    float *outputs = moec_forward_scratch(forward)->mixer.q + moec_latent_queries(kind);
     for (uint32_t t = 0; t < n_tok && n < room; t++)
         memset(outputs + t * run.row + n, 0, (room - n) * sizeof *outputs);
 }

@@ -17,9 +17,7 @@ struct running {
     const struct moec_forward *forward;
     const struct moec_layer_kind *kind;
     const struct moec_layer *weights;
-    const struct moec_span *spans;
-    uint32_t n_spans;
-    uint32_t n_tok;
+    struct moec_batch batch;
     struct moec_running_row layout;
     size_t stride; /* of rows */
     float *rows;   /* (n_tok, stride), in scratch */
@@ -27,7 +25,8 @@ struct running {
 
 static void run_tokens(const struct running *r, uint64_t floats_each, moec_parallel_body *body)
 {
-    moec_forward_run(r->forward, moec_tile_count(r->n_tok), r->n_tok * floats_each, body, (void *)r);
+    moec_forward_run(r->forward, moec_tile_count(r->batch.n_tok), r->batch.n_tok * floats_each, body,
+                     (void *)r);
 }
 
 /* ---- convolution ---- */
@@ -46,10 +45,10 @@ static void load_tail(const struct running *r, struct block block)
     float *tail = block.tail;
     const uint32_t n_tail = r->kind->conv_size - 1, channels = moec_layer_channels(r->kind);
     for (uint32_t i = 0; i < n_tail; i++) {
-        if (span->state_in == NULL)
+        if (span->state.in == NULL)
             memset(tail + i * COLUMNS, 0, n * sizeof *tail);
         else
-            memcpy(tail + i * COLUMNS, span->state_in + (size_t)i * channels + block.first, n * sizeof *tail);
+            memcpy(tail + i * COLUMNS, span->state.in + (size_t)i * channels + block.first, n * sizeof *tail);
     }
 }
 
@@ -80,8 +79,8 @@ static void convolve_span(const struct running *r, const struct moec_span *span,
         ones[c] = 1.0f;
     const struct block block = {span, first, n, tail};
     load_tail(r, block);
-    store_tail(r, block, span->n_before_copy, span->state_copy);
-    store_tail(r, block, span->n_rows, span->state_out);
+    store_tail(r, block, span->state.n_before_copy, span->state.copy);
+    store_tail(r, block, span->n_rows, span->state.out);
     for (uint32_t t = span->n_rows; t-- > 0;) {
         if (r->weights->convolution_bias != NULL)
             memcpy(sums, r->weights->convolution_bias + first, n * sizeof *sums);
@@ -107,15 +106,15 @@ static void convolve_item(void *context, size_t item, int thread)
     const struct running *r = context;
     const uint32_t channels = moec_layer_channels(r->kind), n_blocks = (channels - 1) / COLUMNS + 1;
     const uint32_t first = (uint32_t)(item % n_blocks) * COLUMNS;
-    convolve_span(r, &r->spans[item / n_blocks], first, moec_min_u32(COLUMNS, channels - first));
+    convolve_span(r, &r->batch.spans[item / n_blocks], first, moec_min_u32(COLUMNS, channels - first));
 }
 
 static void convolve(const struct running *r)
 {
     const uint32_t channels = moec_layer_channels(r->kind);
-    const size_t n_items = (size_t)r->n_spans * ((channels - 1) / COLUMNS + 1);
-    moec_forward_run(r->forward, n_items, (uint64_t)r->n_tok * channels * r->kind->conv_size, convolve_item,
-                     (void *)r);
+    const size_t n_items = (size_t)r->batch.n_spans * ((channels - 1) / COLUMNS + 1);
+    moec_forward_run(r->forward, n_items, (uint64_t)r->batch.n_tok * channels * r->kind->conv_size,
+                     convolve_item, (void *)r);
 }
 
 /* ---- products ---- */
@@ -133,7 +132,7 @@ static struct moec_linear product_of(const struct running *r)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(r->forward);
     return (struct moec_linear){
-        .forward = r->forward, .x = scratch->normed, .x_stride = scratch->stride, .n_tok = r->n_tok};
+        .forward = r->forward, .x = scratch->normed, .x_stride = scratch->stride, .n_tok = r->batch.n_tok};
 }
 
 static void add_part(const struct running *r, struct moec_linear *linear, const struct moec_matrix *matrix,
@@ -150,19 +149,19 @@ static void add_outputs(const struct running *r, float *hidden)
     const float *post_norm = r->weights->attention_post_norm;
     const bool is_plain = moec_forward_adds_plainly(r->forward, post_norm);
     const size_t n_out = moec_layer_out_dim(r->kind), padded = moec_lanes_padded(n_out);
-    for (uint32_t t = 0; t < r->n_tok; t++)
+    for (uint32_t t = 0; t < r->batch.n_tok; t++)
         memset(r->rows + t * r->stride + r->layout.values + n_out, 0, (padded - n_out) * sizeof(float));
     struct moec_linear o = {.forward = r->forward,
                             .x = r->rows + r->layout.values,
                             .x_stride = r->stride,
-                            .n_tok = r->n_tok,
+                            .n_tok = r->batch.n_tok,
                             .n_parts = 1};
     o.parts[0] =
         (struct moec_linear_part){&r->weights->o, NULL, is_plain ? moec_linear_add : moec_linear_store,
                                   is_plain ? hidden : scratch->normed, scratch->stride};
     moec_linear_run(&o);
     if (!is_plain)
-        moec_forward_add_batch(r->forward, post_norm, r->n_tok, scratch->normed, hidden);
+        moec_forward_add_batch(r->forward, post_norm, r->batch.n_tok, scratch->normed, hidden);
 }
 
 /* ---- short convolution ---- */
@@ -214,7 +213,7 @@ static void prepare_tile(void *context, size_t item, int thread)
     const struct running *r = context;
     const struct moec_layer_kind *kind = r->kind;
     const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS, dim = kind->head_dim;
-    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, r->n_tok - first);
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, r->batch.n_tok - first);
     const float eps = MOEC_DELTA_NORM_EPS / (float)dim;
     for (uint32_t t = first; t < end; t++) {
         float *row = r->rows + t * r->stride, *keys = row + r->layout.keys;
@@ -299,15 +298,15 @@ static void pass_span(const struct running *r, const struct moec_span *span, con
 {
     const uint32_t dim = r->kind->head_dim;
     memset(at->s, 0, (size_t)dim * COLUMNS * sizeof(float));
-    for (uint32_t i = 0; i < dim && span->state_in != NULL; i++)
-        memcpy(at->s + (size_t)i * COLUMNS, span->state_in + place_in_state(r, at, i),
+    for (uint32_t i = 0; i < dim && span->state.in != NULL; i++)
+        memcpy(at->s + (size_t)i * COLUMNS, span->state.in + place_in_state(r, at, i),
                moec_lanes_padded(at->n) * sizeof(float));
     for (uint32_t t = 0; t < span->n_rows; t++) {
-        if (t == span->n_before_copy)
-            store_columns(r, at, span->state_copy);
+        if (t == span->state.n_before_copy)
+            store_columns(r, at, span->state.copy);
         pass_token(r, at, r->rows + (size_t)(span->first_row + t) * r->stride);
     }
-    store_columns(r, at, span->state_out);
+    store_columns(r, at, span->state.out);
 }
 
 static void pass_item(void *context, size_t item, int thread)
@@ -319,7 +318,7 @@ static void pass_item(void *context, size_t item, int thread)
                                .first = first,
                                .n = moec_min_u32(COLUMNS, dim - first),
                                .s = moec_forward_scratch(r->forward)->threads[thread].running};
-    pass_span(r, &r->spans[item / n_blocks / r->kind->n_head], &at);
+    pass_span(r, &r->batch.spans[item / n_blocks / r->kind->n_head], &at);
 }
 
 /* Outputs of each head normed, then times silu of their gate, or its sigmoid; of a state space the other way
@@ -347,7 +346,7 @@ static void gate_tile(void *context, size_t item, int thread)
     (void)thread;
     const struct running *r = context;
     const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
-    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, r->n_tok - first);
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, r->batch.n_tok - first);
     for (uint32_t t = first; t < end; t++) {
         float *row = r->rows + t * r->stride;
         gate_row(r, row + r->layout.gate, row + r->layout.values);
@@ -358,7 +357,7 @@ static void gate_tile(void *context, size_t item, int thread)
 static void run_latent(const struct running *r, size_t from, const struct moec_matrix *matrix, size_t to)
 {
     const size_t dim = r->kind->head_dim, padded = moec_lanes_padded(dim);
-    for (uint32_t t = 0; t < r->n_tok; t++)
+    for (uint32_t t = 0; t < r->batch.n_tok; t++)
         memset(r->rows + t * r->stride + from + dim, 0, (padded - dim) * sizeof(float));
     struct moec_linear product = product_of(r);
     product.x = r->rows + from;
@@ -390,8 +389,8 @@ static void run_matrices(const struct running *r)
     }
     convolve(r);
     run_tokens(r, channels, prepare_tile);
-    moec_forward_run(r->forward, (size_t)r->n_spans * kind->n_head * n_blocks,
-                     3 * (uint64_t)r->n_tok * moec_layer_out_dim(kind) * kind->head_dim, pass_item,
+    moec_forward_run(r->forward, (size_t)r->batch.n_spans * kind->n_head * n_blocks,
+                     3 * (uint64_t)r->batch.n_tok * moec_layer_out_dim(kind) * kind->head_dim, pass_item,
                      (void *)r);
     run_tokens(r, channels, gate_tile);
 }
@@ -405,12 +404,10 @@ void moec_running_run(const struct moec_forward *forward, uint32_t layer, const 
     const struct running r = {.forward = forward,
                               .kind = kind,
                               .weights = weights,
-                              .spans = batch.spans,
-                              .n_spans = batch.n_spans,
-                              .n_tok = batch.n_tok,
+                              .batch = batch,
                               .layout = layout,
                               .stride = layout.end,
-                              .rows = scratch->q};
+                              .rows = scratch->mixer.q};
     moec_forward_norm_batch(forward, weights->attention_norm, batch.n_tok, hidden, scratch->normed);
     if (moec_layer_has_matrices(kind))
         run_matrices(&r);

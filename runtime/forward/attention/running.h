@@ -21,8 +21,8 @@
  * root; times 1 / head_dim it is an RMS norm's. */
 #define MOEC_DELTA_NORM_EPS 1e-6f
 
-/* hidden += mix(norm(hidden)) for a running layer. Each span begins with its state_in (NULL: nothing) and
- * leaves what it ends with in state_out (NULL: nowhere), which may be the same memory. */
+/* hidden += mix(norm(hidden)) for a running layer. Each span begins with its state.in (NULL: nothing) and
+ * leaves what it ends with in state.out (NULL: nowhere), which may be the same memory. */
 void moec_running_run(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
                       struct moec_batch batch, float *hidden);
 

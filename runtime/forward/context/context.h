@@ -13,19 +13,24 @@
 
 struct moec_forward;
 
-/* What a routed expert is given in a batch or a part of one: n_pair rows, of which row i is the token
- * pairs[i] / top_k of `normed` (tokens, stride) and its output counts weights[pairs[i]] times. Before the
- * first of a layer's experts it is told for all together: `expert` is MOEC_EXPERT_ALL, `mlp` and `pairs` are
- * NULL, and there are n_pair / top_k tokens. Valid during the call. */
+/* Rows of a batch or a part of one: n_pair, of which row i is the token pairs[i] / top_k of `normed` (tokens,
+ * stride) and its output counts weights[pairs[i]] times. */
+struct moec_paired_rows {
+    const uint32_t *pairs;
+    uint32_t n_pair, top_k;
+    const float *normed;
+    const float *weights;
+};
+
+/* What a routed expert is given. Before the first of a layer's experts it is told for all together: `expert`
+ * is MOEC_EXPERT_ALL, `mlp` and rows.pairs are NULL, and there are n_pair / top_k tokens. Valid during the
+ * call. */
 #define MOEC_EXPERT_ALL UINT32_MAX
 struct moec_expert_inputs {
     const struct moec_forward *forward; /* for moec_forward_activations */
     uint32_t layer, expert;
     const struct moec_mlp *mlp; /* as the expert source answered, with the layer's biases */
-    const uint32_t *pairs;
-    uint32_t n_pair, top_k;
-    const float *normed;
-    const float *weights;
+    struct moec_paired_rows rows;
 };
 
 /* Sees the inputs of products with dense weights and of routed experts, not those of routers: quantisers that

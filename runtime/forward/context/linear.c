@@ -29,7 +29,7 @@ bool moec_linear_transposes(const struct moec_forward *forward, const struct moe
                             uint32_t n_tok)
 {
     return n_tok >= MOEC_TRANSPOSED_TOKENS &&
-           matrix->columns >= moec_forward_scratch(forward)->transposed_columns &&
+           matrix->columns >= moec_forward_scratch(forward)->transposed.columns &&
            forward->kernels->dot_transposed != NULL && !moec_rounded_serves(forward, matrix) &&
            moec_kernels_decode_parts(matrix->codec);
 }
@@ -226,7 +226,7 @@ static bool takes_transposed(const struct moec_linear *linear)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(linear->forward);
     const uint32_t k = linear->parts[0].matrix->columns;
-    if (linear->in_mlp || moec_lanes_padded(k) > scratch->transposed_stride ||
+    if (linear->in_mlp || moec_lanes_padded(k) > scratch->transposed.stride ||
         moec_linear_tile_rows(k) < MOEC_TRANSPOSED_ROWS)
         return false;
     for (uint32_t part = 0; part < linear->n_parts; part++)
@@ -241,7 +241,7 @@ static void run_groups_transposed(const struct moec_linear *linear, uint64_t row
     const struct moec_scratch *scratch = moec_forward_scratch(linear->forward);
     const uint32_t k = linear->parts[0].matrix->columns;
     const uint32_t n_groups = (linear->n_tok + MOEC_GROUP_TOKENS - 1) / MOEC_GROUP_TOKENS;
-    struct cut cut = {.linear = linear, .transposed = scratch->transposed};
+    struct cut cut = {.linear = linear, .transposed = scratch->transposed.rows};
     cut.group_tokens = (linear->n_tok + n_groups - 1) / n_groups;
     cut_rows(&cut, moec_min_u32(moec_transposed_rows(cut.group_tokens),
                                 moec_linear_tile_rows(k) / MOEC_TRANSPOSED_ROWS * MOEC_TRANSPOSED_ROWS));
@@ -250,7 +250,7 @@ static void run_groups_transposed(const struct moec_linear *linear, uint64_t row
         const uint32_t n = moec_min_u32(cut.group_tokens, linear->n_tok - cut.first_token);
         for (uint32_t t = 0; t < n; t++)
             inputs[t] = linear->x + (cut.first_token + t) * linear->x_stride;
-        linear->forward->kernels->transpose_tokens(inputs, n, k, scratch->transposed);
+        linear->forward->kernels->transpose_tokens(inputs, n, k, scratch->transposed.rows);
         moec_forward_run(linear->forward, cut.n_tiles_all, rows * k * n, run_item, &cut);
     }
 }

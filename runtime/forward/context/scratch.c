@@ -209,17 +209,17 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     carver->used_bytes = start;
     thread->mlp.weights = carve_floats(carver, decodes || config->n_expert > 0 ? MOEC_SUM_CHUNK : 0, stride);
     const uint64_t transposed_bytes =
-        moec_int8_tiles(sizes->mlp_tile, moec_int8_spans(stride)) * sizeof(struct moec_int8_tile);
+        moec_int8_tiles(sizes->mlp.tile, moec_int8_spans(stride)) * sizeof(struct moec_int8_tile);
     thread->mlp.x =
-        carve_floats(carver, larger(sizes->mlp_tile * stride, transposed_bytes / sizeof(float)), 1);
-    thread->mlp.y = carve_floats(carver, sizes->mlp_tile, stride);
-    thread->mlp.gate = carve_floats(carver, (uint64_t)sizes->mlp_chunks * sizes->mlp_tile, MOEC_SUM_CHUNK);
-    thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
+        carve_floats(carver, larger(sizes->mlp.tile * stride, transposed_bytes / sizeof(float)), 1);
+    thread->mlp.y = carve_floats(carver, sizes->mlp.tile, stride);
+    thread->mlp.gate = carve_floats(carver, (uint64_t)sizes->mlp.chunks * sizes->mlp.tile, MOEC_SUM_CHUNK);
+    thread->mlp.up = carve_floats(carver, sizes->mlp.tile, MOEC_SUM_CHUNK);
     const bool has_exponents = config->mlp.activation == MOEC_ACTIVATION_GELU_TANH ||
                                config->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU ||
                                (config->mlp.activation == MOEC_ACTIVATION_SILU && config->mlp.plain) ||
                                config->mlp.dense_silu;
-    thread->mlp.exponents = carve_floats(carver, has_exponents ? sizes->mlp_tile : 0, MOEC_SUM_CHUNK);
+    thread->mlp.exponents = carve_floats(carver, has_exponents ? sizes->mlp.tile : 0, MOEC_SUM_CHUNK);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
@@ -255,29 +255,55 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     carver->used_bytes = end;
 }
 
+static void carve_groups(struct carver *carver, const struct moec_config *config, uint64_t n_pairs,
+                         struct moec_group_scratch *groups)
+{
+    const uint64_t n_key = MOEC_MOE_FORMS * (uint64_t)config->n_expert;
+    groups->pairs = carve(carver, n_pairs, sizeof(uint32_t));
+    groups->expert_start = carve(carver, n_key + 2, sizeof(uint32_t));
+    groups->active = carve(carver, n_key, sizeof(uint32_t));
+    groups->order = carve(carver, n_key, sizeof(uint32_t));
+    groups->n_takers = carve(carver, n_key, sizeof(uint32_t));
+}
+
+static void carve_rows(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
+                       size_t stride, struct moec_expert_rows *rows)
+{
+    const bool own_norms = config->mlp.own_norms, scales = config->router.scales_input;
+    const bool needs_row =
+        config->n_ff_shared > 0 || config->mlp.has_bypass || largest_dense_size(config) > 0;
+    rows->ranks = carve_floats(carver, (uint64_t)max_tokens * config->top_k, stride);
+    rows->shared = carve_floats(carver, needs_row ? max_tokens : 0, stride);
+    rows->router_input = carve_floats(carver, own_norms || scales ? max_tokens : 0, stride);
+    rows->shared_input = carve_floats(carver, own_norms ? max_tokens : 0, stride);
+}
+
 static void carve_mlp(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
                       struct moec_scratch *scratch)
 {
-    uint64_t n_pairs = (uint64_t)max_tokens * config->top_k;
-    scratch->experts = carve(carver, n_pairs, sizeof(uint32_t));
-    scratch->weights = carve_floats(carver, n_pairs, 1);
-    scratch->counted = carve_floats(carver, moec_config_passed_give_input(config) ? n_pairs : 0, 1);
-    scratch->shared_gate = carve_floats(carver, max_tokens, 1);
-    scratch->pairs = carve(carver, n_pairs, sizeof(uint32_t));
-    scratch->expert_start = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert + 2, sizeof(uint32_t));
-    scratch->active = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
-    scratch->order = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
-    scratch->n_takers = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
-    scratch->gate_sums = carve_floats(carver, (max_tokens + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS,
-                                      moec_lanes_padded(moec_config_choices(config)));
-    scratch->gates = carve(carver, (uint64_t)MOEC_GATES_AHEAD * config->n_expert, sizeof *scratch->gates);
-    scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
-    bool needs_row = config->n_ff_shared > 0 || config->mlp.has_bypass || largest_dense_size(config) > 0;
-    scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);
-    scratch->router_input = carve_floats(
-        carver, config->mlp.own_norms || config->router.scales_input ? max_tokens : 0, scratch->stride);
-    scratch->shared_input = carve_floats(carver, config->mlp.own_norms ? max_tokens : 0, scratch->stride);
-    scratch->partials = carve_floats(carver, scratch->n_partials, scratch->stride);
+    const uint64_t n_pairs = (uint64_t)max_tokens * config->top_k;
+    struct moec_choice_scratch *choices = &scratch->moe.choices;
+    struct moec_gate_scratch *gates = &scratch->moe.gates;
+    choices->experts = carve(carver, n_pairs, sizeof(uint32_t));
+    choices->weights = carve_floats(carver, n_pairs, 1);
+    choices->counted = carve_floats(carver, moec_config_passed_give_input(config) ? n_pairs : 0, 1);
+    choices->shared_gate = carve_floats(carver, max_tokens, 1);
+    carve_groups(carver, config, n_pairs, &scratch->moe.groups);
+    gates->sums = carve_floats(carver, (max_tokens + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS,
+                               moec_lanes_padded(moec_config_choices(config)));
+    gates->lists = carve(carver, (uint64_t)MOEC_GATES_AHEAD * config->n_expert, sizeof *gates->lists);
+    carve_rows(carver, config, max_tokens, scratch->stride, &scratch->moe.rows);
+    scratch->mlp.partials = carve_floats(carver, scratch->mlp.n_partials, scratch->stride);
+}
+
+static void carve_held(struct carver *carver, const struct moec_config *config,
+                       struct moec_held_scratch *held)
+{
+    held->jobs = carve(carver, held->max_jobs, sizeof *held->jobs);
+    held->mark_words = (config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    held->n_kept_up = MOEC_ENCODED_TOKENS * config->top_k;
+    held->kept_up = carve(carver, (uint64_t)held->n_kept_up * config->n_ff_expert, sizeof *held->kept_up);
+    held->marks = carve(carver, (uint64_t)held->max_jobs * held->mark_words, sizeof *held->marks);
 }
 
 static void carve_ropes(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
@@ -287,11 +313,11 @@ static void carve_ropes(struct carver *carver, const struct moec_config *config,
         const uint32_t first = moec_config_rope_kind(config, i);
         const bool rotates = config->kinds[i].rope_theta > 0;
         if (first == i && rotates) {
-            sizes->rope[i] = carve_floats(carver, max_tokens, moec_layer_rotary_dim(&config->kinds[i]));
-            sizes->rope_position[i] = carve(carver, max_tokens, sizeof(uint32_t));
+            sizes->mixer.rope[i] = carve_floats(carver, max_tokens, moec_layer_rotary_dim(&config->kinds[i]));
+            sizes->mixer.rope_position[i] = carve(carver, max_tokens, sizeof(uint32_t));
         } else {
-            sizes->rope[i] = rotates ? sizes->rope[first] : NULL;
-            sizes->rope_position[i] = rotates ? sizes->rope_position[first] : NULL;
+            sizes->mixer.rope[i] = rotates ? sizes->mixer.rope[first] : NULL;
+            sizes->mixer.rope_position[i] = rotates ? sizes->mixer.rope_position[first] : NULL;
         }
     }
 }
@@ -302,21 +328,17 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     struct moec_scratch *scratch = carve(carver, 1, sizeof *scratch);
     struct moec_thread_scratch *threads = carve(carver, (uint64_t)n_threads, sizeof *threads);
     sizes->threads = threads;
-    sizes->jobs = carve(carver, sizes->max_jobs, sizeof *sizes->jobs);
-    sizes->mark_words = (config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
-    sizes->n_kept_up = MOEC_ENCODED_TOKENS * config->top_k;
-    sizes->kept_up = carve(carver, (uint64_t)sizes->n_kept_up * config->n_ff_expert, sizeof *sizes->kept_up);
-    sizes->marks = carve(carver, (uint64_t)sizes->max_jobs * sizes->mark_words, sizeof *sizes->marks);
+    carve_held(carver, config, &sizes->moe.held);
     sizes->normed = carve_floats(carver, max_tokens, sizes->stride);
     carve_ropes(carver, config, max_tokens, sizes);
-    sizes->row_span = carve(carver, max_tokens, sizeof(uint32_t));
-    sizes->last.experts = carve(carver, (uint64_t)max_tokens * config->top_k, sizeof(uint32_t));
-    sizes->last.weights = carve_floats(carver, max_tokens, config->top_k);
+    sizes->mixer.row_span = carve(carver, max_tokens, sizeof(uint32_t));
+    sizes->moe.last.experts = carve(carver, (uint64_t)max_tokens * config->top_k, sizeof(uint32_t));
+    sizes->moe.last.weights = carve_floats(carver, max_tokens, config->top_k);
 
     uint64_t start = carver->used_bytes;
-    sizes->q = carve_floats(carver, max_tokens, sizes->q_stride);
-    sizes->own_kv = carve_floats(carver, max_tokens, 2 * largest_rounded_kv(config));
-    sizes->transposed = carve_floats(carver, transposed_tokens(max_tokens), sizes->transposed_stride);
+    sizes->mixer.q = carve_floats(carver, max_tokens, sizes->mixer.q_stride);
+    sizes->mixer.own_kv = carve_floats(carver, max_tokens, 2 * largest_rounded_kv(config));
+    sizes->transposed.rows = carve_floats(carver, transposed_tokens(max_tokens), sizes->transposed.stride);
     uint64_t attention_end = carver->used_bytes;
     carver->used_bytes = start;
     carve_mlp(carver, config, max_tokens, sizes);
@@ -338,19 +360,19 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
     struct moec_scratch sizes = {.stride = moec_forward_stride(config)};
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const struct moec_layer_kind *kind = &config->kinds[i];
-        sizes.q_stride =
-            larger(sizes.q_stride, moec_layer_is_running(kind) ? moec_running_token_floats(kind)
-                                   : kind->latent_dim > 0      ? moec_latent_token_floats(kind)
-                                                               : moec_lanes_padded(moec_layer_q_dim(kind)));
+        sizes.mixer.q_stride =
+            larger(sizes.mixer.q_stride, moec_layer_is_running(kind) ? moec_running_token_floats(kind)
+                                         : kind->latent_dim > 0      ? moec_latent_token_floats(kind)
+                                                                : moec_lanes_padded(moec_layer_q_dim(kind)));
     }
-    sizes.transposed_columns = TRANSPOSED_COLUMNS;
-    sizes.transposed_stride = longest_inputs(config, sizes.stride);
-    sizes.mlp_tile = moec_min_u32(MOEC_MLP_TILE_MAX, max_tokens);
-    sizes.mlp_chunks = sizes.stride >= WIDE_STRIDE ? WIDE_CHUNKS : 1;
-    sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
-    sizes.attention_block = ATTENTION_BLOCK;
-    sizes.moe_block = moe_block(config, sizes.stride);
-    sizes.n_partials = partial_rows(config, max_tokens, n_threads);
+    sizes.transposed.columns = TRANSPOSED_COLUMNS;
+    sizes.transposed.stride = longest_inputs(config, sizes.stride);
+    sizes.mlp.tile = moec_min_u32(MOEC_MLP_TILE_MAX, max_tokens);
+    sizes.mlp.chunks = sizes.stride >= WIDE_STRIDE ? WIDE_CHUNKS : 1;
+    sizes.moe.held.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
+    sizes.mixer.block = ATTENTION_BLOCK;
+    sizes.moe.block = moe_block(config, sizes.stride);
+    sizes.mlp.n_partials = partial_rows(config, max_tokens, n_threads);
     return sizes;
 }
 
@@ -372,8 +394,8 @@ enum moec_status moec_scratch_create(const struct moec_config *config, uint32_t 
     struct moec_scratch sizes = scratch_sizes(config, max_tokens, n_threads);
     carve_all(&carver, config, max_tokens, n_threads, &sizes);
     for (uint32_t i = 0; i < config->n_kind; i++)
-        if (sizes.rope_position[i] != NULL)
-            memset(sizes.rope_position[i], 0xff, max_tokens * sizeof(uint32_t));
+        if (sizes.mixer.rope_position[i] != NULL)
+            memset(sizes.mixer.rope_position[i], 0xff, max_tokens * sizeof(uint32_t));
     *out = memory;
     return MOEC_OK;
 }

@@ -42,7 +42,7 @@ struct moec_mlp_scratch {
     float *weights; /* (MOEC_SUM_CHUNK, S) */
     float *x;    /* (tile, S) gathered inputs, or the spans of a tile side by side (runtime/kernels/int8.h) */
     float *y;    /* (tile, S) one chunk's sums */
-    float *gate; /* (mlp_chunks, tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
+    float *gate; /* (mlp.chunks, tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
     float *up;   /* (tile, MOEC_SUM_CHUNK) */
     /* (tile, MOEC_SUM_CHUNK) of activations other than ReLU and a gate's SiLU; else empty. */
     float *exponents;
@@ -76,19 +76,23 @@ struct moec_thread_scratch {
     float *row;     /* (S) */
 };
 
-/* One MLP and the rows that it is applied to:
- * output row p = pairs[i] comes from input row p / pairs_per_row. */
+/* Output row p = list[i], i < n, comes from input row p / per_row. */
+struct moec_job_pairs {
+    const uint32_t *list; /* or NULL: 0, 1, .. */
+    uint32_t n;
+    uint32_t per_row;
+    uint32_t first; /* the pair whose output row stands first */
+    /* Of pairs, that their outputs count; NULL = 1. Only looked at by a filter with scales. */
+    const float *weights;
+};
+
+/* One MLP and the rows that it is applied to. */
 struct moec_mlp_job {
     struct moec_mlp mlp;
     struct moec_expert_request request; /* of a routed expert: whose MLP it is */
-    const uint32_t *pairs;              /* (n) or NULL: 0, 1, .. */
-    uint32_t pairs_per_row;
-    uint32_t first_pair; /* the pair whose output row stands first in `out` */
-    const float
-        *weights; /* of pairs, that their outputs count; NULL = 1. Only looked at by a filter with scales */
-    uint32_t n;
+    struct moec_job_pairs pairs;
     bool touches_all;   /* of a source that gives parts: as moec_mlp_mark says of all the expert's rows */
-    const float *up;    /* (n, neurons): products that moec_mlp_mark kept; NULL = none */
+    const float *up;    /* (pairs.n, neurons): products that moec_mlp_mark kept; NULL = none */
     const float *input; /* row stride S */
     float *out;         /* row stride S */
 };
@@ -102,55 +106,94 @@ struct moec_last_choices {
     uint32_t n_tok; /* 0 = none */
 };
 
-struct moec_scratch {
-    size_t stride;               /* S */
-    size_t q_stride;             /* of the layer with the longest rows of `q`, padded */
-    uint32_t mlp_tile;           /* tokens in a tile of an MLP */
-    uint32_t transposed_columns; /* the fewest of matrices whose inputs are laid */
-    uint32_t mlp_chunks;         /* of neurons, whose products with a tile wait for their sums */
-    uint32_t n_partials;         /* rows of `partials` */
-    uint32_t attention_block; /* tokens of spans worked on together, which stay in the cache between steps */
-    uint32_t moe_block;       /* tokens whose experts are summed together */
-    struct moec_scratch_test_hook test_hook;
-
-    float *normed; /* (M, S) */
+/* Of attention, and of what else mixes rows. */
+struct moec_mixer_scratch {
+    uint32_t block; /* tokens of spans worked on together, which stay in the cache between steps */
     /* By kind of layer, shared by kinds that rotate alike; NULL where nothing is rotated: */
     float *rope[MOEC_MAX_LAYER_KINDS];             /* (M, rotary_dim): cosines, then sines */
     uint32_t *rope_position[MOEC_MAX_LAYER_KINDS]; /* (M): position whose angles stand in rope,
                                                     * MOEC_NO_POSITION = none */
     uint32_t *row_span;                            /* (M) */
-    struct moec_last_choices last;
-
-    float *q;      /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
+    float *q;        /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
+    size_t q_stride; /* of the layer with the longest rows of `q`, padded */
     float *own_kv; /* (M, 2, largest moec_layer_kv_dim): keys and values that are then rounded; else empty */
+};
 
-    size_t transposed_stride; /* the longest inputs of a dense product that are laid */
-    float *transposed;        /* (a group, transposed_stride) where batches are large enough; else empty */
+/* Inputs of dense products that are laid. */
+struct moec_transposed_scratch {
+    float *rows;      /* (a group, stride) where batches are large enough; else empty */
+    size_t stride;    /* the longest of them */
+    uint32_t columns; /* the fewest of matrices whose inputs are laid */
+};
 
-    /* MLP only */
-    uint32_t *experts;      /* (M, k) */
-    float *weights;         /* (M, k) */
-    float *counted;         /* (M, k) where passed choices give their input: weights, 0 of those */
-    float *shared_gate;     /* (M) */
+/* MLPs' sizes. */
+struct moec_mlp_sizes {
+    uint32_t tile;       /* tokens in a tile */
+    uint32_t chunks;     /* of neurons, whose products with a tile wait for their sums */
+    uint32_t n_partials; /* rows of `partials` */
+    float *partials;     /* (n_partials, S) chunk sums of a split MLP */
+};
+
+/* What a router chooses, and the shares of the shared expert. */
+struct moec_choice_scratch {
+    uint32_t *experts;  /* (M, k) */
+    float *weights;     /* (M, k) */
+    float *counted;     /* (M, k) where passed choices give their input: weights, 0 of those */
+    float *shared_gate; /* (M) */
+};
+
+/* The same by expert. */
+struct moec_group_scratch {
     uint32_t *pairs;        /* (M, k): token * k + rank, grouped by expert */
     uint32_t *expert_start; /* (forms x E + 2) first pair of each expert in each form */
     uint32_t *active;       /* (forms x E) as in struct moec_router_answer */
     uint32_t *order;        /* (forms x E) the same in the order in which they are acquired */
     uint32_t *n_takers;     /* (forms x E) likewise */
-    float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded C) the next router's probabilities */
-    struct moec_scored_expert *gates;   /* (MOEC_GATES_AHEAD, E) of the layers ahead */
-    float *rank_outputs;                /* (M, k, S) */
-    float *shared_output;               /* (M, S); also the output of a dense MLP */
-    float *router_input, *shared_input; /* (M, S) each in models with own_norms, the first
-                                           with router_scales_input too, else nothing */
-    float *partials;                    /* (n_partials, S) chunk sums of a split MLP */
+};
+
+/* What routers ahead say. */
+struct moec_gate_scratch {
+    float *sums;                      /* (tiles of MOEC_ROUTER_TOKENS, padded C): probabilities */
+    struct moec_scored_expert *lists; /* (MOEC_GATES_AHEAD, E) */
+};
+
+/* Rows that experts read and give. */
+struct moec_expert_rows {
+    float *ranks;                       /* (M, k, S) */
+    float *shared;                      /* (M, S); also the output of a dense MLP */
+    float *router_input, *shared_input; /* (M, S) each in models with own_norms, the first with
+                                           router.scales_input too, else nothing */
+};
+
+/* Experts held together, and the shared one. */
+struct moec_held_scratch {
     uint32_t max_jobs;
-    struct moec_mlp_job *jobs; /* (max_jobs) experts held together, and the shared one */
+    struct moec_mlp_job *jobs; /* (max_jobs) */
     uint64_t *marks;           /* (max_jobs, mark_words) neurons of them that are needed, as bits */
     uint32_t mark_words;
     float *kept_up; /* (n_kept_up, n_ff): up products of jobs with few rows, found with their marks */
     uint32_t n_kept_up;
+};
 
+/* Of layers with experts. */
+struct moec_moe_scratch {
+    uint32_t block; /* tokens whose experts are summed together */
+    struct moec_last_choices last;
+    struct moec_choice_scratch choices;
+    struct moec_group_scratch groups;
+    struct moec_gate_scratch gates;
+    struct moec_expert_rows rows;
+    struct moec_held_scratch held;
+};
+
+struct moec_scratch {
+    size_t stride; /* S */
+    struct moec_scratch_test_hook test_hook;
+    float *normed; /* (M, S) */
+    struct moec_mixer_scratch mixer;
+    struct moec_transposed_scratch transposed;
+    struct moec_mlp_sizes mlp;
+    struct moec_moe_scratch moe;
     struct moec_thread_scratch *threads; /* (n_threads) */
 };
 

@@ -9,8 +9,8 @@
 
 struct moec_scratch_test_hook {
     bool shares_all_work;     /* threads share work of less than MOEC_SHARED_WORK too */
-    uint32_t attention_block; /* instead of that of struct moec_scratch, if not 0 */
-    uint32_t moe_block;       /* likewise */
+    uint32_t attention_block; /* instead of mixer.block of struct moec_scratch, if not 0 */
+    uint32_t moe_block;       /* likewise of moe.block */
 };
 
 #endif

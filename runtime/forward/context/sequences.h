@@ -9,6 +9,24 @@
 struct moec_route_state;
 struct moec_decision_log;
 
+/* Where the forward pass decides (runtime/forward/moe/decide.h), else all zero. */
+struct moec_sequence_decisions {
+    /* What choices look at, advanced by moec_forward_mlp, and which of its layers is at work. */
+    struct moec_route_state *route;
+    uint32_t layer;
+    /* The first rows, which are a prompt's: they keep the router's choice where decisions are for decoding
+     * alone, and may have a precision of their own. */
+    uint32_t n_prompt;
+    /* (n_rows, moec_precision_predicted_words), where precisions go by what is foreseen, else NULL: the
+     * experts of the MoE layer at work that the one before foresaw for each row; it leaves those of the next
+     * there. */
+    uint64_t *predicted;
+    /* With decisions by what the expert buffer holds, else NULL: where they are noted, or already stand; and
+     * the first row's position. */
+    struct moec_decision_log *log;
+    uint32_t first_position;
+};
+
 /* Rows of a batch that belong to one sequence; the rows of the spans follow each other. Capacity: every token
  * counts for the expert that its router chose, in order of position; from the expert_capacity-th on they pass
  * the expert by, which does not compute them: their weight and their rank output are 0, or the weight turns
@@ -24,22 +42,7 @@ struct moec_sequence_rows {
     /* (n_expert), of the layer at work: earlier tokens; advanced by moec_forward_mlp. NULL: nothing is ever
      * full. */
     uint32_t *counts;
-
-    /* Where the forward pass decides (runtime/forward/moe/decide.h), else NULL: what its choices look at,
-     * advanced by moec_forward_mlp, and which of its layers is at work. The first n_prompt rows are a
-     * prompt's, which keep the router's choice where decisions are for decoding alone, and may have a
-     * precision of their own. */
-    struct moec_route_state *route;
-    uint32_t route_layer;
-    uint32_t n_prompt;
-    /* (n_rows, moec_precision_predicted_words), where precisions go by what is foreseen, else NULL: the
-     * experts of the MoE layer at work that the one before foresaw for each row; it leaves those of the next
-     * there. */
-    uint64_t *predicted;
-    /* With decisions by what the expert buffer holds, else NULL: where they are noted, or already stand; and
-     * the first row's position. */
-    struct moec_decision_log *log;
-    uint32_t first_position;
+    struct moec_sequence_decisions decides;
 };
 
 struct moec_sequences {

@@ -18,24 +18,32 @@
  * moec_forward_cross_keys: rows see all of them, none are written, and k_own and v_own are ignored. In one
  * call, either all spans have a source or none has.
  *
- * A running layer (runtime/forward/attention/running.h) uses none of these: it begins with state_in, which has passed
- * first_position positions (NULL where these are 0), and leaves what it ends with in state_out (NULL:
+ * A running layer (runtime/forward/attention/running.h) uses none of these: it begins with state.in, which has
+ * passed first_position positions (NULL where these are 0), and leaves what it ends with in state.out (NULL:
  * nowhere), which may be the same. What it has after the span's first n_before_copy rows (fewer than n_rows)
- * goes to state_copy too, unless that is NULL. */
-struct moec_span {
-    uint32_t first_row;
-    uint32_t n_rows;
-    uint32_t first_position;
-    uint32_t n_source; /* encoder layers and cross attention; 0 = the rows' own keys */
+ * goes to state.copy too, unless that is NULL. */
+struct moec_span_keys {
     const float *k_prefix;
     const float *v_prefix;
     float *k_own;
     float *v_own;
     bool forgets_own; /* nobody reads k_own and v_own after the layer: they may stay unwritten */
-    const float *state_in;
-    float *state_out;
-    float *state_copy;
+};
+
+struct moec_span_state {
+    const float *in;
+    float *out;
+    float *copy;
     uint32_t n_before_copy;
+};
+
+struct moec_span {
+    uint32_t first_row;
+    uint32_t n_rows;
+    uint32_t first_position;
+    uint32_t n_source; /* encoder layers and cross attention; 0 = the rows' own keys */
+    struct moec_span_keys keys;
+    struct moec_span_state state;
 };
 
 /* What passes an attention together: n_tok rows of hidden states, and the spans that they belong to. */

@@ -130,7 +130,7 @@ static struct row row_make(const struct moec_forward *forward, const struct moec
     return (struct row){.span = span,
                         .at = at,
                         .row = row,
-                        .route_layer = span->route_layer,
+                        .route_layer = span->decides.layer,
                         .logits = forward->decider->logits + row * forward->decider->stride};
 }
 
@@ -143,7 +143,7 @@ static float range_of(const struct moec_route *route, const struct moec_config *
         return row->range;
     if (route->range == MOEC_ROUTE_RANGE_CALIBRATED && ordinal >= 0)
         return route->ranges[ordinal];
-    return moec_route_state_range(row->span->route, row->route_layer, row->range);
+    return moec_route_state_range(row->span->decides.route, row->route_layer, row->range);
 }
 
 /* Scores the token; row->token borrows the decider's arrays. */
@@ -167,16 +167,17 @@ static void score_row(const struct moec_forward *forward, uint32_t layer, struct
         memcpy(decider->shares, logits, moec_config_choices(config) * sizeof(float));
         moec_router_shares(config, forward->kernels, bias, decider->shares);
     }
-    row->view = (struct view){{view_has}, row->span->route, row->route_layer};
-    row->token = (struct moec_scored_token){.layer = layer,
-                                            .n_expert = moec_config_choices(config),
-                                            .top_k = config->top_k,
-                                            .scores = decider->scores,
-                                            .bias = bias,
-                                            .residents = &row->view.residents,
-                                            .compared = decider->compared,
-                                            .shares = decider->shares,
-                                            .range = range_of(decider->route, config, layer, row)};
+    row->view = (struct view){{view_has}, row->span->decides.route, row->route_layer};
+    row->token =
+        (struct moec_scored_token){.layer = layer,
+                                   .n_expert = moec_config_choices(config),
+                                   .top_k = config->top_k,
+                                   .scores = decider->scores,
+                                   .bias = bias,
+                                   .residents = &row->view.residents,
+                                   .ranked = {.compared = decider->compared,
+                                              .shares = decider->shares,
+                                              .range = range_of(decider->route, config, layer, row)}};
 }
 
 static void choose(const struct moec_forward *forward, const struct moec_choice *choice,
@@ -211,23 +212,24 @@ static void decide_precision(const struct moec_forward *forward, const struct ro
                               !moec_config_layer(config, layer)->routes_by_token;
     const struct predicted predicted = {.residents = {predicted_has},
                                         .others = &row->view.residents,
-                                        .words = is_predicted && row->span->predicted != NULL
-                                                     ? row->span->predicted +
+                                        .words = is_predicted && row->span->decides.predicted != NULL
+                                                     ? row->span->decides.predicted +
                                                            row->at * moec_precision_predicted_words(config)
                                                      : NULL};
     moec_precision_decide(
         precision, token,
         precision->kind == MOEC_PRECISION_FATE ? &predicted.residents : &row->view.residents, layer,
-        is_prompt ? moec_route_state_block(row->span->route, row->route_layer) : NULL, config->n_expert);
+        is_prompt ? moec_route_state_block(row->span->decides.route, row->route_layer) : NULL,
+        config->n_expert);
 }
 
 /* Of the experts that a prompt's token takes, those that its block reads in a low copy. */
 static void lower_unpopular(const struct row *row, const uint32_t *experts, const bool *skips, bool *is_low)
 {
     for (uint32_t rank = 0; rank < row->token.top_k; rank++)
-        is_low[rank] |=
-            !skips[rank] && experts[rank] < row->span->route->n_expert &&
-            moec_popularity_is_low(&row->span->route->popularity, row->span->route_layer, experts[rank]);
+        is_low[rank] |= !skips[rank] && experts[rank] < row->span->decides.route->n_expert &&
+                        moec_popularity_is_low(&row->span->decides.route->popularity,
+                                               row->span->decides.layer, experts[rank]);
 }
 
 /* Choices that give their input ask for nothing: no copy of them is low, and only those that the choice
@@ -259,7 +261,7 @@ static void take(const struct moec_forward *forward, const struct row *row, stru
     const struct moec_decider *decider = forward->decider;
     for (size_t form = 0; form < 2; form++)
         taken.record_bytes[form] = bytes_of_layer(config, decider->record_bytes[form], row->token.layer);
-    moec_route_state_take(row->span->route, row->span->route_layer, row->range, &taken);
+    moec_route_state_take(row->span->decides.route, row->span->decides.layer, row->range, &taken);
 }
 
 /* In which precision a token takes its experts by what the buffer holds, unless it is known: from a replay,
@@ -271,12 +273,13 @@ static void look_at_buffer(const struct moec_forward *forward, uint32_t layer, c
     const struct moec_decider *decider = forward->decider;
     const struct moec_config *config = &forward->model->config;
     const struct moec_sequence_rows *span = row->span;
-    const uint32_t position = span->first_position + row->at;
-    const uint8_t *known = moec_decision_log_find(span->log, position, span->route_layer);
+    const uint32_t position = span->decides.first_position + row->at;
+    const uint8_t *known = moec_decision_log_find(span->decides.log, position, span->decides.layer);
     const struct buffer_view view = {{buffer_has}, forward};
     if (known == NULL && is_free)
         moec_precision_decide(&decider->route->precision, token, &view.residents, layer, NULL, 0);
-    uint8_t *noted = known == NULL ? moec_decision_log_at(span->log, position, span->route_layer) : NULL;
+    uint8_t *noted =
+        known == NULL ? moec_decision_log_at(span->decides.log, position, span->decides.layer) : NULL;
     for (uint32_t rank = 0; rank < config->top_k; rank++) {
         if (known != NULL) {
             skips[rank] = known[rank] == MOEC_DECIDED_SKIPPED;
@@ -300,7 +303,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     const struct moec_decider *decider = forward->decider;
     const struct moec_route *route = decider->route;
     const size_t first = (size_t)row_of_batch * config->top_k;
-    const bool is_prompt = at < span->n_prompt, is_free = !(is_prompt && route->decode_only),
+    const bool is_prompt = at < span->decides.n_prompt, is_free = !(is_prompt && route->decode_only),
                is_of_block = is_prompt && is_free && route->prefill.kind != MOEC_PREFILL_SAME;
     uint32_t *experts = routing->experts + first;
     float *weights = routing->weights + first;
@@ -326,7 +329,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     else if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
         decide_precision(forward, &row, is_prompt, &token);
     if (is_of_block) {
-        moec_route_state_begin_prompt(span->route, span->route_layer);
+        moec_route_state_begin_prompt(span->decides.route, span->decides.layer);
         lower_unpopular(&row, experts, skips, is_low);
     }
     const uint32_t n_identity = pass_identities(config, is_dropped, experts, weights, skips, is_low);
@@ -348,13 +351,13 @@ static void survey(const struct moec_forward *forward, uint32_t layer, const str
 {
     uint32_t experts[MOEC_MAX_TOP_K];
     bool skips[MOEC_MAX_TOP_K];
-    for (uint32_t t = 0; t < span->n_prompt; t++) {
+    for (uint32_t t = 0; t < span->decides.n_prompt; t++) {
         struct row row = row_make(forward, span, t, first_row + t);
         score_row(forward, layer, &row);
         choose(forward, &moec_choice_top_k, &row, experts, skips);
         for (uint32_t rank = 0; rank < row.token.top_k; rank++)
-            if (experts[rank] < span->route->n_expert)
-                moec_popularity_add(&span->route->popularity, span->route_layer, experts[rank]);
+            if (experts[rank] < span->decides.route->n_expert)
+                moec_popularity_add(&span->decides.route->popularity, span->decides.layer, experts[rank]);
     }
 }
 
@@ -368,7 +371,7 @@ void moec_decide(const struct moec_forward *forward, uint32_t layer, const struc
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
         const struct moec_sequence_rows *span = &sequences->spans[i];
         if (moec_prefill_looks_ahead(&route->prefill) && !route->decode_only &&
-            span->route->n_done[span->route_layer] == 0)
+            span->decides.route->n_done[span->decides.layer] == 0)
             survey(forward, layer, span, row);
         for (uint32_t t = 0; t < span->n_rows; t++, row++)
             decide_token(forward, layer, span, t, row, routing);
@@ -385,10 +388,10 @@ bool moec_decide_forms(const struct moec_forward *forward, const struct moec_seq
     const struct moec_sequence_rows *span = sequences->spans;
     if (sequences->n_spans > 1 || moec_prefill_looks_ahead(&route->prefill))
         return false;
-    if (span->n_prompt == 0)
+    if (span->decides.n_prompt == 0)
         return true;
-    moec_route_state_begin_prompt(span->route, ordinal);
-    *is_low = span->route->popularity.is_low + (size_t)ordinal * span->route->n_expert;
+    moec_route_state_begin_prompt(span->decides.route, ordinal);
+    *is_low = span->decides.route->popularity.is_low + (size_t)ordinal * span->decides.route->n_expert;
     return true;
 }
 
@@ -401,7 +404,7 @@ void moec_decide_foretell(const struct moec_forward *forward, uint32_t layer, ui
     uint32_t experts[MOEC_MAX_TOP_K];
     float weights[MOEC_MAX_TOP_K];
     bool skips[MOEC_MAX_TOP_K] = {false}, is_taken[MOEC_MAX_EXPERTS] = {false};
-    struct row row = {.span = span, .route_layer = span->route_layer + ahead, .logits = logits};
+    struct row row = {.span = span, .route_layer = span->decides.layer + ahead, .logits = logits};
     score_row(forward, layer, &row);
     choose_and_weigh(forward, &choice, &row, experts, weights, skips);
     moec_route_skip(forward->decider->route, &row.token, experts, weights, skips);

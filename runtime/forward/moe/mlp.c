@@ -40,22 +40,22 @@ static uint32_t chunk_count(const struct moec_mlp_job *job)
 
 static uint32_t tile_count(const struct mlp_run *run, const struct moec_mlp_job *job)
 {
-    return (job->n + run->tile - 1) / run->tile;
+    return (job->pairs.n + run->tile - 1) / run->tile;
 }
 
 static uint32_t pair_of(const struct moec_mlp_job *job, uint32_t i)
 {
-    return job->pairs == NULL ? i : job->pairs[i];
+    return job->pairs.list == NULL ? i : job->pairs.list[i];
 }
 
 static const float *input_row(const struct moec_mlp_job *job, uint32_t i, size_t stride)
 {
-    return job->input + pair_of(job, i) / job->pairs_per_row * stride;
+    return job->input + pair_of(job, i) / job->pairs.per_row * stride;
 }
 
 static float *output_row(const struct moec_mlp_job *job, uint32_t i, size_t stride)
 {
-    return job->out + (pair_of(job, i) - job->first_pair) * stride;
+    return job->out + (pair_of(job, i) - job->pairs.first) * stride;
 }
 
 /* values[i] += bias[first + i]; `first` is a multiple of MOEC_SUM_CHUNK. */
@@ -255,14 +255,15 @@ static void count_neurons(const struct mlp_run *run, const struct moec_mlp *mlp,
 static const struct moec_int8_span *rounded_row(const struct mlp_run *run, const struct moec_mlp_job *job,
                                                 uint32_t i)
 {
-    return run->is_rounded ? moec_rounded_row(run->forward, job->input, pair_of(job, i) / job->pairs_per_row)
+    return run->is_rounded ? moec_rounded_row(run->forward, job->input, pair_of(job, i) / job->pairs.per_row)
                            : NULL;
 }
 
 /* What a filter asks of row i of a job. */
 static float limit_of(const struct moec_mlp_job *job, uint32_t i)
 {
-    return moec_mlp_limit(&job->mlp.filter, job->weights != NULL ? job->weights[pair_of(job, i)] : 1);
+    return moec_mlp_limit(&job->mlp.filter,
+                          job->pairs.weights != NULL ? job->pairs.weights[pair_of(job, i)] : 1);
 }
 
 /* What was kept of row i of a job. */
@@ -275,7 +276,7 @@ static const float *kept_row(const struct moec_mlp_job *job, uint32_t i)
 static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint32_t n, size_t stride,
                            float *copy)
 {
-    if (job->pairs == NULL && job->pairs_per_row == 1)
+    if (job->pairs.list == NULL && job->pairs.per_row == 1)
         return job->input + first * stride;
     for (uint32_t i = 0; i < n; i++)
         memcpy(copy + i * stride, input_row(job, first + i, stride), stride * sizeof(float));
@@ -422,13 +423,13 @@ static uint64_t chunks_of_tile(const struct mlp_run *run, const struct moec_mlp_
                                bool adds, const struct tile *tile, const struct moec_mlp_scratch *scratch)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    const uint32_t end = moec_min_u32(neuron + shared->mlp_chunks * MOEC_SUM_CHUNK, job->mlp.up.rows);
+    const uint32_t end = moec_min_u32(neuron + shared->mlp.chunks * MOEC_SUM_CHUNK, job->mlp.up.rows);
     struct moec_mlp_scratch of_chunk = *scratch;
     uint64_t n_active = 0;
     for (uint32_t at = neuron; at < end; at += MOEC_SUM_CHUNK) {
         n_active += products_of_tile(run, &job->mlp, at, tile, &of_chunk);
         keep_activations(run, job, tile->first, tile->n_tok, at, of_chunk.gate);
-        of_chunk.gate += shared->mlp_tile * MOEC_SUM_CHUNK;
+        of_chunk.gate += shared->mlp.tile * MOEC_SUM_CHUNK;
     }
     of_chunk.gate = scratch->gate;
     for (uint32_t at = neuron; at < end; at += MOEC_SUM_CHUNK) {
@@ -439,7 +440,7 @@ static uint64_t chunks_of_tile(const struct mlp_run *run, const struct moec_mlp_
                      scratch->y + i * shared->stride);
         if (!adds)
             add_chunk_of_tile(run, job, at, tile, scratch->y);
-        of_chunk.gate += shared->mlp_tile * MOEC_SUM_CHUNK;
+        of_chunk.gate += shared->mlp.tile * MOEC_SUM_CHUNK;
     }
     return n_active;
 }
@@ -455,16 +456,16 @@ static void tile_item(void *context, size_t item, int thread)
     for (; item >= (n_tiles = tile_count(run, job)); job++)
         item -= n_tiles;
     /* Tiles of one job are equally long: a short rest would decode the weights for few rows. */
-    uint32_t tile = (uint32_t)((job->n + n_tiles - 1) / n_tiles);
-    uint32_t first = moec_min_u32((uint32_t)item * tile, job->n);
-    uint32_t n = moec_min_u32(tile, job->n - first);
+    uint32_t tile = (uint32_t)((job->pairs.n + n_tiles - 1) / n_tiles);
+    uint32_t first = moec_min_u32((uint32_t)item * tile, job->pairs.n);
+    uint32_t n = moec_min_u32(tile, job->pairs.n - first);
     uint32_t columns = job->mlp.down.columns;
 
     struct tile of_tokens;
     open_tile(run, job, first, n, scratch, &of_tokens);
     const bool one_by_one = goes_one_by_one(run, job, n);
     const bool adds = !one_by_one && adds_chunks(run, &job->mlp);
-    const uint32_t step = one_by_one ? MOEC_SUM_CHUNK : shared->mlp_chunks * MOEC_SUM_CHUNK;
+    const uint32_t step = one_by_one ? MOEC_SUM_CHUNK : shared->mlp.chunks * MOEC_SUM_CHUNK;
     uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += step) {
         if (one_by_one)
@@ -490,7 +491,7 @@ static uint32_t best_tile(const struct mlp_run *run, uint32_t largest)
     for (uint32_t tile = largest; tile > 0; tile = tile > 8 ? (tile - 1) / 8 * 8 : 0) {
         uint64_t all = 0, longest = 0;
         for (uint32_t j = 0; j < run->n_jobs; j++) {
-            const uint64_t n = run->jobs[j].n, n_tiles = (n + tile - 1) / tile;
+            const uint64_t n = run->jobs[j].pairs.n, n_tiles = (n + tile - 1) / tile;
             const uint64_t of_tile = n > 0 ? DECODED_ROWS + (n + n_tiles - 1) / n_tiles : 0;
             all += n_tiles * of_tile;
             longest = of_tile > longest ? of_tile : longest;
@@ -508,7 +509,7 @@ static uint32_t best_tile(const struct mlp_run *run, uint32_t largest)
 static void run_tiles(struct mlp_run *run, uint64_t work)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    run->tile = best_tile(run, shared->mlp_tile);
+    run->tile = best_tile(run, shared->mlp.tile);
     size_t n_items = 0;
     for (uint32_t j = 0; j < run->n_jobs; j++)
         n_items += tile_count(run, &run->jobs[j]);
@@ -524,11 +525,11 @@ static const struct moec_mlp_job *find_chunk(const struct mlp_run *run, uint32_t
     *partial = 0;
     for (uint32_t n; item >= (n = chunk_count(job) - start); job++) {
         item -= n;
-        *partial += n * job->n;
+        *partial += n * job->pairs.n;
         start = 0;
     }
     *chunk = start + item;
-    *partial += item * job->n;
+    *partial += item * job->pairs.n;
     return job;
 }
 
@@ -542,12 +543,12 @@ static void split_item(void *context, size_t item, int thread)
     uint32_t partial = 0;
     const struct moec_mlp_job *job = find_chunk(run, (uint32_t)item, &chunk, &partial);
     uint32_t neuron = chunk * MOEC_SUM_CHUNK;
-    float *y = shared->partials + partial * stride;
+    float *y = shared->mlp.partials + partial * stride;
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     uint64_t n_active = 0;
-    for (uint32_t first = 0; first < job->n; first += shared->mlp_tile) {
-        uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
-        if (goes_one_by_one(run, job, job->n)) {
+    for (uint32_t first = 0; first < job->pairs.n; first += shared->mlp.tile) {
+        uint32_t n = moec_min_u32(shared->mlp.tile, job->pairs.n - first);
+        if (goes_one_by_one(run, job, job->pairs.n)) {
             for (uint32_t i = 0; i < n; i++) {
                 const struct moec_mlp_token token = token_of(run, job, first + i);
                 n_active +=
@@ -561,8 +562,8 @@ static void split_item(void *context, size_t item, int thread)
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
     }
-    count_neurons(run, &job->mlp, (uint64_t)job->n * moec_min_u32(MOEC_SUM_CHUNK, job->mlp.up.rows - neuron),
-                  n_active);
+    count_neurons(run, &job->mlp,
+                  (uint64_t)job->pairs.n * moec_min_u32(MOEC_SUM_CHUNK, job->mlp.up.rows - neuron), n_active);
 }
 
 /* Adds the wave's partial sums to the outputs, over a range of columns. */
@@ -578,13 +579,13 @@ static void fold_item(void *context, size_t item, int thread)
     size_t n_add = columns <= from ? 0 : columns - from < n ? columns - from : n;
     const struct moec_mlp_job *job = run->jobs + run->first_job;
     uint32_t chunk = run->first_chunk;
-    const float *partial = shared->partials;
+    const float *partial = shared->mlp.partials;
     for (uint32_t i = 0; i < run->n_items; i++) {
         if (chunk == chunk_count(job)) {
             job++;
             chunk = 0;
         }
-        for (uint32_t row = 0; row < job->n; row++, partial += stride) {
+        for (uint32_t row = 0; row < job->pairs.n; row++, partial += stride) {
             float *out = output_row(job, row, stride);
             add_chunk(run->forward->kernels, &job->mlp, chunk == 0, partial + from,
                       (struct columns){from, n_add, n}, out + from);
@@ -603,8 +604,8 @@ static void run_split(struct mlp_run *run, uint64_t work)
         run->first_chunk = chunk;
         run->n_items = 0;
         uint32_t rows = 0;
-        while (job < run->n_jobs && rows + run->jobs[job].n <= shared->n_partials) {
-            rows += run->jobs[job].n;
+        while (job < run->n_jobs && rows + run->jobs[job].pairs.n <= shared->mlp.n_partials) {
+            rows += run->jobs[job].pairs.n;
             run->n_items++;
             if (++chunk == chunk_count(&run->jobs[job])) {
                 job++;
@@ -623,7 +624,7 @@ static void run_split(struct mlp_run *run, uint64_t work)
 static const struct moec_mlp_job *dense_job(const struct moec_mlp_job *jobs, uint32_t n_jobs)
 {
     for (uint32_t j = 0; j < n_jobs; j++) {
-        if (jobs[j].mlp.down.entry != NULL && jobs[j].n > 0)
+        if (jobs[j].mlp.down.entry != NULL && jobs[j].pairs.n > 0)
             return &jobs[j];
     }
     return NULL;
@@ -635,16 +636,17 @@ static void show_inputs(struct mlp_run *run, const struct moec_mlp_job *job)
     const struct moec_dense_entry *entries[] = {job->mlp.up.entry, job->mlp.gate.entry};
     const uint32_t n_entries = entries[1] != NULL ? 2 : 1;
     hook->take(hook->context, entries, n_entries, job->input, moec_forward_scratch(run->forward)->stride,
-               job->n);
+               job->pairs.n);
     run->activation_stride = moec_lanes_padded(job->mlp.up.rows);
-    run->activations = hook->room(hook->context, job->n, run->activation_stride);
+    run->activations = hook->room(hook->context, job->pairs.n, run->activation_stride);
 }
 
 static void show_activations(const struct mlp_run *run, const struct moec_mlp_job *job)
 {
     const struct moec_inputs_hook *hook = run->forward->inputs;
     if (run->activations != NULL)
-        hook->take(hook->context, &job->mlp.down.entry, 1, run->activations, run->activation_stride, job->n);
+        hook->take(hook->context, &job->mlp.down.entry, 1, run->activations, run->activation_stride,
+                   job->pairs.n);
 }
 
 /* Rounds what the jobs read, if a product of integers reads it. */
@@ -660,9 +662,9 @@ static void round_inputs(struct mlp_run *run)
         return;
     moec_rounded_begin(forward);
     for (uint32_t j = 0; j < run->n_jobs; j++)
-        for (uint32_t i = 0; i < run->jobs[j].n; i++)
+        for (uint32_t i = 0; i < run->jobs[j].pairs.n; i++)
             moec_rounded_mark(forward, run->jobs[j].input,
-                              pair_of(&run->jobs[j], i) / run->jobs[j].pairs_per_row);
+                              pair_of(&run->jobs[j], i) / run->jobs[j].pairs.per_row);
     moec_rounded_fill_marked(forward, moec_forward_scratch(forward)->stride, run->jobs[0].mlp.up.columns);
     run->is_rounded = true;
 }
@@ -692,10 +694,10 @@ static void mark_item(void *context, size_t item, int thread)
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, job->mlp.up.rows - neuron);
     const struct moec_mlp_rows up = {&job->mlp.up, neuron, n, NULL};
     const bool is_few = moec_mlp_mark_keeps(job);
-    const uint32_t most = is_few ? 1 : shared->mlp_tile;
+    const uint32_t most = is_few ? 1 : shared->mlp.tile;
     uint64_t word = 0;
-    for (uint32_t first = 0, n_tok; first < job->n; first += n_tok) {
-        n_tok = moec_min_u32(most, job->n - first);
+    for (uint32_t first = 0, n_tok; first < job->pairs.n; first += n_tok) {
+        n_tok = moec_min_u32(most, job->pairs.n - first);
         if (is_few) {
             const struct moec_mlp_token token = token_of(run, job, first);
             moec_mlp_dot_one(&kernels, up, &token, scratch->up);
@@ -722,13 +724,13 @@ bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job
     struct mlp_run run = {.forward = forward, .jobs = job, .n_jobs = 1};
     const uint32_t n_chunk = chunk_count(job);
     const struct mark_run mark = {&run, neurons, up};
-    if (!moec_mlp_leaves_out(&job->mlp) || job->n > MARK_ROWS) {
+    if (!moec_mlp_leaves_out(&job->mlp) || job->pairs.n > MARK_ROWS) {
         memset(neurons, 0xff, n_chunk * sizeof *neurons);
         return true;
     }
     round_inputs(&run);
-    moec_forward_run(forward, n_chunk, (uint64_t)job->n * job->mlp.up.rows * job->mlp.up.columns, mark_item,
-                     (void *)&mark);
+    moec_forward_run(forward, n_chunk, (uint64_t)job->pairs.n * job->mlp.up.rows * job->mlp.up.columns,
+                     mark_item, (void *)&mark);
     return !moec_mlp_mark_keeps(job);
 }
 
@@ -773,7 +775,7 @@ static void activation_item(void *context, size_t item, int thread)
 void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                           const float *input, float *out, size_t out_stride)
 {
-    struct activation_run run = {forward, mlp, n_tok,     moec_forward_scratch(forward)->mlp_tile,
+    struct activation_run run = {forward, mlp, n_tok,     moec_forward_scratch(forward)->mlp.tile,
                                  input,   out, out_stride};
     const uint64_t work = 2 * (uint64_t)n_tok * mlp->up.rows * mlp->up.columns;
     moec_forward_run(forward, (n_tok + run.tile - 1) / run.tile, work, activation_item, &run);
@@ -785,8 +787,8 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
     uint64_t rows = 0;
     uint64_t work = 0;
     for (uint32_t j = 0; j < n_jobs; j++) {
-        rows += jobs[j].n;
-        work += (moec_mlp_has_gate(&jobs[j].mlp) ? 3 : 2) * (uint64_t)jobs[j].n * jobs[j].mlp.up.rows *
+        rows += jobs[j].pairs.n;
+        work += (moec_mlp_has_gate(&jobs[j].mlp) ? 3 : 2) * (uint64_t)jobs[j].pairs.n * jobs[j].mlp.up.rows *
                 jobs[j].mlp.up.columns;
     }
     const struct moec_mlp_job *watched =
@@ -794,7 +796,7 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
     if (watched != NULL)
         show_inputs(&run, watched);
     round_inputs(&run);
-    uint32_t split = moec_min_u32(MOEC_SPLIT_ROWS, moec_forward_scratch(forward)->n_partials);
+    uint32_t split = moec_min_u32(MOEC_SPLIT_ROWS, moec_forward_scratch(forward)->mlp.n_partials);
     if (rows <= split)
         run_split(&run, work);
     else

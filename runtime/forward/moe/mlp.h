@@ -25,7 +25,7 @@ bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job
 /* Whether marking looks at rows one by one. */
 static inline bool moec_mlp_mark_keeps(const struct moec_mlp_job *job)
 {
-    return job->n <= MOEC_ENCODED_TOKENS;
+    return job->pairs.n <= MOEC_ENCODED_TOKENS;
 }
 
 /* What the down projection is given for n_tok rows of `input` (n_tok, stride): row i stands at out + i *

@@ -17,11 +17,9 @@ struct router {
     const struct moec_forward *forward;
     const struct moec_layer *layer;
     uint32_t layer_index;
-    uint32_t n_tok;
-    const float *hidden;
+    const struct moec_mlp_batch *batch;
     const struct moec_moe_inputs *inputs;
     const struct moec_routing *routing;
-    const struct moec_sequences *sequences;   /* may be NULL */
     const struct moec_backend_scores *scores; /* a backend's, or NULL */
     bool decides;                             /* the choice comes when all tokens are scored */
 };
@@ -111,7 +109,8 @@ static void route(const struct router *router, const struct moec_router_scratch 
     if (routing->margins != NULL)
         routing->margins[token] = moec_router_margin(&scored);
     if (router->layer->router_table.rows > 0)
-        moec_router_by_token(forward, router->layer, token_of(router->sequences, token), logits, experts);
+        moec_router_by_token(forward, router->layer, token_of(router->batch->sequences, token), logits,
+                             experts);
     else
         choice->choose(choice->context, &scored, experts, skips);
     moec_router_weigh_layer(forward, router->layer, logits, experts, skips,
@@ -140,7 +139,7 @@ static void norm_inputs(const struct router *router, uint32_t first, uint32_t n)
     const struct moec_layer *layer = router->layer;
     const struct moec_moe_inputs *inputs = router->inputs;
     const size_t at = first * moec_forward_scratch(router->forward)->stride;
-    const float *hidden = router->hidden + at;
+    const float *hidden = router->batch->hidden + at;
     const bool has_own = layer->router_norm != NULL;
     moec_forward_norm(router->forward, has_own ? layer->router_norm : layer->mlp_norm, n, hidden,
                       inputs->router + at);
@@ -157,7 +156,7 @@ static void route_tile(void *context, size_t item, int thread)
     const struct moec_router_scratch *own = &scratch->threads[thread].router;
     size_t logits_stride = moec_lanes_padded(moec_config_choices(&router->forward->model->config));
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
-    uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, router->n_tok - first);
+    uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, router->batch->n_tok - first);
     const size_t at = first * scratch->stride;
     const struct moec_moe_inputs *inputs = router->inputs;
     if (router->scores == NULL)
@@ -224,7 +223,7 @@ static void name_best(const struct preview *preview, uint32_t row, const float *
     const struct moec_scored_token token = {.n_expert = config->n_expert, .scores = shares};
     const struct moec_sequence_rows *span = span_of(preview->sequences, &row);
     const size_t n_word = moec_precision_predicted_words(config);
-    uint64_t *words = span->predicted + row * n_word;
+    uint64_t *words = span->decides.predicted + row * n_word;
     moec_choose_best(&token, preview->n_best, experts, values);
     memset(words, 0, n_word * sizeof *words);
     for (uint32_t i = 0; i < preview->n_best; i++)
@@ -287,9 +286,9 @@ static enum moec_status hint(const struct router *router, struct moec_error *err
         return MOEC_OK;
     struct preview preview = {.forward = forward,
                               .layer = &forward->model->layers[next],
-                              .n_tok = router->n_tok,
+                              .n_tok = router->batch->n_tok,
                               .normed = router->inputs->router,
-                              .sequences = router->sequences,
+                              .sequences = router->batch->sequences,
                               .n_best = moec_precision_width(precision, config)};
     return run_preview(&preview, next, err);
 }
@@ -304,8 +303,7 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
     const bool decides = moec_router_decides(forward, sequences);
     struct moec_backend *backend = forward->backend;
     struct moec_backend_scores scores;
-    struct router router = {forward, weights, layer,     n_tok, batch->hidden,
-                            inputs,  routing, sequences, NULL,  decides};
+    struct router router = {forward, weights, layer, batch, inputs, routing, NULL, decides};
     if (backend != NULL) {
         MOEC_TRY(backend->ops->norm(backend, layer, n_tok, batch->hidden, err));
         MOEC_TRY(backend->ops->score(backend, layer, n_tok, &scores, err));

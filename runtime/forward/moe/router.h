@@ -24,7 +24,7 @@ static inline bool moec_router_decides(const struct moec_forward *forward,
                                        const struct moec_sequences *sequences)
 {
     return forward->decider != NULL && sequences != NULL && sequences->n_spans > 0 &&
-           sequences->spans[0].route != NULL;
+           sequences->spans[0].decides.route != NULL;
 }
 
 /* Norms the batch into `inputs` and routes it by the choice of `forward`; its trace is not looked at. Margins

@@ -16,32 +16,32 @@
 static void add_choices(const struct moec_forward *forward, const struct moec_routed *routed,
                         struct moec_router_answer *answer)
 {
-    const struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
+    const struct moec_last_choices *last = &moec_forward_scratch(forward)->moe.last;
     const uint32_t before = moec_config_moe_layer_before(&forward->model->config, routed->layer);
-    answer->experts = routed->routing->experts;
-    answer->weights = routed->counted;
-    answer->is_low = routed->is_low;
+    answer->choices.experts = routed->routing->experts;
+    answer->choices.weights = routed->counted;
+    answer->choices.is_low = routed->is_low;
     if (forward->kept_logits != NULL) {
-        answer->logits = forward->kept_logits;
-        answer->n_logit = moec_config_choices(&forward->model->config);
-        answer->logits_stride = (uint32_t)moec_lanes_padded(answer->n_logit);
+        answer->logits.rows = forward->kept_logits;
+        answer->logits.n = moec_config_choices(&forward->model->config);
+        answer->logits.stride = (uint32_t)moec_lanes_padded(answer->logits.n);
     }
-    if (before != MOEC_NO_LAYER && last->n_tok == routed->n_tok && last->layer == before &&
-        last->hidden == routed->hidden) {
-        answer->last_experts = last->experts;
-        answer->last_weights = last->weights;
+    if (before != MOEC_NO_LAYER && last->n_tok == routed->batch->n_tok && last->layer == before &&
+        last->hidden == routed->batch->hidden) {
+        answer->last.experts = last->experts;
+        answer->last.weights = last->weights;
     }
 }
 
 static void keep_choices(const struct moec_forward *forward, const struct moec_routed *routed)
 {
-    struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
-    const size_t n = (size_t)routed->n_tok * forward->model->config.top_k;
+    struct moec_last_choices *last = &moec_forward_scratch(forward)->moe.last;
+    const size_t n = (size_t)routed->batch->n_tok * forward->model->config.top_k;
     memcpy(last->experts, routed->routing->experts, n * sizeof *last->experts);
     memcpy(last->weights, routed->counted, n * sizeof *last->weights);
     last->layer = routed->layer;
-    last->n_tok = routed->n_tok;
-    last->hidden = routed->hidden;
+    last->n_tok = routed->batch->n_tok;
+    last->hidden = routed->batch->hidden;
 }
 
 /* How many experts of the next layer an answer names. */
@@ -63,14 +63,14 @@ static uint32_t moe_layer_ahead(const struct moec_config *config, uint32_t layer
 static const struct moec_sequence_rows *deciding_token(const struct moec_forward *forward,
                                                        const struct moec_routed *routed, uint32_t layer)
 {
-    if (routed->n_tok != 1 || !moec_router_decides(forward, routed->sequences) ||
+    if (routed->batch->n_tok != 1 || !moec_router_decides(forward, routed->batch->sequences) ||
         moec_route_looks_at_buffer(forward->decider->route) ||
         moec_config_layer(&forward->model->config, layer)->routes_by_token)
         return NULL;
-    const struct moec_sequence_rows *span = routed->sequences->spans;
+    const struct moec_sequence_rows *span = routed->batch->sequences->spans;
     while (span->n_rows == 0)
         span++;
-    return span->n_prompt > 0 && forward->decider->route->decode_only ? NULL : span;
+    return span->decides.n_prompt > 0 && forward->decider->route->decode_only ? NULL : span;
 }
 
 /* What the router of the MoE layer `ahead` makes of this layer's input. */
@@ -79,26 +79,26 @@ static enum moec_status add_gate(const struct moec_forward *forward, const struc
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const uint32_t n = named_experts(config, routed->n_tok),
+    const uint32_t n = named_experts(config, routed->batch->n_tok),
                    other = moe_layer_ahead(config, routed->layer, ahead);
-    struct moec_scored_expert *gate = scratch->gates + (size_t)(ahead - 1) * config->n_expert;
+    struct moec_scored_expert *gate = scratch->moe.gates.lists + (size_t)(ahead - 1) * config->n_expert;
     if (other == MOEC_NO_LAYER)
         return MOEC_OK;
     const struct moec_sequence_rows *deciding = deciding_token(forward, routed, other);
     float *logits = deciding != NULL ? forward->decider->logits : NULL;
-    MOEC_TRY(moec_router_preview(forward, other, routed->n_tok, routed->normed,
-                                 (struct moec_router_preview){.sums = scratch->gate_sums, .logits = logits},
-                                 err));
+    MOEC_TRY(moec_router_preview(
+        forward, other, routed->batch->n_tok, routed->normed,
+        (struct moec_router_preview){.sums = scratch->moe.gates.sums, .logits = logits}, err));
     for (uint32_t e = 0; e < config->n_expert; e++)
-        gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
+        gate[e] = (struct moec_scored_expert){e, scratch->moe.gates.sums[e]};
     moec_scored_order(gate, config->n_expert, n);
     if (deciding != NULL)
         moec_decide_foretell(forward, other, ahead, deciding, logits, gate, n);
     if (ahead == 1) {
-        answer->next_gate = gate;
-        answer->n_next_gate = n;
+        answer->next.gate.experts = gate;
+        answer->next.gate.n = n;
     } else {
-        answer->later_gates[ahead - 2] = (struct moec_gate_list){gate, n};
+        answer->next.later[ahead - 2] = (struct moec_gate_list){gate, n};
     }
     return MOEC_OK;
 }
@@ -107,16 +107,16 @@ static void add_next_learned(const struct moec_forward *forward, const struct mo
                              struct moec_router_answer *answer)
 {
     const struct moec_config *config = &forward->model->config;
-    const uint32_t n = named_experts(config, routed->n_tok);
+    const uint32_t n = named_experts(config, routed->batch->n_tok);
     const int32_t ordinal = moec_config_moe_ordinal(config, routed->layer);
     if (!moec_learned_predictor_batch(forward->learned_predictor, forward->kernels, (uint32_t)ordinal,
-                                      &(struct moec_predictor_batch){routed->n_tok, routed->normed,
+                                      &(struct moec_predictor_batch){routed->batch->n_tok, routed->normed,
                                                                      moec_forward_scratch(forward)->stride,
                                                                      routed->routing->experts, config->top_k},
                                       n))
         return;
-    answer->next_learned = forward->learned_predictor->list;
-    answer->n_next_learned = n;
+    answer->next.learned.experts = forward->learned_predictor->list;
+    answer->next.learned.n = n;
 }
 
 /* In which copies a prompt takes the next layer's experts, where that is known. */
@@ -126,8 +126,8 @@ static void add_next_low(const struct moec_forward *forward, const struct moec_r
     const struct moec_config *config = &forward->model->config;
     const uint32_t next = moe_layer_ahead(config, routed->layer, 1);
     if (next != MOEC_NO_LAYER)
-        (void)moec_decide_forms(forward, routed->sequences, (uint32_t)moec_config_moe_ordinal(config, next),
-                                &answer->next_low);
+        (void)moec_decide_forms(forward, routed->batch->sequences,
+                                (uint32_t)moec_config_moe_ordinal(config, next), &answer->next.is_low);
 }
 
 /* Gates are asked one after the other, each when the source wants it; a trace is told all of them. */
@@ -159,15 +159,17 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
     struct moec_experts *source = forward->experts;
     const struct moec_config *config = &forward->model->config;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    struct moec_router_answer answer = {.layer = routed->layer,
-                                        .n_tok = routed->n_tok,
-                                        .active = scratch->active,
-                                        .n_active = routed->n_active,
-                                        .n_takers = routed->n_tok > 1 ? scratch->n_takers : NULL,
-                                        .order = scratch->order};
-    if (routed->n_tok > 1)
+    struct moec_router_answer answer = {
+        .layer = routed->layer,
+        .n_tok = routed->batch->n_tok,
+        .active = {.list = scratch->moe.groups.active,
+                   .n = routed->n_active,
+                   .n_takers = routed->batch->n_tok > 1 ? scratch->moe.groups.n_takers : NULL,
+                   .order = scratch->moe.groups.order}};
+    if (routed->batch->n_tok > 1)
         add_next_low(forward, routed, &answer);
-    memcpy(scratch->order, scratch->active, routed->n_active * sizeof *scratch->order);
+    memcpy(scratch->moe.groups.order, scratch->moe.groups.active,
+           routed->n_active * sizeof *scratch->moe.groups.order);
     const bool has_trace = forward->trace != NULL, is_expected = source->ops->expect != NULL;
     const bool wants_choices = has_trace || (is_expected && source->wants_choices);
     if (wants_choices)
@@ -175,7 +177,7 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
     else
         moec_router_answer_reset(forward);
     const uint64_t answered_ns = moec_trace_now(forward->trace);
-    const bool is_answer = is_expected && answer.n_active > 0;
+    const bool is_answer = is_expected && answer.active.n > 0;
     /* What is missing begins to be read before time is spent on what may be. */
     if (is_answer)
         source->ops->expect(source, &answer);
@@ -188,7 +190,7 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
 
 void moec_router_answer_reset(const struct moec_forward *forward)
 {
-    moec_forward_scratch(forward)->last.n_tok = 0;
+    moec_forward_scratch(forward)->moe.last.n_tok = 0;
 }
 
 /* Experts of a layer that the tokens take, increasing; returns how many. */
@@ -196,7 +198,7 @@ static uint32_t list_experts(const struct moec_forward *forward, const struct mo
                              const uint32_t *tokens, uint32_t n_tok, uint32_t *experts)
 {
     const uint32_t n_expert = forward->model->config.n_expert, k = layer->router_table.columns;
-    uint32_t *is_taken = moec_forward_scratch(forward)->expert_start, n = 0;
+    uint32_t *is_taken = moec_forward_scratch(forward)->moe.groups.expert_start, n = 0;
     float row[MOEC_MAX_TOP_K + MOEC_LANES];
     memset(is_taken, 0, n_expert * sizeof *is_taken);
     for (uint32_t t = 0; t < n_tok; t++) {
@@ -236,7 +238,7 @@ void moec_router_look_ahead(const struct moec_forward *forward, const struct moe
         const struct moec_layer *layer = &forward->model->layers[at];
         if (!moec_config_layer(config, at)->routes_by_token)
             continue;
-        const uint32_t n = list_experts(forward, layer, tokens, n_tok, scratch->active);
-        source->ops->hint(source, at, scratch->active, n);
+        const uint32_t n = list_experts(forward, layer, tokens, n_tok, scratch->moe.groups.active);
+        source->ops->hint(source, at, scratch->moe.groups.active, n);
     }
 }

@@ -12,10 +12,8 @@
 /* One layer's routing of a batch, as moec_router_run left it. */
 struct moec_routed {
     uint32_t layer;
-    uint32_t n_tok;
-    const float *hidden; /* identifies the batch; not read */
-    const float *normed; /* (T, S) the router's input */
-    const struct moec_sequences *sequences;
+    const struct moec_mlp_batch *batch; /* its `hidden` identifies it; not read */
+    const float *normed;                /* (T, S) the router's input */
     const struct moec_routing *routing;
     const float *counted; /* (T, k): the routing's weights, 0 of choices that ask for none */
     const bool *is_low;   /* (T, k) taken in form 1; NULL = none */

@@ -229,7 +229,7 @@ enum moec_status moec_forward_choose(const struct moec_forward *forward, const f
 void moec_forward_expert(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                          const float *input, float *out)
 {
-    struct moec_mlp_job job = {.mlp = *mlp, .pairs_per_row = 1, .n = n_tok, .input = input, .out = out};
+    struct moec_mlp_job job = {.mlp = *mlp, .pairs = {.n = n_tok, .per_row = 1}, .input = input, .out = out};
     moec_mlp_run(forward, &job, 1);
 }
 
@@ -291,9 +291,9 @@ static enum moec_status run_mlp(const struct moec_forward *forward, const struct
         return MOEC_OK;
     }
     moec_forward_norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
-    moec_forward_expert(forward, &weights->dense, n_tok, scratch->normed, scratch->shared_output);
+    moec_forward_expert(forward, &weights->dense, n_tok, scratch->normed, scratch->moe.rows.shared);
     for (uint32_t t = 0; t < n_tok; t++) {
-        moec_forward_add(forward, weights->mlp_post_norm, scratch->shared_output + t * scratch->stride,
+        moec_forward_add(forward, weights->mlp_post_norm, scratch->moe.rows.shared + t * scratch->stride,
                          hidden + t * scratch->stride);
         join_late(forward, hidden + t * scratch->stride);
     }

@@ -123,8 +123,8 @@ void moec_session_take_memory(struct moec_session *session, uint32_t n)
         return;
     const uint32_t n_taken = taken_positions(session->n_context, n);
     lender->take(lender->context,
-                 taken_bytes(config, session->kv.room, session->n_context, n_taken) -
-                     taken_bytes(config, session->kv.room, session->n_context, session->n_taken));
+                 taken_bytes(config, session->kv.layers.room, session->n_context, n_taken) -
+                     taken_bytes(config, session->kv.layers.room, session->n_context, session->n_taken));
     session->n_taken = n_taken;
 }
 
@@ -132,7 +132,7 @@ static void give_memory(struct moec_session *session)
 {
     const struct moec_kv_lender *lender = session->forward->lender;
     if (lender != NULL && session->n_taken > 0)
-        lender->give(lender->context, taken_bytes(&session->forward->model->config, session->kv.room,
+        lender->give(lender->context, taken_bytes(&session->forward->model->config, session->kv.layers.room,
                                                   session->n_context, session->n_taken));
     session->n_taken = 0;
 }
@@ -333,15 +333,15 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
         return span;
     const bool is_source = ordinal < moec_config_moe_encoder_count(config);
     const uint32_t n_prompt = is_source ? UINT32_MAX : session->n_prompt;
-    span.route = &session->route;
-    span.route_layer = ordinal;
+    span.decides.route = &session->route;
+    span.decides.layer = ordinal;
     if (session->predicted != NULL)
-        span.predicted = session->predicted + first * moec_precision_predicted_words(config);
+        span.decides.predicted = session->predicted + first * moec_precision_predicted_words(config);
     if (first < n_prompt)
-        span.n_prompt = moec_min_u32(n_tok, n_prompt - first);
+        span.decides.n_prompt = moec_min_u32(n_tok, n_prompt - first);
     if (session->log.book != NULL)
-        span.log = &session->log;
-    span.first_position = first;
+        span.decides.log = &session->log;
+    span.decides.first_position = first;
     return span;
 }
 
@@ -509,13 +509,11 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
     }
     for (uint32_t done = 0; done < n_source; done += n) {
         n = moec_min_u32(max_tokens, n_source - done);
-        const struct moec_span span = {.n_rows = n,
-                                       .first_position = done,
-                                       .n_source = is_whole ? 0 : n_source,
-                                       .k_prefix = all.keys,
-                                       .v_prefix = all.values,
-                                       .k_own = all.keys,
-                                       .v_own = all.values};
+        const struct moec_span span = {
+            .n_rows = n,
+            .first_position = done,
+            .n_source = is_whole ? 0 : n_source,
+            .keys = {.k_prefix = all.keys, .v_prefix = all.values, .k_own = all.keys, .v_own = all.values}};
         const struct rows rows = {
             .first = done, .n_tok = n, .hidden = session->source + done * stride, .counts = true};
         MOEC_TRY(moec_forward_attention(forward, layer, (struct moec_batch){&span, 1, n}, rows.hidden, err));

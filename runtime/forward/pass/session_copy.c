@@ -33,8 +33,8 @@ void moec_session_copy(struct moec_session *to, const struct moec_session *from)
 void moec_session_copy_first(struct moec_session *to, const struct moec_session *from, uint32_t n)
 {
     struct moec_session first = *from; /* as far as that; running states have to be passed as a whole */
-    if (!from->kv.is_running && n < moec_session_filled(from))
-        first.kv.length = first.kv.run_length = n;
+    if (!from->kv.running.exists && n < moec_session_filled(from))
+        first.kv.length = first.kv.running.length = n;
     moec_session_copy(to, &first);
     moec_session_truncate(to, n);
     moec_session_forget_decisions(to, n);

@@ -17,6 +17,14 @@ struct moec_residents {
     bool (*has)(const struct moec_residents *self, uint32_t layer, uint32_t expert); /* layer: the model's */
 };
 
+/* What the choices of runtime/policy/decide/route.h look at besides. */
+struct moec_ranked_experts {
+    const float
+        *compared;       /* (n_expert): what the router ranks by, -INFINITY for experts that it leaves out */
+    const float *shares; /* (n_expert): how much it leans to each; they sum to 1 */
+    float range;         /* of `compared`, by the route's way of averaging it */
+};
+
 /* One token in one MoE layer, scored. Arrays are borrowed for the call. */
 struct moec_scored_token {
     uint32_t layer; /* the model's */
@@ -24,12 +32,7 @@ struct moec_scored_token {
     const float *scores;                    /* (n_expert) */
     const float *bias;                      /* (n_expert), counts for the choice alone; NULL = none */
     const struct moec_residents *residents; /* NULL = unknown */
-
-    /* For the choices of runtime/policy/decide/route.h alone, else NULL and 0. */
-    const float
-        *compared;       /* (n_expert): what the router ranks by, -INFINITY for experts that it leaves out */
-    const float *shares; /* (n_expert): how much it leans to each; they sum to 1 */
-    float range;         /* of `compared`, by the route's way of averaging it */
+    struct moec_ranked_experts ranked;      /* zero for other choices than theirs */
 };
 
 struct moec_choice {

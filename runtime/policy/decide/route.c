@@ -269,14 +269,14 @@ static bool is_resident(const struct moec_scored_token *token, uint32_t expert)
 static void rank_best(const struct moec_scored_token *token, uint32_t n_best, uint32_t *experts,
                       float *values)
 {
-    const struct moec_scored_token compared = {.n_expert = token->n_expert, .scores = token->compared};
+    const struct moec_scored_token compared = {.n_expert = token->n_expert, .scores = token->ranked.compared};
     moec_choose_best(&compared, n_best, experts, values);
 }
 
 /* The chosen in the order in which the router ranks them. */
 static void sort_by_rank(const struct moec_scored_token *token, uint32_t *experts)
 {
-    const float *z = token->compared;
+    const float *z = token->ranked.compared;
     for (uint32_t i = 1; i < token->top_k; i++) {
         const uint32_t e = experts[i];
         uint32_t at = i;
@@ -292,9 +292,9 @@ static void choose_cache_prior(const void *context, const struct moec_scored_tok
 {
     const struct moec_route *route = context;
     float boosted[MOEC_MAX_EXPERTS], values[MOEC_MAX_TOP_K];
-    const float boost = route->share * token->range;
+    const float boost = route->share * token->ranked.range;
     (void)skips;
-    memcpy(boosted, token->compared, token->n_expert * sizeof *boosted);
+    memcpy(boosted, token->ranked.compared, token->n_expert * sizeof *boosted);
     if (route->keep_top > 0)
         rank_best(token, route->keep_top, experts, values);
     for (uint32_t e = 0; e < token->n_expert; e++) {
@@ -358,7 +358,7 @@ static void choose_cumsum(const void *context, const struct moec_scored_token *t
     (void)skips;
     rank_best(token, token->n_expert, ranked, values);
     while (max_rank < token->n_expert && sum < route->share)
-        sum += token->shares[ranked[max_rank++]];
+        sum += token->ranked.shares[ranked[max_rank++]];
     promote(route, token, max_rank, experts);
 }
 

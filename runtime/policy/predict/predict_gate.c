@@ -15,8 +15,8 @@ static uint32_t gate_rank(struct moec_predict *self, const struct moec_router_an
     const float most = (float)answer->n_tok;
     (void)next;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < answer->n_next_gate; i++) {
-        const struct moec_scored_expert *gate = &answer->next_gate[i];
+    for (uint32_t i = 0; i < answer->next.gate.n; i++) {
+        const struct moec_scored_expert *gate = &answer->next.gate.experts[i];
         const float expected = (float)setup->top_k * gate->score;
         if (gate->score > 0)
             out[n++] = (struct moec_scored_expert){gate->expert, expected < most ? expected : most};

@@ -13,12 +13,12 @@ static uint32_t learned_rank(struct moec_predict *self, const struct moec_router
 {
     const struct moec_predict_setup *setup = &((struct moec_predict_plain *)self)->setup;
     uint32_t n = 0;
-    if (answer->n_next_learned == 0 && setup->paths != NULL && setup->paths->n_layer > 0) {
+    if (answer->next.learned.n == 0 && setup->paths != NULL && setup->paths->n_layer > 0) {
         moec_predict_by_frequency(setup->paths, next, answer->n_tok, out);
         return moec_predict_order(setup, answer->n_tok, out);
     }
-    while (n < answer->n_next_learned && answer->next_learned[n].score > 0) {
-        out[n] = answer->next_learned[n];
+    while (n < answer->next.learned.n && answer->next.learned.experts[n].score > 0) {
+        out[n] = answer->next.learned.experts[n];
         n++;
     }
     return n;

@@ -86,23 +86,23 @@ void moec_predict_by_paths(const struct moec_predict_setup *setup, const struct 
 {
     const uint32_t k = setup->top_k;
     uint16_t last[MOEC_MAX_TOP_K], before[MOEC_MAX_TOP_K];
-    if (next == 0 || answer->experts == NULL) {
+    if (next == 0 || answer->choices.experts == NULL) {
         moec_predict_by_frequency(setup->paths, next, answer->n_tok, out);
         return;
     }
     /* The answer's choices are those of the layer before the next, its last ones those two before. */
-    const bool has_before = next >= 2 && answer->last_experts != NULL;
+    const bool has_before = next >= 2 && answer->last.experts != NULL;
     clear(out, setup->n_expert);
     for (uint32_t t = 0; t < answer->n_tok; t++) {
         const size_t at = (size_t)t * k;
         for (uint32_t rank = 0; rank < k; rank++) {
-            last[rank] = (uint16_t)answer->experts[at + rank];
-            before[rank] = has_before ? (uint16_t)answer->last_experts[at + rank] : 0;
+            last[rank] = (uint16_t)answer->choices.experts[at + rank];
+            before[rank] = has_before ? (uint16_t)answer->last.experts[at + rank] : 0;
         }
         moec_path_table_predict(setup->paths, next,
                                 (struct moec_path_choices){has_before ? before : NULL,
-                                                           has_before ? answer->last_weights + at : NULL},
-                                (struct moec_path_choices){last, answer->weights + at}, scratch);
+                                                           has_before ? answer->last.weights + at : NULL},
+                                (struct moec_path_choices){last, answer->choices.weights + at}, scratch);
         for (uint32_t e = 0; e < setup->n_expert; e++)
             out[e].score += scratch[e];
     }

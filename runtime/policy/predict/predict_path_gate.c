@@ -45,14 +45,14 @@ static uint32_t path_gate_rank(struct moec_predict *self, const struct moec_rout
     struct path_gate *path_gate = (struct path_gate *)self;
     const struct moec_predict_setup *setup = &path_gate->setup;
     moec_predict_by_paths(setup, answer, next, path_gate->scratch, out);
-    if (answer->n_next_gate > 0) {
+    if (answer->next.gate.n > 0) {
         const float n_tok = (float)answer->n_tok, least = GATE_LEAST * n_tok, top_k = (float)setup->top_k;
         for (uint32_t e = 0; e < setup->n_expert; e++) {
             path_gate->scratch[e] = sqrtf(sqrtf(sqrtf(out[e].score / n_tok + PATH_LEAST)));
             out[e].score = least * top_k * path_gate->scratch[e];
         }
-        for (uint32_t i = 0; i < answer->n_next_gate; i++) {
-            const struct moec_scored_expert *gate = &answer->next_gate[i];
+        for (uint32_t i = 0; i < answer->next.gate.n; i++) {
+            const struct moec_scored_expert *gate = &answer->next.gate.experts[i];
             if (gate->score < 0)
                 out[gate->expert].score = 0;
             else

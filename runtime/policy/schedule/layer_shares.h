@@ -12,12 +12,17 @@
 
 #include <stdint.h>
 
-struct moec_layer_shares_setup {
+/* The experts that a buffer is for. */
+struct moec_expert_shape {
     uint32_t n_layer, n_encoder; /* MoE layers, and how many of these are an encoder's, the first ones */
     uint32_t n_shallow;          /* L: of the others, the first ones */
-    uint32_t n_expert, n_form;
+    uint32_t n_expert, n_form;   /* that each expert may be present in */
+    uint32_t top_k;              /* experts of an answer */
+};
+
+struct moec_layer_shares_setup {
+    struct moec_expert_shape shape;
     uint32_t form;              /* whose slots count */
-    uint32_t top_k;             /* experts of an answer */
     const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert) */
     uint64_t capacity_bytes;
 };

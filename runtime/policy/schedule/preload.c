@@ -55,40 +55,56 @@ enum known { NOT_KNOWN = 0, KNOWN, KNOWN_AND_GIVEN /* since the last answer */ }
  * flight then: so many and more. */
 #define N_WINDOW 6
 
-struct moec_preload {
-    struct moec_preload_setup setup;
-    struct moec_predict *predict;
-    uint32_t n_rank;                    /* told apart */
-    struct rate *ranks;                 /* (2, p, n_layer, n_rank): of one token, of batches */
-    struct rate *cells;                 /* (2, p, n_layer, n_rank, N_BIN) */
-    float *windows;                     /* (2, n_layer, N_WINDOW): ns, of batches ns a token; 0 = unknown */
+/* How often prefetches were right, and how long answers take, as learned. */
+struct rates {
+    uint32_t n_rank;    /* told apart */
+    struct rate *ranks; /* (2, p, n_layer, n_rank): of one token, of batches */
+    struct rate *cells; /* (2, p, n_layer, n_rank, N_BIN) */
+    float *windows;     /* (2, n_layer, N_WINDOW): ns, of batches ns a token; 0 = unknown */
+};
+
+struct lists {
     struct moec_scored_expert *ranking; /* (n_expert) */
     /* (1 + 2 + .. + p): what was said of a layer `ahead` waits for as many answers, which come round. */
     struct prefetches *prefetches;
-    struct prefetch *all_prefetches; /* (1 + 2 + .. + p, n_expert): theirs */
+    struct prefetch *all; /* (1 + 2 + .. + p, n_expert): theirs */
+};
 
-    /* the answer that prefetches follow */
-    bool has_answer;
-    uint32_t answered; /* MoE ordinal */
+/* The answer that prefetches follow. */
+struct answer {
+    bool exists;
+    uint32_t ordinal;  /* MoE ordinal */
     uint32_t target;   /* that answers next */
     uint32_t n_tok;    /* then */
     uint32_t turn;     /* counts answers */
     uint32_t n_ranked; /* layers ahead, so far */
     uint32_t n_given;
+};
+
+struct times {
     uint64_t answered_ns;
     uint64_t asked_ns; /* first time that somebody asked for a prefetch; 0 = nobody */
     uint32_t window;   /* reads in flight then, as windows tell them apart */
-
-    struct moec_preload_trial trial;
-
-    /* What layers will ask for (n_layer, n_expert), enum known; NULL unless the predictor knows tokens.
-     * Layers from known_end on are not known. */
-    uint8_t *known;
-    uint32_t known_end;
-
-    /* reads; 0 = unknown */
+    /* Of reads; 0 = unknown. */
     float alone_ns, alone_bytes; /* with their latency */
     float queued_byte_ns;        /* without: t / n_bytes */
+};
+
+/* What layers will ask for. */
+struct knowledge {
+    uint8_t *of;  /* (n_layer, n_expert), enum known; NULL unless the predictor knows tokens */
+    uint32_t end; /* layers from here on are not known */
+};
+
+struct moec_preload {
+    struct moec_preload_setup setup;
+    struct moec_predict *predict;
+    struct rates rates;
+    struct lists lists;
+    struct answer answer;
+    struct times times;
+    struct moec_preload_trial trial;
+    struct knowledge known;
 };
 
 static uint32_t rank_count(const struct moec_predict_setup *model)
@@ -98,7 +114,7 @@ static uint32_t rank_count(const struct moec_predict_setup *model)
 
 static uint32_t layers_ahead(const struct moec_preload_setup *setup)
 {
-    return setup->ahead > 1 ? setup->ahead : 1;
+    return setup->bounds.ahead > 1 ? setup->bounds.ahead : 1;
 }
 
 static uint64_t rate_count(const struct moec_preload_setup *setup)
@@ -133,12 +149,12 @@ static enum moec_status create_prefetches(struct moec_preload *preload, struct m
     const uint32_t n_list = list_count(layers_ahead(&preload->setup)),
                    n_expert = preload->setup.model.n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, n_list, sizeof *preload->prefetches, "preloading", err));
-    preload->prefetches = memory;
+    MOEC_TRY(moec_alloc(&memory, n_list, sizeof *preload->lists.prefetches, "preloading", err));
+    preload->lists.prefetches = memory;
     MOEC_TRY(moec_alloc(&memory, (uint64_t)n_list * n_expert, sizeof(struct prefetch), "preloading", err));
-    preload->all_prefetches = memory;
+    preload->lists.all = memory;
     for (uint32_t i = 0; i < n_list; i++)
-        preload->prefetches[i].of = preload->all_prefetches + (size_t)i * n_expert;
+        preload->lists.prefetches[i].of = preload->lists.all + (size_t)i * n_expert;
     return MOEC_OK;
 }
 
@@ -149,29 +165,30 @@ enum moec_status moec_preload_create(const struct moec_preload_setup *setup, str
     const struct moec_predict_setup *model = &setup->model;
     enum moec_status status = MOEC_OK;
     void *memory = NULL;
-    if (setup->ahead > 1 && (setup->ahead > MOEC_GATES_AHEAD || !setup->predictor->needs_next_gate))
+    if (setup->bounds.ahead > 1 &&
+        (setup->bounds.ahead > MOEC_GATES_AHEAD || !setup->predictor->needs_next_gate))
         return moec_fail(
             err, MOEC_ERR_USAGE, "predictor '%s' cannot predict %" PRIu32 " layers ahead, expected 1%s",
-            setup->predictor->name, setup->ahead,
+            setup->predictor->name, setup->bounds.ahead,
             setup->predictor->needs_next_gate ? " to 4"
                                               : ", because it does not run the routers of later layers");
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_preload), what, err));
     struct moec_preload *preload = memory;
     preload->setup = *setup;
-    preload->n_rank = rank_count(model);
+    preload->rates.n_rank = rank_count(model);
     moec_preload_trial_init(&preload->trial);
     MOEC_TRY_OUT(moec_alloc(&memory, rate_count(setup), sizeof(struct rate), what, err));
-    preload->ranks = memory;
+    preload->rates.ranks = memory;
     MOEC_TRY_OUT(moec_alloc(&memory, rate_count(setup) * N_BIN, sizeof(struct rate), what, err));
-    preload->cells = memory;
+    preload->rates.cells = memory;
     MOEC_TRY_OUT(moec_alloc(&memory, (uint64_t)2 * model->n_layer * N_WINDOW, sizeof(float), what, err));
-    preload->windows = memory;
-    MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->ranking, what, err));
-    preload->ranking = memory;
+    preload->rates.windows = memory;
+    MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->lists.ranking, what, err));
+    preload->lists.ranking = memory;
     MOEC_TRY_OUT(create_prefetches(preload, err));
     if (setup->predictor->knows_tokens) {
         MOEC_TRY_OUT(moec_alloc(&memory, known_count(setup), 1, what, err));
-        preload->known = memory;
+        preload->known.of = memory;
     }
     MOEC_TRY_OUT(setup->predictor->create(model, &preload->predict, err));
     *out = preload;
@@ -187,13 +204,13 @@ void moec_preload_free(struct moec_preload *preload)
         return;
     if (preload->predict != NULL)
         preload->predict->ops->destroy(preload->predict);
-    free(preload->ranks);
-    free(preload->cells);
-    free(preload->windows);
-    free(preload->ranking);
-    free(preload->prefetches);
-    free(preload->all_prefetches);
-    free(preload->known);
+    free(preload->rates.ranks);
+    free(preload->rates.cells);
+    free(preload->rates.windows);
+    free(preload->lists.ranking);
+    free(preload->lists.prefetches);
+    free(preload->lists.all);
+    free(preload->known.of);
     free(preload);
 }
 
@@ -204,7 +221,7 @@ static size_t rate_of(const struct moec_preload *preload, const struct prefetche
 {
     const uint32_t batch = list->n_tok > 1, n_ahead = layers_ahead(&preload->setup);
     const size_t row = (size_t)batch * n_ahead + list->ahead - 1;
-    return (row * preload->setup.model.n_layer + list->target) * preload->n_rank + prefetch->rank;
+    return (row * preload->setup.model.n_layer + list->target) * preload->rates.n_rank + prefetch->rank;
 }
 
 static void rate_add(struct rate *rate, bool is_right)
@@ -222,7 +239,8 @@ static float learned_probability(const struct moec_preload *preload, const struc
                                  const struct prefetch *prefetch)
 {
     const size_t at = rate_of(preload, list, prefetch);
-    const struct rate *rank = &preload->ranks[at], *cell = &preload->cells[at * N_BIN + prefetch->bin];
+    const struct rate *rank = &preload->rates.ranks[at],
+                      *cell = &preload->rates.cells[at * N_BIN + prefetch->bin];
     const float of_rank = (rank->right + RANK_PRIOR * prefetch->score) / (rank->seen + RANK_PRIOR);
     return (cell->right + CELL_PRIOR * of_rank) / (cell->seen + CELL_PRIOR);
 }
@@ -243,10 +261,10 @@ void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t
     if (n_bytes == 0 || read_ns == 0)
         return;
     if (is_alone) {
-        mean_add(&preload->alone_ns, (float)read_ns);
-        mean_add(&preload->alone_bytes, (float)n_bytes);
+        mean_add(&preload->times.alone_ns, (float)read_ns);
+        mean_add(&preload->times.alone_bytes, (float)n_bytes);
     } else {
-        mean_add(&preload->queued_byte_ns, (float)read_ns / (float)n_bytes);
+        mean_add(&preload->times.queued_byte_ns, (float)read_ns / (float)n_bytes);
     }
 }
 
@@ -259,11 +277,11 @@ static struct read_time read_time(const struct moec_preload *preload, uint32_t k
 {
     const struct moec_preload_view *view = &preload->setup.view;
     const float n_bytes = (float)view->n_bytes_of(view->context, key);
-    float byte_ns = preload->queued_byte_ns, latency_ns = 0;
-    if (preload->alone_bytes > 0) {
-        const float alone = preload->alone_ns / preload->alone_bytes;
+    float byte_ns = preload->times.queued_byte_ns, latency_ns = 0;
+    if (preload->times.alone_bytes > 0) {
+        const float alone = preload->times.alone_ns / preload->times.alone_bytes;
         byte_ns = byte_ns > 0 && byte_ns < alone ? byte_ns : alone;
-        latency_ns = preload->alone_ns - byte_ns * preload->alone_bytes;
+        latency_ns = preload->times.alone_ns - byte_ns * preload->times.alone_bytes;
     }
     return (struct read_time){latency_ns > 0 ? latency_ns : 0, byte_ns * n_bytes};
 }
@@ -271,18 +289,20 @@ static struct read_time read_time(const struct moec_preload *preload, uint32_t k
 /* A token's mean time until a layer answers. */
 static float *window_of(const struct moec_preload *preload, uint32_t target, uint32_t window)
 {
-    const uint32_t batch = preload->n_tok > 1;
+    const uint32_t batch = preload->answer.n_tok > 1;
     const size_t row = (size_t)batch * preload->setup.model.n_layer + target;
-    return &preload->windows[row * N_WINDOW + window];
+    return &preload->rates.windows[row * N_WINDOW + window];
 }
 
 bool moec_preload_has_time(const struct moec_preload *preload, uint64_t now_ns)
 {
-    const float window_ns = *window_of(preload, preload->target, preload->window) * (float)preload->n_tok;
-    if (!preload->has_answer || preload->asked_ns == 0 || preload->alone_ns <= 0 || window_ns <= 0)
+    const float window_ns =
+        *window_of(preload, preload->answer.target, preload->times.window) * (float)preload->answer.n_tok;
+    if (!preload->answer.exists || preload->times.asked_ns == 0 || preload->times.alone_ns <= 0 ||
+        window_ns <= 0)
         return true;
-    const float passed_ns = now_ns > preload->asked_ns ? (float)(now_ns - preload->asked_ns) : 0;
-    return passed_ns + preload->alone_ns < window_ns;
+    const float passed_ns = now_ns > preload->times.asked_ns ? (float)(now_ns - preload->times.asked_ns) : 0;
+    return passed_ns + preload->times.alone_ns < window_ns;
 }
 
 /* ---- what is known ---- */
@@ -290,29 +310,29 @@ bool moec_preload_has_time(const struct moec_preload *preload, uint64_t now_ns)
 void moec_preload_know(struct moec_preload *preload, uint32_t ordinal, const uint32_t *experts, uint32_t n)
 {
     const uint32_t n_expert = preload->setup.model.n_expert;
-    uint8_t *row = preload->known + (size_t)ordinal * n_expert;
+    uint8_t *row = preload->known.of + (size_t)ordinal * n_expert;
     memset(row, NOT_KNOWN, n_expert);
     for (uint32_t i = 0; i < n; i++)
         row[experts[i]] = KNOWN;
-    preload->known_end = ordinal + 1 > preload->known_end ? ordinal + 1 : preload->known_end;
+    preload->known.end = ordinal + 1 > preload->known.end ? ordinal + 1 : preload->known.end;
 }
 
 bool moec_preload_knows(const struct moec_preload *preload)
 {
-    return preload->known_end > 0;
+    return preload->known.end > 0;
 }
 
 /* A layer has answered: it is known no more, and the others may be asked for again. */
 static void end_known(struct moec_preload *preload, uint32_t ordinal)
 {
     const size_t n_expert = preload->setup.model.n_expert;
-    if (ordinal >= preload->known_end)
+    if (ordinal >= preload->known.end)
         return;
-    memset(preload->known + ordinal * n_expert, NOT_KNOWN, n_expert);
-    if (ordinal + 1 == preload->known_end)
-        preload->known_end = 0;
-    for (size_t key = 0; key < preload->known_end * n_expert; key++)
-        preload->known[key] = preload->known[key] == KNOWN_AND_GIVEN ? KNOWN : preload->known[key];
+    memset(preload->known.of + ordinal * n_expert, NOT_KNOWN, n_expert);
+    if (ordinal + 1 == preload->known.end)
+        preload->known.end = 0;
+    for (size_t key = 0; key < preload->known.end * n_expert; key++)
+        preload->known.of[key] = preload->known.of[key] == KNOWN_AND_GIVEN ? KNOWN : preload->known.of[key];
 }
 
 /* How a prefetch is named. */
@@ -325,12 +345,12 @@ static uint32_t name_of(const struct moec_preload *preload, uint32_t ordinal, ui
 static uint32_t next_known(struct moec_preload *preload)
 {
     const struct moec_preload_view *view = &preload->setup.view;
-    const uint32_t n_expert = preload->setup.model.n_expert, end = preload->known_end * n_expert;
+    const uint32_t n_expert = preload->setup.model.n_expert, end = preload->known.end * n_expert;
     for (uint32_t i = 0; i < end; i++) {
         const uint32_t key = name_of(preload, i / n_expert, 0, i % n_expert);
-        if (preload->known[i] != KNOWN || view->is_present(view->context, key))
+        if (preload->known.of[i] != KNOWN || view->is_present(view->context, key))
             continue;
-        preload->known[i] = KNOWN_AND_GIVEN;
+        preload->known.of[i] = KNOWN_AND_GIVEN;
         return key;
     }
     return MOEC_EVICT_NONE;
@@ -340,12 +360,12 @@ static uint32_t next_known(struct moec_preload *preload)
 
 static bool is_listed(const struct moec_router_answer *answer, uint32_t expert)
 {
-    uint32_t low = 0, high = answer->n_active;
+    uint32_t low = 0, high = answer->active.n;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if (answer->active[middle] == expert)
+        if (answer->active.list[middle] == expert)
             return true;
-        if (answer->active[middle] < expert)
+        if (answer->active.list[middle] < expert)
             low = middle + 1;
         else
             high = middle;
@@ -365,21 +385,21 @@ static bool is_right(const struct moec_preload *preload, const struct moec_route
 /* What the answer of a turn said, or will say, of the layer `ahead` of it. */
 static struct prefetches *prefetches_at(const struct moec_preload *preload, uint32_t ahead, uint32_t turn)
 {
-    return &preload->prefetches[list_count(ahead - 1) + turn % ahead];
+    return &preload->lists.prefetches[list_count(ahead - 1) + turn % ahead];
 }
 
 /* Judges what was said of the layer, and makes room for what this answer says. */
 static void judge(struct moec_preload *preload, const struct moec_router_answer *answer, uint32_t ordinal)
 {
     for (uint32_t ahead = 1; ahead <= layers_ahead(&preload->setup); ahead++) {
-        struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
+        struct prefetches *list = prefetches_at(preload, ahead, preload->answer.turn);
         for (uint32_t i = 0; i < list->n && list->target == ordinal; i++) {
             if (!list->of[i].is_absent)
                 continue;
             const size_t at = rate_of(preload, list, &list->of[i]);
             const bool was_right = is_right(preload, answer, &list->of[i]);
-            rate_add(&preload->ranks[at], was_right);
-            rate_add(&preload->cells[at * N_BIN + list->of[i].bin], was_right);
+            rate_add(&preload->rates.ranks[at], was_right);
+            rate_add(&preload->rates.cells[at * N_BIN + list->of[i].bin], was_right);
         }
         list->n = list->n_likely = 0;
     }
@@ -387,9 +407,9 @@ static void judge(struct moec_preload *preload, const struct moec_router_answer 
 
 static void learn_window(struct moec_preload *preload, uint64_t now_ns)
 {
-    if (preload->asked_ns > 0 && now_ns > preload->asked_ns)
-        mean_add(window_of(preload, preload->target, preload->window),
-                 (float)(now_ns - preload->asked_ns) / (float)preload->n_tok);
+    if (preload->times.asked_ns > 0 && now_ns > preload->times.asked_ns)
+        mean_add(window_of(preload, preload->answer.target, preload->times.window),
+                 (float)(now_ns - preload->times.asked_ns) / (float)preload->answer.n_tok);
 }
 
 /* Chance that any of the answer's tokens will choose it, 0 to 1 whatever the score is. NaN counts as 0: then
@@ -418,12 +438,12 @@ static struct moec_router_answer answer_for_next(const struct moec_predict_setup
     struct moec_router_answer next = *answer;
     if (model->n_encoder == 0 || layer_after(model, ordinal) != model->n_encoder)
         return next;
-    next.experts = next.last_experts = NULL;
-    next.weights = next.last_weights = NULL;
-    next.next_gate = NULL;
-    next.n_next_gate = 0;
-    next.next_learned = NULL;
-    next.n_next_learned = 0;
+    next.choices.experts = next.last.experts = NULL;
+    next.choices.weights = next.last.weights = NULL;
+    next.next.gate.experts = NULL;
+    next.next.gate.n = 0;
+    next.next.learned.experts = NULL;
+    next.next.learned.n = 0;
     next.n_tok = ordinal < model->n_encoder ? 1 : answer->n_tok;
     return next;
 }
@@ -432,12 +452,12 @@ static struct moec_router_answer answer_for_next(const struct moec_predict_setup
 static struct moec_router_answer answer_for_later(const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct moec_router_answer later = *answer;
-    later.experts = later.last_experts = NULL;
-    later.weights = later.last_weights = NULL;
-    later.next_gate = answer->later_gates[ahead - 2].experts;
-    later.n_next_gate = answer->later_gates[ahead - 2].n;
-    later.next_learned = NULL;
-    later.n_next_learned = 0;
+    later.choices.experts = later.last.experts = NULL;
+    later.choices.weights = later.last.weights = NULL;
+    later.next.gate.experts = answer->next.later[ahead - 2].experts;
+    later.next.gate.n = answer->next.later[ahead - 2].n;
+    later.next.learned.experts = NULL;
+    later.next.learned.n = 0;
     return later;
 }
 
@@ -445,18 +465,18 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
                          uint32_t ordinal, uint64_t now_ns)
 {
     const struct moec_predict_setup *model = &preload->setup.model;
-    if (preload->has_answer && preload->target == ordinal)
+    if (preload->answer.exists && preload->answer.target == ordinal)
         learn_window(preload, now_ns);
-    preload->turn++;
+    preload->answer.turn++;
     judge(preload, answered, ordinal);
     end_known(preload, ordinal);
-    preload->has_answer = true;
-    preload->answered = ordinal;
-    preload->target = layer_after(model, ordinal);
-    preload->n_tok = answer_for_next(model, answered, ordinal).n_tok;
-    preload->answered_ns = now_ns;
-    preload->asked_ns = 0;
-    preload->n_ranked = preload->n_given = 0;
+    preload->answer.exists = true;
+    preload->answer.ordinal = ordinal;
+    preload->answer.target = layer_after(model, ordinal);
+    preload->answer.n_tok = answer_for_next(model, answered, ordinal).n_tok;
+    preload->times.answered_ns = now_ns;
+    preload->times.asked_ns = 0;
+    preload->answer.n_ranked = preload->answer.n_given = 0;
     if (answered->n_tok > 1)
         moec_preload_trial_pause(&preload->trial);
     else if (ordinal == (model->n_encoder < model->n_layer ? model->n_encoder : 0))
@@ -484,9 +504,9 @@ static bool has_high(const struct moec_residents *self, uint32_t layer, uint32_t
 
 static float gate_of(const struct moec_router_answer *answer, uint32_t expert)
 {
-    for (uint32_t i = 0; i < answer->n_next_gate; i++)
-        if (answer->next_gate[i].expert == expert)
-            return answer->next_gate[i].score;
+    for (uint32_t i = 0; i < answer->next.gate.n; i++)
+        if (answer->next.gate.experts[i].expert == expert)
+            return answer->next.gate.experts[i].score;
     return 0;
 }
 
@@ -504,10 +524,10 @@ static bool choose_forms(const struct moec_preload *preload, uint32_t ordinal,
     float weights[MOEC_MAX_TOP_K] = {0};
     bool skips[MOEC_MAX_TOP_K] = {false}, is_low[MOEC_MAX_TOP_K];
     const bool has_scores = precision->kind != MOEC_PRECISION_ONE && precision->kind != MOEC_PRECISION_FATE;
-    if (preload->setup.n_form < 2 || !has_scores || answer->n_tok > 1 || answer->n_next_gate == 0 || k == 0)
+    if (preload->setup.n_form < 2 || !has_scores || answer->n_tok > 1 || answer->next.gate.n == 0 || k == 0)
         return false;
     for (uint32_t i = 0; i < k; i++) {
-        experts[i] = preload->ranking[i].expert;
+        experts[i] = preload->lists.ranking[i].expert;
         weights[i] = gate_of(answer, experts[i]);
     }
     moec_precision_decide(precision, &(struct moec_token_experts){k, experts, weights, skips, is_low},
@@ -525,10 +545,10 @@ static bool choose_forms(const struct moec_preload *preload, uint32_t ordinal,
 static bool goes_on(const struct moec_preload *preload)
 {
     const struct moec_predict_setup *model = &preload->setup.model;
-    const uint32_t end = preload->answered < model->n_encoder ? model->n_encoder : model->n_layer;
-    const struct prefetches *last = prefetches_at(preload, preload->n_ranked, preload->turn);
-    if (preload->n_ranked >= layers_ahead(&preload->setup) ||
-        preload->answered + preload->n_ranked + 1 >= end)
+    const uint32_t end = preload->answer.ordinal < model->n_encoder ? model->n_encoder : model->n_layer;
+    const struct prefetches *last = prefetches_at(preload, preload->answer.n_ranked, preload->answer.turn);
+    if (preload->answer.n_ranked >= layers_ahead(&preload->setup) ||
+        preload->answer.ordinal + preload->answer.n_ranked + 1 >= end)
         return false;
     for (uint32_t i = 0; i < last->n_likely; i++)
         if (last->of[i].is_absent)
@@ -539,8 +559,8 @@ static bool goes_on(const struct moec_preload *preload)
 bool moec_preload_wants_rank(const struct moec_preload *preload, uint32_t ahead)
 {
     const bool prefetches =
-        preload->setup.count > 0 || !preload->setup.is_tried || preload->trial.is_prefetching;
-    return prefetches && preload->n_ranked + 1 == ahead && (ahead == 1 || goes_on(preload));
+        preload->setup.bounds.count > 0 || !preload->setup.bounds.is_tried || preload->trial.is_prefetching;
+    return prefetches && preload->answer.n_ranked + 1 == ahead && (ahead == 1 || goes_on(preload));
 }
 
 /* Of one token the first k, of a batch those that one of its tokens or more are expected to choose. */
@@ -548,7 +568,7 @@ static uint32_t likely_count(const struct moec_preload *preload, uint32_t n, uin
 {
     uint32_t n_likely = 0;
     while (n_likely < n &&
-           (n_tok > 1 ? preload->ranking[n_likely].score >= 1 : n_likely < preload->setup.model.top_k))
+           (n_tok > 1 ? preload->lists.ranking[n_likely].score >= 1 : n_likely < preload->setup.model.top_k))
         n_likely++;
     return n_likely;
 }
@@ -558,15 +578,16 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
 {
     const struct moec_preload_view *view = &preload->setup.view;
     const struct moec_router_answer answer =
-        ahead == 1 ? answer_for_next(&preload->setup.model, answered, preload->answered)
+        ahead == 1 ? answer_for_next(&preload->setup.model, answered, preload->answer.ordinal)
                    : answer_for_later(answered, ahead);
-    struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
+    struct prefetches *list = prefetches_at(preload, ahead, preload->answer.turn);
     uint8_t forms[MOEC_MOST_PREDICTED];
     list->ahead = ahead;
-    list->target = ahead == 1 ? preload->target : preload->answered + ahead;
+    list->target = ahead == 1 ? preload->answer.target : preload->answer.ordinal + ahead;
     list->n_tok = answer.n_tok;
-    preload->n_ranked = ahead;
-    const uint32_t n = preload->predict->ops->rank(preload->predict, &answer, list->target, preload->ranking);
+    preload->answer.n_ranked = ahead;
+    const uint32_t n =
+        preload->predict->ops->rank(preload->predict, &answer, list->target, preload->lists.ranking);
     const uint32_t n_likely = likely_count(preload, n, answer.n_tok);
     const bool is_mixed = choose_forms(preload, list->target, &answer, n, forms);
     list->n = list->n_likely = 0;
@@ -574,11 +595,11 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
         if (is_mixed && forms[i] == SKIPPED)
             continue;
         struct prefetch *prefetch = &list->of[list->n++];
-        const float score = score_probability(preload->ranking[i].score, answer.n_tok);
+        const float score = score_probability(preload->lists.ranking[i].score, answer.n_tok);
         const uint32_t bin = (uint32_t)(score * N_BIN);
-        *prefetch = (struct prefetch){.expert = preload->ranking[i].expert,
+        *prefetch = (struct prefetch){.expert = preload->lists.ranking[i].expert,
                                       .form = is_mixed ? forms[i] : 0,
-                                      .rank = i < preload->n_rank ? i : preload->n_rank - 1,
+                                      .rank = i < preload->rates.n_rank ? i : preload->rates.n_rank - 1,
                                       .bin = bin < N_BIN ? bin : N_BIN - 1,
                                       .score = score};
         prefetch->is_absent = !view->is_present(
@@ -619,22 +640,23 @@ static bool is_worth_it(const struct moment *at, float p)
 
 static float window_left(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
 {
-    if (now_ns < preload->answered_ns)
-        now_ns = preload->answered_ns;
-    if (preload->asked_ns == 0) {
-        preload->asked_ns = now_ns;
-        preload->window = n_ahead < N_WINDOW ? n_ahead : N_WINDOW - 1;
+    if (now_ns < preload->times.answered_ns)
+        now_ns = preload->times.answered_ns;
+    if (preload->times.asked_ns == 0) {
+        preload->times.asked_ns = now_ns;
+        preload->times.window = n_ahead < N_WINDOW ? n_ahead : N_WINDOW - 1;
     }
-    const float window_ns = *window_of(preload, preload->target, preload->window) * (float)preload->n_tok;
-    const float passed_ns = (float)(now_ns - preload->asked_ns);
+    const float window_ns =
+        *window_of(preload, preload->answer.target, preload->times.window) * (float)preload->answer.n_tok;
+    const float passed_ns = (float)(now_ns - preload->times.asked_ns);
     return passed_ns < window_ns ? window_ns - passed_ns : 0;
 }
 
 /* Until the list's layer answers; window_ns until the next one does. */
 static float until(const struct moec_preload *preload, const struct prefetches *list, float window_ns)
 {
-    for (uint32_t target = preload->target + 1; list->ahead > 1 && target <= list->target; target++)
-        window_ns += *window_of(preload, target, 0) * (float)preload->n_tok;
+    for (uint32_t target = preload->answer.target + 1; list->ahead > 1 && target <= list->target; target++)
+        window_ns += *window_of(preload, target, 0) * (float)preload->answer.n_tok;
     return window_ns;
 }
 
@@ -653,7 +675,7 @@ static uint32_t next_of(struct moec_preload *preload, const struct prefetches *l
                         uint32_t end, struct moment *at)
 {
     const struct moec_preload_view *view = &preload->setup.view;
-    const bool is_counted = preload->setup.count > 0;
+    const bool is_counted = preload->setup.bounds.count > 0;
     const float n_missing = expected_misses(list);
     at->until_ns = until(preload, list, at->window_ns);
     for (uint32_t i = first; i < end; i++) {
@@ -666,7 +688,7 @@ static uint32_t next_of(struct moec_preload *preload, const struct prefetches *l
         if (!is_counted && !is_worth_it(at, prefetch->probability))
             continue;
         prefetch->is_given = true;
-        preload->n_given++;
+        preload->answer.n_given++;
         return key;
     }
     return MOEC_EVICT_NONE;
@@ -677,14 +699,14 @@ static uint32_t next_of(struct moec_preload *preload, const struct prefetches *l
 static uint32_t next_prefetch(struct moec_preload *preload, struct moment *at)
 {
     uint32_t key = MOEC_EVICT_NONE;
-    for (uint32_t ahead = 1; ahead <= preload->n_ranked && key == MOEC_EVICT_NONE; ahead++) {
-        const struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
+    for (uint32_t ahead = 1; ahead <= preload->answer.n_ranked && key == MOEC_EVICT_NONE; ahead++) {
+        const struct prefetches *list = prefetches_at(preload, ahead, preload->answer.turn);
         key = next_of(preload, list, 0, list->n_likely, at);
     }
-    if (moec_preload_wants_rank(preload, preload->n_ranked + 1))
+    if (moec_preload_wants_rank(preload, preload->answer.n_ranked + 1))
         return key;
-    for (uint32_t ahead = 1; ahead <= preload->n_ranked && key == MOEC_EVICT_NONE; ahead++) {
-        const struct prefetches *list = prefetches_at(preload, ahead, preload->turn);
+    for (uint32_t ahead = 1; ahead <= preload->answer.n_ranked && key == MOEC_EVICT_NONE; ahead++) {
+        const struct prefetches *list = prefetches_at(preload, ahead, preload->answer.turn);
         key = next_of(preload, list, list->n_likely, list->n, at);
     }
     return key;
@@ -692,12 +714,12 @@ static uint32_t next_prefetch(struct moec_preload *preload, struct moment *at)
 
 uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
 {
-    const bool is_counted = preload->setup.count > 0;
-    struct moment at = {.n_ahead = n_ahead, .handling_ns = (float)preload->setup.handling_ns};
+    const bool is_counted = preload->setup.bounds.count > 0;
+    struct moment at = {.n_ahead = n_ahead, .handling_ns = (float)preload->setup.bounds.handling_ns};
     const uint32_t known = next_known(preload);
     if (known != MOEC_EVICT_NONE)
         return known;
-    if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
+    if (!preload->answer.exists || (is_counted && preload->answer.n_given >= preload->setup.bounds.count))
         return MOEC_EVICT_NONE;
     if (!is_counted)
         at.window_ns = window_left(preload, now_ns, n_ahead);

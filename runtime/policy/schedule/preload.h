@@ -55,14 +55,19 @@ struct moec_preload_view {
     void *context;
 };
 
-struct moec_preload_setup {
-    const struct moec_predict_ops *predictor;
-    struct moec_predict_setup model;
-    struct moec_preload_view view;
+/* How far prefetches go. */
+struct moec_preload_bounds {
     uint32_t ahead; /* p: layers that a walk may come to, at most MOEC_GATES_AHEAD; 0 = 1 */
     uint32_t count; /* --preload-count; 0 = bounded by time */
     bool is_tried;  /* bounded by time: nothing is prefetched where tokens without prefetches are faster */
     uint32_t handling_ns; /* o of the rule */
+};
+
+struct moec_preload_setup {
+    const struct moec_predict_ops *predictor;
+    struct moec_predict_setup model;
+    struct moec_preload_view view;
+    struct moec_preload_bounds bounds;
     /* Where experts may be asked for in a low copy too (form 1): which is prefetched. */
     uint32_t n_form; /* that keys tell apart; 0 = 1 */
     struct moec_precision precision;

@@ -59,11 +59,11 @@ void moec_prompt_prefetch_answered(struct moec_prompt_prefetch *prompt_prefetch,
                                    const struct moec_router_answer *answer)
 {
     const struct moec_prompt_prefetch_setup *setup = &prompt_prefetch->setup;
-    const bool is_known = answer->form == 0 && (answer->next_low != NULL ||
-                                                answer->active[answer->n_active - 1] < setup->n_expert);
+    const bool is_known = answer->form == 0 && (answer->next.is_low != NULL ||
+                                                answer->active.list[answer->active.n - 1] < setup->n_expert);
     const uint32_t end = ordinal < setup->n_encoder ? setup->n_encoder : setup->n_layer;
     moec_prompt_prefetch_begin(prompt_prefetch, ordinal + 1 < end ? ordinal + 1 : setup->n_layer,
-                               is_known ? answer->n_tok : 0, answer->next_low);
+                               is_known ? answer->n_tok : 0, answer->next.is_low);
 }
 
 uint32_t moec_prompt_prefetch_next(struct moec_prompt_prefetch *prompt_prefetch)

@@ -51,8 +51,8 @@ void moec_prompt_prefetch_begin(struct moec_prompt_prefetch *prompt_prefetch, ui
                                 uint32_t n_tok, const bool *is_low);
 
 /* A layer has answered: its tokens come to the next one of its stack, where they take what the answer's
- * next_low says. Without it, experts that they take in another form say nothing of those that the next layer
- * will be asked for, so nothing is expected then. */
+ * next.is_low says. Without it, experts that they take in another form say nothing of those that the next
+ * layer will be asked for, so nothing is expected then. */
 void moec_prompt_prefetch_answered(struct moec_prompt_prefetch *prompt_prefetch, uint32_t ordinal,
                                    const struct moec_router_answer *answer);
 

@@ -78,7 +78,7 @@ static uint32_t from_policy(const struct pool *pool, uint32_t key)
 
 static bool is_of_form_0(const struct moec_residency *residency, uint32_t key)
 {
-    return key % residency->n_layer_key < residency->setup.n_expert;
+    return key % residency->n_layer_key < residency->setup.shape.n_expert;
 }
 
 static int compare_frequency(const void *left, const void *right, void *context)
@@ -96,9 +96,9 @@ static enum moec_status create_tables(struct moec_residency *residency, struct m
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, residency->n_key, sizeof *residency->keys, "expert residency", err));
     residency->keys = memory;
-    MOEC_TRY(moec_alloc(&memory, setup->n_layer, sizeof *residency->shares, "expert residency", err));
+    MOEC_TRY(moec_alloc(&memory, setup->shape.n_layer, sizeof *residency->shares, "expert residency", err));
     residency->shares = memory;
-    if (setup->frequency == NULL)
+    if (setup->policy.frequency == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc(&memory, residency->n_key, sizeof *residency->likeliest, "expert residency", err));
     residency->likeliest = memory;
@@ -106,7 +106,7 @@ static enum moec_status create_tables(struct moec_residency *residency, struct m
         if (is_of_form_0(residency, key))
             residency->likeliest[residency->n_likeliest++] = key;
     qsort_r(residency->likeliest, residency->n_likeliest, sizeof *residency->likeliest, compare_frequency,
-            (void *)(uintptr_t)setup->frequency);
+            (void *)(uintptr_t)setup->policy.frequency);
     return MOEC_OK;
 }
 
@@ -114,22 +114,23 @@ static enum moec_status create_tables(struct moec_residency *residency, struct m
 static void set_shares(struct moec_residency *residency)
 {
     const struct moec_residency_setup *setup = &residency->setup;
-    for (uint32_t layer = 0; layer < setup->n_layer; layer++)
+    for (uint32_t layer = 0; layer < setup->shape.n_layer; layer++)
         residency->shares[layer] =
             residency->prefers_logical ? setup->logical->n_slots[0] : residency->n_layer_key;
-    for (uint32_t i = residency->n_pool; setup->policy->shared != NULL && i-- > 0;) {
+    for (uint32_t i = residency->n_pool; setup->policy.ops->shared != NULL && i-- > 0;) {
         const struct pool *pool = &residency->pools[i];
-        const struct moec_layer_shares_setup of_policy = {.n_layer = setup->n_layer,
-                                                          .n_encoder = setup->n_encoder,
-                                                          .n_shallow = setup->n_shallow,
-                                                          .n_expert = setup->n_expert,
-                                                          .n_form = residency->n_layer_key / setup->n_expert,
-                                                          .form = pool->first / setup->n_expert,
-                                                          .top_k = setup->top_k,
-                                                          .slot_bytes = setup->slot_bytes,
-                                                          .capacity_bytes = pool->capacity_bytes};
+        const struct moec_layer_shares_setup of_policy = {
+            .shape = {.n_layer = setup->shape.n_layer,
+                      .n_encoder = setup->shape.n_encoder,
+                      .n_shallow = setup->shape.n_shallow,
+                      .n_expert = setup->shape.n_expert,
+                      .n_form = residency->n_layer_key / setup->shape.n_expert,
+                      .top_k = setup->shape.top_k},
+            .form = pool->first / setup->shape.n_expert,
+            .slot_bytes = setup->pools.slot_bytes,
+            .capacity_bytes = pool->capacity_bytes};
         moec_layer_shares(&of_policy, residency->shares);
-        setup->policy->shared(pool->policy, residency->shares);
+        setup->policy.ops->shared(pool->policy, residency->shares);
     }
 }
 
@@ -148,25 +149,27 @@ static enum moec_status create_pool(struct moec_residency *residency, uint32_t i
     const struct moec_residency_setup *setup = &residency->setup;
     struct pool *pool = &residency->pools[i];
     *pool = (struct pool){.residency = residency,
-                          .first = i * setup->n_expert,
+                          .first = i * setup->shape.n_expert,
                           .n_key = residency->n_layer_key / residency->n_pool,
-                          .capacity_bytes = i == 0 ? setup->capacity_bytes : setup->low_capacity_bytes};
-    for (uint32_t key = 0; frequency != NULL && key < setup->n_layer * pool->n_key; key++)
-        frequency[key] = setup->frequency[from_policy(pool, key)];
-    const struct moec_evict_setup evict = {.n_layer = setup->n_layer,
-                                           .n_encoder = setup->n_encoder,
+                          .capacity_bytes =
+                              i == 0 ? setup->pools.capacity_bytes : setup->pools.low_capacity_bytes};
+    for (uint32_t key = 0; frequency != NULL && key < setup->shape.n_layer * pool->n_key; key++)
+        frequency[key] = setup->policy.frequency[from_policy(pool, key)];
+    const struct moec_evict_setup evict = {.n_layer = setup->shape.n_layer,
+                                           .n_encoder = setup->shape.n_encoder,
                                            .n_expert = pool->n_key,
                                            .frequency = frequency,
-                                           .n_low = i == 0 ? pool->n_key - setup->n_expert : pool->n_key,
-                                           .weights = setup->evict_weights};
-    return setup->policy->create(&evict, &pool->policy, err);
+                                           .n_low =
+                                               i == 0 ? pool->n_key - setup->shape.n_expert : pool->n_key,
+                                           .weights = setup->policy.weights};
+    return setup->policy.ops->create(&evict, &pool->policy, err);
 }
 
 static enum moec_status create_pools(struct moec_residency *residency, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     void *frequency = NULL;
-    if (residency->setup.frequency != NULL)
+    if (residency->setup.policy.frequency != NULL)
         MOEC_TRY(moec_alloc(&frequency, residency->n_key, sizeof(float), "expert frequencies", err));
     for (uint32_t i = 0; i < residency->n_pool && status == MOEC_OK; i++)
         status = create_pool(residency, i, frequency, err);
@@ -182,16 +185,17 @@ enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_residency), "expert residency", err));
     struct moec_residency *residency = memory;
     residency->setup = *setup;
-    residency->n_layer_key = (setup->n_form > 1 ? setup->n_form : 1) * setup->n_expert;
-    residency->n_key = setup->n_layer * residency->n_layer_key;
+    residency->n_layer_key = (setup->shape.n_form > 1 ? setup->shape.n_form : 1) * setup->shape.n_expert;
+    residency->n_key = setup->shape.n_layer * residency->n_layer_key;
     if (setup->logical != NULL)
-        residency->logical_bytes = moec_logical_cache_room(setup->logical, setup->slot_bytes).held_bytes;
-    residency->n_pool = setup->low_capacity_bytes > 0 ? 2 : 1;
+        residency->logical_bytes =
+            moec_logical_cache_room(setup->logical, setup->pools.slot_bytes).held_bytes;
+    residency->n_pool = setup->pools.low_capacity_bytes > 0 ? 2 : 1;
     MOEC_TRY_OUT(create_tables(residency, err));
     MOEC_TRY_OUT(create_pools(residency, err));
-    set_capacity(residency, setup->capacity_bytes);
-    residency->setup.frequency = NULL;
-    residency->setup.evict_weights = NULL;
+    set_capacity(residency, setup->pools.capacity_bytes);
+    residency->setup.policy.frequency = NULL;
+    residency->setup.policy.weights = NULL;
     *out = residency;
     residency = NULL;
 out:
@@ -205,7 +209,7 @@ void moec_residency_free(struct moec_residency *residency)
         return;
     for (uint32_t i = 0; i < residency->n_pool; i++)
         if (residency->pools[i].policy != NULL)
-            residency->setup.policy->destroy(residency->pools[i].policy);
+            residency->setup.policy.ops->destroy(residency->pools[i].policy);
     free(residency->keys);
     free(residency->shares);
     free(residency->likeliest);
@@ -224,8 +228,8 @@ bool moec_residency_is_present(const struct moec_residency *residency, uint32_t 
 
 void moec_residency_begin(struct moec_residency *residency)
 {
-    for (uint32_t i = 0; residency->setup.policy->began != NULL && i < residency->n_pool; i++)
-        residency->setup.policy->began(residency->pools[i].policy);
+    for (uint32_t i = 0; residency->setup.policy.ops->began != NULL && i < residency->n_pool; i++)
+        residency->setup.policy.ops->began(residency->pools[i].policy);
 }
 
 /* ---- changes of one key ---- */
@@ -234,7 +238,7 @@ static void set_demands(struct moec_residency *residency, uint32_t key, uint32_t
 {
     struct key_state *state = &residency->keys[key];
     struct pool *pool = pool_of(residency, key);
-    const uint64_t bytes = residency->setup.slot_bytes[key];
+    const uint64_t bytes = residency->setup.pools.slot_bytes[key];
     if (state->demands == 0 && demands > 0) {
         pool->demanded_bytes += bytes;
         pool->kept_bytes += state->is_hinted ? 0 : bytes;
@@ -249,7 +253,7 @@ static void set_hinted(struct moec_residency *residency, uint32_t key, bool is_h
 {
     struct key_state *state = &residency->keys[key];
     if (state->is_hinted != is_hinted && state->demands == 0) {
-        const uint64_t bytes = residency->setup.slot_bytes[key];
+        const uint64_t bytes = residency->setup.pools.slot_bytes[key];
         struct pool *pool = pool_of(residency, key);
         pool->kept_bytes += is_hinted ? bytes : 0;
         pool->kept_bytes -= is_hinted ? 0 : bytes;
@@ -261,18 +265,18 @@ static void set_hinted(struct moec_residency *residency, uint32_t key, bool is_h
 static void tell_other(struct moec_residency *residency, uint32_t key)
 {
     const struct pool *pool = pool_of(residency, key);
-    if (residency->n_pool < 2 || residency->setup.policy->used_beside == NULL)
+    if (residency->n_pool < 2 || residency->setup.policy.ops->used_beside == NULL)
         return;
     const bool is_high = pool->first == 0;
-    residency->setup.policy->used_beside(residency->pools[is_high].policy, to_policy(pool, key), is_high);
+    residency->setup.policy.ops->used_beside(residency->pools[is_high].policy, to_policy(pool, key), is_high);
 }
 
 static void insert(struct moec_residency *residency, uint32_t key, bool is_prefetch)
 {
-    const struct moec_evict_ops *ops = residency->setup.policy;
+    const struct moec_evict_ops *ops = residency->setup.policy.ops;
     struct pool *pool = pool_of(residency, key);
     residency->keys[key].is_present = true;
-    pool->used_bytes += residency->setup.slot_bytes[key];
+    pool->used_bytes += residency->setup.pools.slot_bytes[key];
     if (is_prefetch && ops->prefetched != NULL) {
         ops->prefetched(pool->policy, to_policy(pool, key));
         return;
@@ -286,8 +290,8 @@ void moec_residency_drop(struct moec_residency *residency, uint32_t key)
     set_hinted(residency, key, false);
     struct pool *pool = pool_of(residency, key);
     residency->keys[key].is_present = false;
-    pool->used_bytes -= residency->setup.slot_bytes[key];
-    residency->setup.policy->removed(pool->policy, to_policy(pool, key));
+    pool->used_bytes -= residency->setup.pools.slot_bytes[key];
+    residency->setup.policy.ops->removed(pool->policy, to_policy(pool, key));
 }
 
 /* ---- making room ---- */
@@ -324,12 +328,12 @@ static bool is_idle_and_unneeded(void *context, uint32_t key)
 static bool give_up_one(struct pool *pool, moec_evictable_fn *evictable)
 {
     struct moec_residency *residency = pool->residency;
-    const uint32_t victim = residency->setup.policy->victim(pool->policy, evictable, pool);
+    const uint32_t victim = residency->setup.policy.ops->victim(pool->policy, evictable, pool);
     if (victim == MOEC_EVICT_NONE)
         return false;
     moec_residency_drop(residency, from_policy(pool, victim));
-    if (residency->setup.evicted != NULL)
-        residency->setup.evicted(residency->setup.context, from_policy(pool, victim));
+    if (residency->setup.evicted.call != NULL)
+        residency->setup.evicted.call(residency->setup.evicted.context, from_policy(pool, victim));
     return true;
 }
 
@@ -370,9 +374,9 @@ bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_by
 static bool make_room(struct pool *pool, uint32_t key, bool (*give_up)(struct pool *))
 {
     const struct moec_residency_setup *setup = &pool->residency->setup;
-    const uint64_t limit = pool->capacity_bytes - setup->slot_bytes[key];
-    if (setup->policy->wanted != NULL)
-        setup->policy->wanted(pool->policy, to_policy(pool, key));
+    const uint64_t limit = pool->capacity_bytes - setup->pools.slot_bytes[key];
+    if (setup->policy.ops->wanted != NULL)
+        setup->policy.ops->wanted(pool->policy, to_policy(pool, key));
     while (pool->used_bytes > limit && give_up(pool))
         continue;
     return pool->used_bytes <= limit;
@@ -380,7 +384,7 @@ static bool make_room(struct pool *pool, uint32_t key, bool (*give_up)(struct po
 
 static bool fits_beside(const struct pool *pool, uint32_t key, uint64_t bytes)
 {
-    const uint64_t capacity = pool->capacity_bytes, slot = pool->residency->setup.slot_bytes[key];
+    const uint64_t capacity = pool->capacity_bytes, slot = pool->residency->setup.pools.slot_bytes[key];
     return bytes <= capacity && slot <= capacity - bytes;
 }
 
@@ -412,7 +416,7 @@ static bool holds_all_experts(const struct moec_residency *residency)
     uint64_t n_bytes = 0;
     for (uint32_t key = 0; key < residency->n_key; key++)
         if (is_of_form_0(residency, key))
-            n_bytes += residency->setup.slot_bytes[key];
+            n_bytes += residency->setup.pools.slot_bytes[key];
     return n_bytes <= residency->pools[0].capacity_bytes;
 }
 
@@ -429,7 +433,7 @@ static void list_likeliest(struct moec_residency *residency, bool within_shares,
             continue;
         residency->keys[key].is_listed = true;
         n_listed[layer]++;
-        *used_bytes += residency->setup.slot_bytes[key];
+        *used_bytes += residency->setup.pools.slot_bytes[key];
         keys[(*n)++] = key;
     }
 }
@@ -454,7 +458,7 @@ uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys)
 void moec_residency_hold(struct moec_residency *residency, uint32_t key)
 {
     const struct pool *pool = pool_of(residency, key);
-    residency->setup.policy->used(pool->policy, to_policy(pool, key));
+    residency->setup.policy.ops->used(pool->policy, to_policy(pool, key));
     tell_other(residency, key);
     set_demands(residency, key, residency->keys[key].demands + 1);
 }
@@ -468,11 +472,11 @@ void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, uint
                         const uint32_t *experts, uint32_t n_experts, bool *is_present)
 {
     const uint32_t layer = ordinal * residency->n_layer_key;
-    const uint32_t first = layer + form * residency->setup.n_expert;
+    const uint32_t first = layer + form * residency->setup.shape.n_expert;
     for (uint32_t i = 0; i < residency->n_pool; i++) {
         residency->pools[i].is_starved = false;
-        if (residency->setup.policy->reached != NULL)
-            residency->setup.policy->reached(residency->pools[i].policy, ordinal);
+        if (residency->setup.policy.ops->reached != NULL)
+            residency->setup.policy.ops->reached(residency->pools[i].policy, ordinal);
     }
     for (uint32_t key = layer; key < layer + residency->n_layer_key; key++)
         set_hinted(residency, key, false);

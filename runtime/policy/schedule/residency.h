@@ -46,30 +46,41 @@
 #include "formats/tables/path_table.h"
 #include "runtime/policy/decide/logical_cache.h"
 #include "runtime/policy/evict/evict.h"
+#include "runtime/policy/schedule/layer_shares.h"
 
 struct moec_residency;
 
-struct moec_residency_setup {
-    uint32_t n_layer, n_expert;
-    uint32_t n_form;            /* that each expert may be present in; 0 counts as 1 */
-    uint32_t n_encoder;         /* of n_layer; see struct moec_evict_setup */
-    uint32_t n_shallow, top_k;  /* of struct moec_layer_shares_setup, for policies that share by layer */
-    const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert), borrowed until freed */
+/* Room for experts, (n_layer, n_form, n_expert) of them. */
+struct moec_residency_pools {
+    const uint64_t *slot_bytes; /* of each, borrowed until freed */
     uint64_t capacity_bytes;    /* at least the largest slot */
     /* Of a pool of form 1's own, where there are two forms; capacity_bytes is then that of form 0 alone, and
-     * each at least the largest slot of its form. 0 = one pool. Not with `logical`. */
+     * each at least the largest slot of its form. 0 = one pool. Not with a logical cache. */
     uint64_t low_capacity_bytes;
-    const struct moec_evict_ops *policy;
-    const float *evict_weights; /* of struct moec_evict_setup; NULL = the policy's, borrowed for the call */
-    const float *frequency;     /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
-    const struct moec_logical_cache *logical; /* of the same shape, or NULL; borrowed until freed */
-    /* Called for each evicted key, inside the calls below. May be NULL. */
-    void (*evicted)(void *context, uint32_t key);
+};
+
+struct moec_residency_policy {
+    const struct moec_evict_ops *ops;
+    const float *weights;   /* of struct moec_evict_setup; NULL = the policy's, borrowed for the call */
+    const float *frequency; /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
+};
+
+/* Called for each evicted key, inside the calls below. */
+struct moec_residency_evicted {
+    void (*call)(void *context, uint32_t key); /* or NULL */
     void *context;
 };
 
+struct moec_residency_setup {
+    struct moec_expert_shape shape; /* n_form 0 counts as 1; n_shallow and top_k: for policies that share */
+    struct moec_residency_pools pools;
+    struct moec_residency_policy policy;
+    const struct moec_logical_cache *logical; /* of the same shape, or NULL; borrowed until freed */
+    struct moec_residency_evicted evicted;
+};
+
 /* (n_layer, n_form, n_expert) of what calibration used most, each expert's in all of its forms: what a setup
- * has as `frequency`, from a path table of as many layers and experts. */
+ * has as policy.frequency, from a path table of as many layers and experts. */
 void moec_residency_frequencies(const struct moec_path_table *paths, uint32_t n_form, float *out);
 
 /* Of one pool; a second one takes another state of the policy. */
