@@ -147,7 +147,11 @@ static enum moec_status start_companion(struct waiting *waiting, uint64_t wait_n
     (void)pthread_mutex_init(&companion->lock, NULL);
     (void)pthread_cond_init(&companion->asked, NULL);
     companion->is_started = pthread_create(&companion->thread, NULL, run_companion, companion) == 0;
-    return companion->is_started ? MOEC_OK : moec_fail(err, MOEC_ERR_MEMORY, "cannot start a reader thread");
+    if (companion->is_started)
+        return MOEC_OK;
+    (void)pthread_cond_destroy(&companion->asked);
+    (void)pthread_mutex_destroy(&companion->lock);
+    return moec_fail(err, MOEC_ERR_MEMORY, "cannot start a reader thread");
 }
 
 static void stop_companion(struct companion *companion)
@@ -158,6 +162,8 @@ static void stop_companion(struct companion *companion)
         (void)pthread_cond_signal(&companion->asked);
         (void)pthread_mutex_unlock(&companion->lock);
         (void)pthread_join(companion->thread, NULL);
+        (void)pthread_cond_destroy(&companion->asked);
+        (void)pthread_mutex_destroy(&companion->lock);
     }
     if (companion->reader != NULL)
         companion->reader->ops->destroy(companion->reader);
