@@ -45,8 +45,8 @@ MOEC_WARN_UNUSED enum moec_status serve_compute_start(struct serve_compute *comp
 /* When no job is left. A compute that never started is allowed. */
 void serve_compute_stop(struct serve_compute *compute);
 
-/* Takes a job, of which it is one more user. False where the queue is full, or all jobs were cancelled: nobody
- * would end the job then. */
+/* Takes a job, of which it is one more user. False where the queue is full, or all jobs were cancelled:
+ * nobody would end the job then. */
 bool serve_compute_submit(struct serve_compute *compute, struct serve_job *job);
 /* After something about a job changed. */
 void serve_compute_wake(struct serve_compute *compute);

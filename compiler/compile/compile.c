@@ -1,7 +1,7 @@
 /* The order of a compile: memory, codecs, the original, neuron order, dense fit, search, sequence,
  * certificate, packing. Memory is planned before anything is measured, for what is open together at most. The
- * certificate part is read last and only to test. Packing frees the variants and encodes anew, on the first rank
- * alone. */
+ * certificate part is read last and only to test. Packing frees the variants and encodes anew, on the first
+ * rank alone. */
 #include "compiler/compile/compile_internal.h"
 
 #include "compiler/compile/compile_certificate.h"
@@ -92,8 +92,8 @@ static uint64_t count_rows(const struct moec_windows *windows, uint32_t n_most)
     return n;
 }
 
-/* Dense weights that are in memory at once: the original's, the bundle's where they are others, and those of a plan
- * that gives matrices codecs of their own, as the safest plan of a sequence may. */
+/* Dense weights that are in memory at once: the original's, the bundle's where they are others, and those of
+ * a plan that gives matrices codecs of their own, as the safest plan of a sequence may. */
 static uint32_t count_models(const struct moec_compile_run *run, bool is_original)
 {
     const struct moec_compile_options *options = run->options;
@@ -111,9 +111,10 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* What is open together. A part takes a pass of a plan, with one of the original where that is another model, and the
- * final states of both; a fit has the states of its windows three times. The certificate part is open alone. The
- * search part stays open where a policy may ask for more: for the selection part, or for variants, which are fitted. */
+/* What is open together. A part takes a pass of a plan, with one of the original where that is another model,
+ * and the final states of both; a fit has the states of its windows three times. The certificate part is open
+ * alone. The search part stays open where a policy may ask for more: for the selection part, or for variants,
+ * which are fitted. */
 static void count_open(const struct moec_compile_run *run, const struct moec_windows *windows,
                        struct moec_work_request *request)
 {

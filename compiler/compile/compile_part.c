@@ -68,8 +68,8 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
                .n_threads = run->options->by.n_threads,
                .arithmetic = arithmetic,
                .ranks = ranks},
-        /* The selection part is open beside the search part, and mostly for one plan: its probabilities are made
-         * anew, which then costs nothing. */
+        /* The selection part is open beside the search part, and mostly for one plan: its probabilities are
+         * made anew, which then costs nothing. */
         .reference_limit_bytes = part->which != MOEC_PART_SELECT ? run->memory.reference_bytes : 0,
         .decisions.record_bytes = {part->record_bytes[0], part->record_bytes[1]},
         .shown = part->block.ranks != NULL ? &part->measured.windows : NULL,

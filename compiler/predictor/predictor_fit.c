@@ -1,7 +1,7 @@
 /* All weights stand in one array, so Adam is one loop, with a decay of weights beside the gradient. A step
  * has exactly BATCH tokens; a rest that does not fill it is left out of that turn. Products are the kernels'
- * own, on padded rows whose padding is zero and must stay so. The direct part begins as the router, and the hidden
- * units' outputs at zero. */
+ * own, on padded rows whose padding is zero and must stay so. The direct part begins as the router, and the
+ * hidden units' outputs at zero. */
 #include "compiler/predictor/predictor_fit.h"
 
 #include "formats/base/memory.h"
@@ -142,8 +142,8 @@ static void measure_inputs(struct fit *fit)
 }
 
 /* The logit of how often each expert is chosen, and the router, whose logits differ as much as such logits do
- * where it is scaled to a standard deviation of 2. Inputs are centred here: what the router makes of their mean
- * goes to the biases, but for what it gives all experts, so that the first guesses are the router's. */
+ * where it is scaled to a standard deviation of 2. Inputs are centred here: what the router makes of their
+ * mean goes to the biases, but for what it gives all experts, so that the first guesses are the router's. */
 static void begin_direct(struct fit *fit)
 {
     const struct moec_predictor_examples *examples = fit->examples;

@@ -1,4 +1,5 @@
-/* One locale for all threads, made once and never freed. Without memory for it threads keep the one they have. */
+/* One locale for all threads, made once and never freed. Without memory for it threads keep the one they
+ * have. */
 #include "formats/base/locale.h"
 
 #include <pthread.h>

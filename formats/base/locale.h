@@ -1,5 +1,6 @@
-/* The C locale for the calling thread, whatever the program has set: elsewhere a number may have a decimal comma, and
- * what a template or a policy says must not depend on that. Thread rule: any thread; others keep their locale. */
+/* The C locale for the calling thread, whatever the program has set: elsewhere a number may have a decimal
+ * comma, and what a template or a policy says must not depend on that. Thread rule: any thread; others keep
+ * their locale. */
 #ifndef MOEC_FORMATS_LOCALE_H
 #define MOEC_FORMATS_LOCALE_H
 

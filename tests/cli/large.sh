@@ -66,8 +66,8 @@ for quantizer in linear gptq; do
 done
 # A policy may ask about two parts, one while the other is open. With this vocabulary the original's probabilities are
 # most of what a part can keep.
-try 0 "a checkpoint of a large vocabulary" "$build/tools/make_random_checkpoint" --preset small --layers 2 --hidden 128 \
-    --experts 4 --ff 32 --vocab 16384 --tokenizer datasets/sample/model/tokenizer.json "$work/wide"
+try 0 "a checkpoint of a large vocabulary" "$build/tools/make_random_checkpoint" --preset small --layers 2 \
+    --hidden 128 --experts 4 --ff 32 --vocab 16384 --tokenizer datasets/sample/model/tokenizer.json "$work/wide"
 cat >"$work/both.lua" <<'END'
 local assignment = require "assignment"
 return function(moec)
@@ -77,12 +77,12 @@ return function(moec)
   return plan
 end
 END
-try 0 "its profile" "$moec" profile "$work/wide" --data datasets/sample/calibration.txt --samples 128 --seq-len 64 --bits 2 \
-    --anyway -q -o "$work/wide.h5"
+try 0 "its profile" "$moec" profile "$work/wide" --data datasets/sample/calibration.txt --samples 128 --seq-len 64 \
+    --bits 2 --anyway -q -o "$work/wide.h5"
 for memory in 300 400; do
-    try 0 "a policy that asks about both parts, with $memory MiB" "$moec" compile "$work/wide" --profile "$work/wide.h5" \
-        --policy "$work/both.lua" --max-loss 50% --accept-miss --anyway --dense-bits 8 --threads 2 -q --force \
-        -o "$work/both.moec" --work-memory ${memory}MiB
+    try 0 "a policy that asks about both parts, with $memory MiB" "$moec" compile "$work/wide" \
+        --profile "$work/wide.h5" --policy "$work/both.lua" --max-loss 50% --accept-miss --anyway --dense-bits 8 \
+        --threads 2 -q --force -o "$work/both.moec" --work-memory ${memory}MiB
     within "its peak stays within" "$((memory + 1))"
 done
 

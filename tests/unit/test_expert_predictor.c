@@ -314,8 +314,8 @@ static void test_expert_predictor__hidden_units_learn_what_sums_do_not(void **st
     free(wanted);
 }
 
-/* The first guesses are those of the next layer's router, whatever the mean of its inputs: where the router is right
- * there is nothing to learn. */
+/* The first guesses are those of the next layer's router, whatever the mean of its inputs: where the router
+ * is right there is nothing to learn. */
 static void test_expert_predictor__begins_as_the_router(void **state)
 {
     (void)state;
