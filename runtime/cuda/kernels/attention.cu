@@ -218,6 +218,7 @@ extern "C" void moec_cuda_attention_run(struct moec_gpu_stream *stream,
 {
     if (attention->rows.n_tok == 0 || attention->heads.n_head == 0)
         return;
-    const uint32_t n_part = attention->heads.n_head / attention->heads.group * moec_cuda_blocks(attention->heads.group, HEADS);
+    const uint32_t n_part =
+        attention->heads.n_head / attention->heads.group * moec_cuda_blocks(attention->heads.group, HEADS);
     MOEC_CUDA_LAUNCH(attention_kernel, dim3(attention->rows.n_tok, n_part), stream, *attention);
 }
