@@ -461,7 +461,7 @@ evictions() {
     [ -e "$here/device.json" ] || "$moec" device "$here/int8.moec" --quiet -o "$here/device.json" >/dev/null
     for memory in 25 50; do
         json "$here/tuned-evict-$memory.json" "$moec" simulate "$here/profile.h5" --model "$here/int8.moec" \
-            --predict none --evict hobbit --tune-evict --memory "$memory%" --device-file "$here/device.json" \
+            --predict none --evict hobbit --search-evict --memory "$memory%" --device-file "$here/device.json" \
             --emulate-storage 550MB/s,80us
         weights=$(sed -n 's/^ *"evict_weights": *"\([0-9.:]*\)".*/\1/p' "$here/tuned-evict-$memory.json" | head -n 1)
         replayed "policies-$memory" --evict random,lru,lfu,arc,edgemoe,hobbit --memory "$memory%"

@@ -186,7 +186,7 @@ struct moert_buffer_options {
      * Mode "cache" takes "hobbit" where this is NULL, and "edgemoe" for an encoder with experts, whose experts
      * are done when the target begins. Two have parameters in their word:
      * "hobbit:0.4:0.3:0.1:0.2" weighs recency, uses, uses in high precision and distance of the layer; without
-     * them the weights are the bundle's (moec simulate --tune-evict), equal where it has none. "fate:3" counts
+     * them the weights are the bundle's (moec simulate --search-evict), equal where it has none. "fate:3" counts
      * the first 3 MoE layers (of a decoder) as those whose experts are predicted badly; without a number it is
      * the bundle's, which needs one that was compiled with a profile. */
     const char *evict;

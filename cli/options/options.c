@@ -90,6 +90,7 @@ static const struct {
     {"evict-weights", "evict", "weights stand in the policy's own word: --evict hobbit:0.4:0.3:0.1:0.2"},
     {"shallow-layers", "evict", "their number stands in the policy's own word: --evict fate:3"},
     {"decisions", "replay-decisions", "it is called --record-decisions FILE"},
+    {"tune-evict", "search-evict", "it is called --search-evict"},
 };
 
 static bool unknown_option(const struct cli_args *args, const char *word, int *status)

@@ -162,30 +162,30 @@ static void print_pair(const struct moec_simulation *simulation)
 }
 
 /* As --evict takes it. */
-static void tuned_word(const float *weights, char text[static MOEC_EVICT_WORD_BYTES])
+static void weights_word(const float *weights, char text[static MOEC_EVICT_WORD_BYTES])
 {
     (void)snprintf(text, MOEC_EVICT_WORD_BYTES, "hobbit:%g:%g:%g:%g", (double)weights[MOEC_EVICT_LRU],
                    (double)weights[MOEC_EVICT_LFU], (double)weights[MOEC_EVICT_LHU],
                    (double)weights[MOEC_EVICT_FLD]);
 }
 
-static void print_tuned(const struct moec_simulation *simulation)
+static void print_found(const struct moec_simulation *simulation)
 {
     char word[MOEC_EVICT_WORD_BYTES], bytes[24];
     const bool has_times = simulation->sweep.has_times;
-    cli_print(stdout, "\nTuned --evict hobbit\n  %-18s%9s%16s", "buffer", "hits %", "read a token");
+    cli_print(stdout, "\nFound --evict hobbit\n  %-18s%9s%16s", "buffer", "hits %", "read a token");
     if (has_times)
         cli_print(stdout, "%14s%14s", "lost ms", "by lru ms");
     cli_print(stdout, "   %s\n", "--evict");
     for (uint32_t b = 0; b < simulation->sweep.budgets.n; b++) {
-        const struct moec_tuned_evict *tuned = &simulation->tuned[b];
-        tuned_word(tuned->weights, word);
+        const struct moec_found_weights *found = &simulation->found[b];
+        weights_word(found->weights, word);
         print_buffer(simulation, b);
-        cli_print(stdout, "%9.1f%16s", 100 * tuned->hit_rate,
-                  cli_memory_text(bytes, (uint64_t)per_token(simulation, (double)tuned->read_bytes)));
+        cli_print(stdout, "%9.1f%16s", 100 * found->hit_rate,
+                  cli_memory_text(bytes, (uint64_t)per_token(simulation, (double)found->read_bytes)));
         if (has_times)
-            cli_print(stdout, "%14.3f%14.3f", 1e-6 * per_token(simulation, tuned->lost_ns),
-                      1e-6 * per_token(simulation, tuned->lost_by_lru_ns));
+            cli_print(stdout, "%14.3f%14.3f", 1e-6 * per_token(simulation, found->lost_ns),
+                      1e-6 * per_token(simulation, found->lost_by_lru_ns));
         cli_print(stdout, "   %s\n", word);
     }
 }
@@ -239,8 +239,8 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
     const bool is_pair = sweep->evict.n == 1 && sweep->preload.n_predictor == 1;
     if (is_pair)
         print_pair(simulation);
-    if (simulation->tuned != NULL)
-        print_tuned(simulation);
+    if (simulation->found != NULL)
+        print_found(simulation);
     for (uint32_t p = 0; p < sweep->preload.n_predictor && !is_pair; p++) {
         print_matrix(simulation, p, false);
         if (sweep->has_times)
@@ -317,23 +317,23 @@ static struct moec_json_out *json_bounds(const struct moec_simulation *simulatio
     return list;
 }
 
-static struct moec_json_out *json_tuned(const struct moec_simulation *simulation)
+static struct moec_json_out *json_found(const struct moec_simulation *simulation)
 {
     struct moec_json_out *list = moec_json_out_array();
     for (uint32_t b = 0; b < simulation->sweep.budgets.n; b++) {
-        const struct moec_tuned_evict *tuned = &simulation->tuned[b];
+        const struct moec_found_weights *found = &simulation->found[b];
         struct moec_json_out *node = moec_json_out_object();
         char word[MOEC_EVICT_WORD_BYTES];
-        tuned_word(tuned->weights, word);
+        weights_word(found->weights, word);
         moec_json_out_u64(node, "buffer_bytes", simulation->sweep.budgets.bytes[b]);
         moec_json_out_string(node, "evict", word);
         moec_json_out_string(node, "evict_weights", strchr(word, ':') + 1);
-        moec_json_out_double(node, "hit_rate", tuned->hit_rate);
-        moec_json_out_double(node, "bytes_per_token", per_token(simulation, (double)tuned->read_bytes));
+        moec_json_out_double(node, "hit_rate", found->hit_rate);
+        moec_json_out_double(node, "bytes_per_token", per_token(simulation, (double)found->read_bytes));
         if (simulation->sweep.has_times) {
-            moec_json_out_double(node, "lost_ms_per_token", 1e-6 * per_token(simulation, tuned->lost_ns));
+            moec_json_out_double(node, "lost_ms_per_token", 1e-6 * per_token(simulation, found->lost_ns));
             moec_json_out_double(node, "lost_by_lru_ms_per_token",
-                                 1e-6 * per_token(simulation, tuned->lost_by_lru_ns));
+                                 1e-6 * per_token(simulation, found->lost_by_lru_ns));
         }
         moec_json_out_node(list, NULL, node);
     }
@@ -415,8 +415,8 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
     moec_json_out_node(root, "text", cli_json_paragraphs(text));
     moec_json_out_string(root, "note", note);
     moec_json_out_node(root, "bounds", json_bounds(simulation));
-    if (simulation->tuned != NULL)
-        moec_json_out_node(root, "tuned_evict", json_tuned(simulation));
+    if (simulation->found != NULL)
+        moec_json_out_node(root, "tuned_evict", json_found(simulation));
     for (uint32_t p = 0; p < sweep->preload.n_predictor; p++)
         for (uint32_t e = 0; e < sweep->evict.n; e++)
             for (uint32_t b = 0; b < sweep->budgets.n; b++)

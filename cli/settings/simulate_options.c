@@ -63,9 +63,9 @@ static bool is_named(const struct cli_simulate_options *options, const struct mo
 static enum moec_status read_tuning(const struct cli_args *args, struct cli_simulate_options *out,
                                     struct moec_error *err)
 {
-    out->tunes_evict = cli_has(args, "tune-evict");
-    if (out->tunes_evict && !is_named(out, &moec_evict_hobbit))
-        return moec_fail(err, MOEC_ERR_USAGE, "--tune-evict does nothing without --evict hobbit");
+    out->searches_evict = cli_has(args, "search-evict");
+    if (out->searches_evict && !is_named(out, &moec_evict_hobbit))
+        return moec_fail(err, MOEC_ERR_USAGE, "--search-evict does nothing without --evict hobbit");
     return MOEC_OK;
 }
 
@@ -179,7 +179,7 @@ void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_sha
                       struct moec_simulate_sweep *sweep)
 {
     sweep->evict.weights = options->own_weights;
-    sweep->evict.is_tuned = options->tunes_evict;
+    sweep->evict.is_searched = options->searches_evict;
     for (uint32_t i = 0; i < options->n_policy; i++)
         sweep->evict.all[sweep->evict.n++] = options->policies[i];
     if (options->n_policy > 0)

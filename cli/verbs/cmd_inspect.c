@@ -310,7 +310,7 @@ static void print_evict(const struct moec_bundle_evict *evict)
         return;
     cli_print(
         stdout,
-        "\nEviction (moec simulate --tune-evict)\n  --evict hobbit takes %g:%g:%g:%g, tuned for a buffer "
+        "\nEviction (moec simulate --search-evict)\n  --evict hobbit takes %g:%g:%g:%g, found for a buffer "
         "of %s:\n  a token lost %.3f ms by misses, by recency alone %.3f ms\n",
         (double)evict->weights[0], (double)evict->weights[1], (double)evict->weights[2],
         (double)evict->weights[3], cli_memory_text(size, evict->buffer_bytes), 1e-6 * evict->lost_ns,

@@ -33,12 +33,12 @@ static const struct cli_option options[] = {
      "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 10%,25%,50%), or all.", CLI_OF_MEMORY},
     {"evict", 0, "LIST", NULL, "Evictions, with commas, or all (default lru,hobbit):\n" CLI_EVICT_VALUES,
      CLI_OF_MEMORY},
-    {"tune-evict", 0, NULL, NULL,
+    {"search-evict", 0, NULL, NULL,
      "With --evict hobbit: find its weights, those with which the least time is lost by misses, at each size; "
      "without --device-file or --emulate-storage those with which the fewest bytes are read.",
      CLI_RARE | CLI_OF_MEMORY},
     {"output", 'o', "OUT.moec", NULL,
-     "With --tune-evict for one size of --memory, with times: the bundle of --model with the weights, which "
+     "With --search-evict for one size of --memory, with times: the bundle of --model with the weights, which "
      "--evict hobbit then takes.",
      CLI_RARE | CLI_OUTPUT | CLI_OF_OUTPUT},
     {"predict", 0, "LIST", NULL,
@@ -185,10 +185,10 @@ static enum moec_status check_output(const struct job *job, struct moec_error *e
     const struct cli_args *args = job->args;
     if (!cli_has(args, "output"))
         return MOEC_OK;
-    if (!job->options.tunes_evict || !cli_has(args, "model") || cli_has(args, "bits"))
+    if (!job->options.searches_evict || !cli_has(args, "model") || cli_has(args, "bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--output writes the compiled bundle of --model with the eviction weights "
-                         "that --tune-evict finds: give --model and --tune-evict, and leave out --bits");
+                         "that --search-evict finds: give --model and --search-evict, and leave out --bits");
     if (job->options.n_budget != 1)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--output writes eviction weights for a single "
@@ -498,12 +498,12 @@ static enum moec_status write_weights(const struct job *job, const struct moec_s
 {
     if (!cli_has(job->args, "output"))
         return MOEC_OK;
-    const struct moec_tuned_evict *tuned = &simulation->tuned[0];
+    const struct moec_found_weights *found = &simulation->found[0];
     const double n_token = (double)job->routing.recording.counted.n_decoded;
     struct moec_bundle_evict evict = {.buffer_bytes = simulation->sweep.budgets.bytes[0],
-                                      .lost_ns = tuned->lost_ns / n_token,
-                                      .lost_by_lru_ns = tuned->lost_by_lru_ns / n_token};
-    memcpy(evict.weights, tuned->weights, sizeof evict.weights);
+                                      .lost_ns = found->lost_ns / n_token,
+                                      .lost_by_lru_ns = found->lost_by_lru_ns / n_token};
+    memcpy(evict.weights, found->weights, sizeof evict.weights);
     return moec_bundle_put_evict(job->of.bundle->file.path, &evict, cli_text(job->args, "output"), err);
 }
 
@@ -560,10 +560,10 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--vram needs a device file of a GPU: give --device-file "
                          "DEVICE.json, made by moec device --device cuda");
-    if (cli_has(job->args, "plots") || cli_has(job->args, "tune-evict") ||
+    if (cli_has(job->args, "plots") || cli_has(job->args, "search-evict") ||
         cli_has(job->args, "preload-ahead") || job->options.is_every_budget)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--plots, --tune-evict, --preload-ahead and '--memory all' do not work "
+                         "--plots, --search-evict, --preload-ahead and '--memory all' do not work "
                          "with the three tiers of --vram: leave out either these options or --vram");
     cli_set_policies(&job->options, job->of.model.shape.n_shallow, &policies);
     sweep->recording = &job->routing.recording;

@@ -79,7 +79,7 @@ enum moec_status moec_bundle_evict_decode(const uint8_t *bytes, size_t n_bytes,
 enum moec_status moec_bundle_put_evict(const char *path, const struct moec_bundle_evict *evict,
                                        const char *out, struct moec_error *err)
 {
-    static const char note[] = "; simulate --tune-evict";
+    static const char note[] = "; simulate --search-evict";
     struct moec_bundle *bundle = NULL;
     uint8_t bytes[MOEC_BUNDLE_EVICT_BYTES];
     uint64_t n_written = 0;

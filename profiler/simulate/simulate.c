@@ -13,7 +13,7 @@ void moec_simulation_release(struct moec_simulation *simulation)
 {
     free(simulation->results);
     free(simulation->belady);
-    free(simulation->tuned);
+    free(simulation->found);
     *simulation = (struct moec_simulation){0};
 }
 
@@ -231,16 +231,16 @@ static enum moec_status measure_reuse(const struct moec_belady_future *future,
 static enum moec_status tune(struct moec_simulation *simulation, int n_threads, struct moec_error *err)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    if (!sweep->evict.is_tuned)
+    if (!sweep->evict.is_searched)
         return MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&simulation->tuned, sweep->budgets.n, sizeof *simulation->tuned,
-                        "tuned weights", err));
+    MOEC_TRY(moec_alloc((void **)&simulation->found, sweep->budgets.n, sizeof *simulation->found,
+                        "weights of evictions", err));
     for (uint32_t b = 0; b < sweep->budgets.n; b++) {
         const struct moec_simulated_setup setup = {.recording = sweep->recording,
                                                    .model = sweep->model,
                                                    .device = sweep->device,
                                                    .buffer.capacity_bytes = sweep->budgets.bytes[b]};
-        MOEC_TRY(moec_tune_evict(&setup, sweep->has_times, n_threads, &simulation->tuned[b], err));
+        MOEC_TRY(moec_search_evict(&setup, sweep->has_times, n_threads, &simulation->found[b], err));
     }
     return MOEC_OK;
 }

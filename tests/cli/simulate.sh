@@ -148,10 +148,10 @@ against 1 "no rows"
 try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --against "$work/bench.json"
 says stderr "needs a bundle .*: give --model, and --device-file or a trace" "says what is missing"
 try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
-try 0 "weights of hobbit" "$moec" simulate "$work/profile.h5" --evict lru,hobbit --predict none --memory 30% --tune-evict --quiet
+try 0 "weights of hobbit" "$moec" simulate "$work/profile.h5" --evict lru,hobbit --predict none --memory 30% --search-evict --quiet
 says stdout '^ *30.0 % .* hobbit:[01][.0-9]*:[.0-9]+:0:[.0-9]+$' "are tuned"
 weights=$(sed -n 's/^ *30.0 % .* \(hobbit:[01][.0-9]*:[.0-9]*:0:[.0-9]*\)$/\1/p' "$work/stdout")
-try 0 "tuned as JSON" "$moec" simulate "$work/profile.h5" --evict hobbit --predict none --memory 30% --tune-evict --json
+try 0 "tuned as JSON" "$moec" simulate "$work/profile.h5" --evict hobbit --predict none --memory 30% --search-evict --json
 says stdout "\"evict\": \"$weights\"" "are the same"
 tuned=$(sed -n '/"tuned_evict"/,/]/s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
 equal=$(sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
@@ -172,7 +172,7 @@ weigh() {
 hits() {
     sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout"
 }
-try 0 "weights for a bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" --tune-evict \
+try 0 "weights for a bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" --search-evict \
     --json -o "$work/weighed.moec"
 lost=$(sed -n 's/.*"lost_ms_per_token": *\([0-9.]*\).*/\1/p' "$work/stdout")
 lost_by_lru=$(sed -n 's/.*"lost_by_lru_ms_per_token": *\([0-9.]*\).*/\1/p' "$work/stdout")
@@ -184,7 +184,7 @@ else
 fi
 try 0 "the bundle" "$moec" verify "$work/weighed.moec"
 try 0 "inspect" "$moec" inspect "$work/weighed.moec"
-weights=$(sed -n 's/.*--evict hobbit takes \([0-9.:]*\), tuned for a buffer of .*/\1/p' "$work/stdout")
+weights=$(sed -n 's/.*--evict hobbit takes \([0-9.:]*\), found for a buffer of .*/\1/p' "$work/stdout")
 says stdout 'a token lost [0-9.]* ms by misses, by recency alone [0-9.]* ms' "shows them"
 try 0 "as JSON" "$moec" inspect "$work/weighed.moec" --json
 says stdout '"lost_by_lru_ms_per_token"' "too"
@@ -209,17 +209,17 @@ else
     fail "has hits of $(hits | tr '\n' ' '), expected $by_uses and $tuned behind lru's"
 fi
 evict=hobbit
-try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict hobbit --memory 30% --tune-evict \
+try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict hobbit --memory 30% --search-evict \
     -o "$work/none.moec"
 says stderr "so it needs the device's times" "says what is missing"
 try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
-    --evict hobbit --memory 30%,50% --tune-evict -o "$work/none.moec"
+    --evict hobbit --memory 30%,50% --search-evict -o "$work/none.moec"
 says stderr "for a single buffer size" "says what is missing"
-try 2 "a bundle without a model" weigh "$work/profile.h5" --device-file "$work/device.json" --tune-evict -o "$work/none.moec"
+try 2 "a bundle without a model" weigh "$work/profile.h5" --device-file "$work/device.json" --search-evict -o "$work/none.moec"
 says stderr "writes the compiled bundle of --model" "says what is missing"
 try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru:1:1:1:1
 says stderr "'lru:1:1:1:1' has no parameters: give 'lru' alone" "are refused"
-try 2 "tuning without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --tune-evict
+try 2 "tuning without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --search-evict
 try 2 "run refuses them too" "$moec" run "$work/model.moec" -p x --evict lru:1:1:1:1
 says stderr "did you mean 'lru'" "and says what there is"
 try 2 "wrong weights" "$moec" run "$work/model.moec" -p x --evict hobbit:1:2
@@ -245,6 +245,8 @@ try 2 "a verb that evicts nothing" "$moec" verify "$work/model.moec" --evict-wei
 says stderr "unknown option '--evict-weights'" "does not know it"
 try 2 "a prompt's length as it was" "$moec" simulate "$work/profile.h5" --prefill 4
 says stderr "the length of a prompt is --prompt-tokens 4" "names the new word"
+try 2 "a search for weights as it was" "$moec" simulate "$work/profile.h5" --evict hobbit --tune-evict
+says stderr "no option '--tune-evict' any more: it is called --search-evict" "names the new word"
 # ---- decisions ----
 
 decided=datasets/sample/test.txt

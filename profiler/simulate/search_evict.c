@@ -1,6 +1,6 @@
 /* All weights in fifths that sum to 1 are tried, recency alone first. Only a penalty that is less replaces
  * the best, so equal ones stay with recency. */
-#include "profiler/simulate/tune_evict.h"
+#include "profiler/simulate/search_evict.h"
 
 #include "formats/base/memory.h"
 #include "runtime/threads/parallel.h"
@@ -54,8 +54,8 @@ static double penalty_of(const struct moec_simulated_counts *decode, bool has_ti
     return has_times ? decode->stall_ns : (double)decode->read_bytes;
 }
 
-enum moec_status moec_tune_evict(const struct moec_simulated_setup *setup, bool has_times, int n_threads,
-                                 struct moec_tuned_evict *out, struct moec_error *err)
+enum moec_status moec_search_evict(const struct moec_simulated_setup *setup, bool has_times, int n_threads,
+                                   struct moec_found_weights *out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct tuning *tuning = NULL;
