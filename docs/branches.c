@@ -17,7 +17,7 @@ static int branch(struct moert_engine *engine, const struct moert_session *promp
     struct moert_sampler sampler = {.temperature = 0.8f, .top_p = 0.95f, .state = seed};
     struct moert_session *session = NULL;
     struct moert_text *text = NULL;
-    const uint32_t n_vocab = moert_engine_info(engine).n_vocab, end = moert_session_length(prompt) + 24;
+    const uint32_t n_vocab = moert_engine_info(engine).model.n_vocab, end = moert_session_length(prompt) + 24;
     const char *piece = "";
     size_t n_bytes = 0;
     TRY(moert_session_fork(prompt, &session, &err));
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     TRY(moert_engine_open(argv[1], &options, &engine, &err));
     TRY(moert_session_create(engine, &prompt, &err));
     TRY(moert_tokenize(engine, argv[2], strlen(argv[2]), true, &tokens, &n_tokens, &err));
-    const size_t n_vocab = moert_engine_info(engine).n_vocab;
+    const size_t n_vocab = moert_engine_info(engine).model.n_vocab;
     float *after = calloc(2 * n_vocab, sizeof *after), *logits = after + n_vocab;
     if (after == NULL)
         return fprintf(stderr, "no memory for logits\n"), 1;

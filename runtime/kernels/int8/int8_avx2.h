@@ -329,7 +329,7 @@ INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
                            {trellis_codes_of(bits, 1), trellis_codes_of(bits + 2, 1)}}};
 }
 
-#include "runtime/kernels/int8/shift_avx2.h"
+#include "runtime/kernels/int8/int8_shift_avx2.h"
 
 #define HAS_FOURTHS
 

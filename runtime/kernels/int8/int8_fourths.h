@@ -6,7 +6,7 @@
 #ifndef MOEC_RUNTIME_INT8_FOURTHS_H
 #define MOEC_RUNTIME_INT8_FOURTHS_H
 
-#include "runtime/kernels/int8/shift_avx2.h"
+#include "runtime/kernels/int8/int8_shift_avx2.h"
 
 #define FOURTHS_SPANS 128 /* longer rows are multiplied in their own order */
 

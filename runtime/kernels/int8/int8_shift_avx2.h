@@ -1,7 +1,7 @@
 /* Shift codes of the int8 arithmetic of AVX2: codes of a span, products of two rows at once, and of four rows side by
  * side. Part of runtime/kernels/int8/int8_avx2.h. */
-#ifndef MOEC_RUNTIME_INT8_SHIFT_AVX2_H
-#define MOEC_RUNTIME_INT8_SHIFT_AVX2_H
+#ifndef MOEC_RUNTIME_INT8_INT8_SHIFT_AVX2_H
+#define MOEC_RUNTIME_INT8_INT8_SHIFT_AVX2_H
 
 #include "runtime/kernels/lanes/shift_x86.h"
 
