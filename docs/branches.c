@@ -9,7 +9,7 @@
     if ((call) != MOERT_OK)                                                                                  \
     return fprintf(stderr, "%s\n", err.message), 1
 
-/* Draws up to 24 tokens in a copy of the session that has read the prompt; `logits` are those after it. */
+/* Draws up to 24 tokens in a copy of the session that has read the prompt; `logits` are those after the prompt. */
 static int branch(struct moert_engine *engine, const struct moert_session *prompt, float *logits,
                   uint64_t seed)
 {

@@ -83,7 +83,7 @@
          "SCHEME",                                                                                           \
          "symmetric|asymmetric|symmetric-nested|asymmetric-nested",                                          \
          "Where codes lie (default symmetric with linear, asymmetric with hqq and trellis, both compared "   \
-         "with auto; outlier, log and trellis, up to 4 bits, have their own):\n"                             \
+         "with auto; outlier and log have their own, and so has trellis at 2, 3 and 4 bits):\n"              \
          "symmetric\taround zero\n"                                                                          \
          "asymmetric\tbetween the smallest and largest weight\n"                                             \
          "symmetric-nested, asymmetric-nested\tthe same with scales of 8 bits under one for each row, "      \

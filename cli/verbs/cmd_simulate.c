@@ -34,12 +34,12 @@ static const struct cli_option options[] = {
     {"evict", 0, "LIST", NULL, "Evictions, with commas, or all (default lru,hobbit):\n" CLI_EVICT_VALUES,
      CLI_OF_MEMORY},
     {"search-evict", 0, NULL, NULL,
-     "With --evict hobbit: find its weights, those with which the least time is lost by misses, at each size; "
-     "without --device-file or --emulate-storage those with which the fewest bytes are read.",
+     "With --evict hobbit: find, for each size, the weights that lose the least time to misses; without "
+     "--device-file or --emulate-storage, those that read the fewest bytes.",
      CLI_RARE | CLI_OF_MEMORY},
     {"output", 'o', "OUT.moec", NULL,
-     "With --search-evict for one size of --memory, with times: the bundle of --model with the weights, which "
-     "--evict hobbit then takes.",
+     "With --search-evict, one size of --memory, and --device-file or --emulate-storage: write the bundle of "
+     "--model with the weights found, which --evict hobbit then takes.",
      CLI_RARE | CLI_OUTPUT | CLI_OF_OUTPUT},
     {"predict", 0, "LIST", NULL,
      "Predictors, with commas, or all possible ones (default none, and that of moec "

@@ -46,9 +46,10 @@ void moec_sequence_choose(const struct moec_sequence_candidate *front, size_t n,
 struct moec_sequence_step moec_sequence_step_of(uint64_t n_bytes, const struct moec_loss *search);
 
 /* A test may end early as failed, never as passed: that can only make a sequence shorter, so the level stays. It
- * looks once, at the first half of its windows, where their loss is above the target. A plan whose loss on them
- * equals the target would pass on all with a chance of 5 %: of the target's half-width, 1.645 errors of the
- * whole, the other half would have to make up 2.33 errors of a half, and halves differ by 1.41 of them. */
+ * looks once, at the first half of its windows, and ends if their loss is above the target. A plan whose loss on
+ * them equals the target would pass on all with a chance of 5 %: the loss on all would have to be 1.645 of its
+ * standard errors below the target, so that of the other half 2.33 errors of a half below it, and the losses of
+ * two halves differ by 1.41 such errors. */
 /* Windows of n after which a test looks; 0: n are too few to be run in two parts. */
 uint32_t moec_sequence_look(uint32_t n_window);
 /* Whether a test that has seen so much ends as failed; false without a target (NaN). */
@@ -65,12 +66,12 @@ struct moec_sequence_tests {
     uint32_t n;
     double target; /* NaN: none, so that every candidate passes */
     bool has_p;    /* as moec_sequence_judge */
-    /* That a whole test is on; a loss of fewer is one that ended early. 0: all tests are whole. */
+    /* Windows of a whole test; a loss on fewer is of a test that ended early. 0: all tests are whole. */
     uint32_t n_window;
     /* The loss of candidate i on the certificate part. */
     enum moec_status (*measure)(void *context, uint32_t i, struct moec_loss *loss, struct moec_error *err);
-    /* After each test; steps[i] has its result: of one that ended early, the loss of what it saw, and neither ends,
-     * KL nor p. */
+    /* After each test; steps[i] has its result. Of a test that ended early it has the loss on the windows seen, but
+     * no ends of an interval, KL or p. */
     void (*judged)(void *context, uint32_t i, const struct moec_loss *loss);
     void *context;
 };

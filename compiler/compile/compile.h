@@ -91,11 +91,11 @@ struct moec_compile_matrices {
 };
 
 /* Finished measurements and fitted weights are kept in this file (profiler/common/unit.h) until the bundle is
- * written; one that an interrupted compile of the same model and windows left is gone on with. */
+ * written. If an interrupted compile of the same model and windows left one, this compile goes on from it. */
 struct moec_compile_journal {
     const char *path; /* NULL: nothing is kept */
-    /* It stays when the bundle is written, for other targets and policies; that of another model or other
-     * windows is refused in place of replaced. */
+    /* It stays when the bundle is written, for other targets and policies. A file of another model or other
+     * windows is then refused instead of replaced. */
     bool stays;
 };
 

@@ -31,8 +31,8 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_
                                                             struct moec_compile_part *part,
                                                             const struct moec_plan *plan,
                                                             struct moec_loss *loss, struct moec_error *err);
-/* The same of a plan that is tested on the certificate part, for options->max_loss: the loss of the first windows
- * alone where the test ends with them as failed (moec_sequence_ends). Of rows it never does. */
+/* The same for the test of a plan on the certificate part, with options->target.max_loss as its target. If the test
+ * ends early as failed (moec_sequence_ends), this is the loss of the first windows alone. Tests on rows never do. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_test(struct moec_compile_run *run,
                                                          struct moec_compile_part *part,
                                                          const struct moec_plan *plan, struct moec_loss *loss,

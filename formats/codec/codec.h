@@ -192,7 +192,7 @@ static inline bool moec_scheme_is_nested(enum moec_scheme scheme)
  * those of evenly spaced codes. The trellis and shift schemes, which have few bitwidths, go beside another. */
 bool moec_quantizer_makes(enum moec_quantizer quantizer, enum moec_scheme scheme);
 
-/* Whether what the quantizer makes at this bitwidth is of the trellis scheme. */
+/* Whether what the quantizer makes at this bitwidth is of the shift scheme. */
 bool moec_quantizer_makes_path(enum moec_quantizer quantizer, uint32_t bits);
 
 /* "linear", "hqq", "auto", "outlier", "log", "gptq", "trellis"; "symmetric", "asymmetric", "gaussian",

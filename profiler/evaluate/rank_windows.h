@@ -27,9 +27,9 @@ uint32_t moec_rank_windows_count(const struct moec_rank_windows *windows, uint32
 /* The number among all windows of the own window w. */
 uint32_t moec_rank_windows_number(const struct moec_rank_windows *windows, uint32_t w);
 
-/* Together: rows of the first n windows, of which each rank has those of its own, where they stand among those of all:
- * window w has row_start[w] .. row_start[w + 1] - 1 of `rows` (row_start[n], row_bytes). Then all have all. Errors:
- * those of moec_ranks_gather, MOEC_ERR_MEMORY. */
+/* Called by all ranks together: gives each rank the rows of the first n windows of all. Window w has rows
+ * row_start[w] .. row_start[w + 1] - 1 of `rows` (row_start[n], row_bytes); each rank comes with those of its own
+ * windows filled. Errors: those of moec_ranks_gather, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_rank_windows_gather_rows(const struct moec_rank_windows *windows,
                                                                 uint32_t n, const uint64_t *row_start,
                                                                 void *rows, size_t row_bytes,

@@ -27,9 +27,9 @@ struct moec_scorer_decisions {
 };
 
 struct moec_scorer_options {
-    /* The arithmetic is that of every run; the reference is canonical. Of ranks, the reference and runs are
-     * called together, and each window's losses are everybody's. What else is told, rows of states and of
-     * tokens and counts of decisions, is of this rank's windows alone. */
+    /* The arithmetic is that of every run; the reference is canonical. With ranks, all call the reference and
+     * runs together, and each gets the losses of all windows. Rows of states, rows of tokens and counts of
+     * decisions are of this rank's windows alone. */
     struct moec_pass_means by;
     /* The reference's probabilities (n_vocab floats a scored token) are kept up to this many bytes; what does
      * not fit is computed again in every run, at the price of the head. 0 = keep none. */

@@ -1,9 +1,9 @@
 /* What nibbles of coded bits add to the numbers of shift codes' levels (formats/codec/shift.h).
  *
  * Byte i of the coded bits is of weights 4 i to 4 i + 3, whose windows lie in it and in the byte before. Windows need
- * not be cut out: a number is an exclusive or of what each bit of its window adds, so the nibbles of both bytes are
- * looked up for what they add to the number of each weight. Of 16 bytes and those before them that takes ten lookups
- * and six exclusive ors for 64 weights. */
+ * not be cut out: a number is the exclusive or of what each bit of its window adds, so tables by nibble give what both
+ * bytes add to the number of each weight. For 64 weights, that is 16 bytes and the bytes before each, it takes ten
+ * lookups and six exclusive ors. */
 #ifndef MOEC_RUNTIME_SHIFT_PARTS_H
 #define MOEC_RUNTIME_SHIFT_PARTS_H
 

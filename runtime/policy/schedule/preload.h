@@ -15,8 +15,8 @@
  * and without a time for read and window nothing is prefetched. c is a fixed share of t (what it is: preload.c),
  * o what the reader's handling of a prefetch takes from the threads that compute. Where tokens with prefetches
  * turn out slower than tokens without, nothing is prefetched (runtime/policy/schedule/preload_trial.h). With
- * --preload-count N the first N prefetches that are absent are read whatever they cost, and the router's answer does not stop
- * them; no time enters.
+ * --preload-count N the first N prefetches that are absent are read whatever they cost, and the router's answer does
+ * not stop them; no time enters.
  *
  * A walk (HOBBIT, arXiv:2411.01433, section 3.3) goes on to the layer behind the next one, up to p layers
  * from the one that answered, while everything that the layers before will probably ask for is there or on
@@ -99,8 +99,8 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
  * the time holds the whole latency. */
 void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns, bool is_alone);
 
-/* Whether a read that begins at now_ns is expected to be done before the next router answers: if not, nobody
- * needs to wait for it in order to read more. True where it is not known. */
+/* Whether a read that begins at now_ns is expected to end before the next router answers; true if unknown. If not,
+ * no thread needs to wait for it: the session that decodes takes what has come. */
 bool moec_preload_has_time(const struct moec_preload *preload, uint64_t now_ns);
 
 /* What is known and absent, else the next prefetch worth reading at now_ns, with n_ahead reads in flight: key
