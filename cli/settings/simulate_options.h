@@ -21,7 +21,7 @@ struct cli_simulate_options {
     bool is_every_policy, is_every_predictor, is_every_budget;
     struct moec_evict_choice policies[MOEC_SIMULATE_MAX_POLICIES];
     const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
-    bool searches_evict;         /* hobbit, which is among the policies then */
+    bool searches_evict;      /* hobbit, which is among the policies then */
     const float *own_weights; /* of hobbit where its word has none: a bundle's, borrowed; NULL: equal */
     uint32_t n_budget;        /* 0 = 5 % to 100 %, or the usual ones */
     struct cli_simulate_budget budgets[MOEC_SIMULATE_MAX_BUDGETS];

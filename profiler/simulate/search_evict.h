@@ -20,7 +20,7 @@ struct moec_found_weights {
  * of high precision uses in it are all uses, and get no weight of their own. Errors: those of
  * moec_simulated_run. */
 MOEC_WARN_UNUSED enum moec_status moec_search_evict(const struct moec_simulated_setup *setup, bool has_times,
-                                                  int n_threads, struct moec_found_weights *out,
-                                                  struct moec_error *err);
+                                                    int n_threads, struct moec_found_weights *out,
+                                                    struct moec_error *err);
 
 #endif

@@ -7,8 +7,8 @@
 #define MOEC_PROFILER_SIMULATE_H
 
 #include "profiler/simulate/belady.h"
-#include "profiler/simulate/simulated_run.h"
 #include "profiler/simulate/search_evict.h"
+#include "profiler/simulate/simulated_run.h"
 
 #define MOEC_SIMULATE_MAX_POLICIES   12
 #define MOEC_SIMULATE_MAX_PREDICTORS 8
@@ -19,7 +19,7 @@ struct moec_simulate_policies {
     uint32_t n;
     struct moec_evict_choice all[MOEC_SIMULATE_MAX_POLICIES];
     const float *weights; /* of moec_evict_hobbit where its word has none; NULL: equal; borrowed */
-    bool is_searched;        /* these weights are looked for too, at each budget */
+    bool is_searched;     /* these weights are looked for too, at each budget */
 };
 
 struct moec_simulate_sweep {
@@ -62,7 +62,7 @@ struct moec_simulation {
     struct moec_simulate_sweep sweep;
     struct moec_simulated_result *results; /* (n_predictor, n_policy, n_budget), owned */
     struct moec_belady *belady;            /* (n_budget), owned */
-    struct moec_found_weights *found;        /* (n_budget), owned; NULL unless sweep.evict.is_searched */
+    struct moec_found_weights *found;      /* (n_budget), owned; NULL unless sweep.evict.is_searched */
     struct moec_simulate_lru lru;
     struct moec_simulate_reuse reuse;
 };
