@@ -73,6 +73,7 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
         .reference_limit_bytes = part->which != MOEC_PART_SELECT ? run->memory.reference_bytes : 0,
         .decisions.record_bytes = {part->record_bytes[0], part->record_bytes[1]},
         .shown = part->block.ranks != NULL ? &part->measured.windows : NULL,
+        .variants = run->variants,
     };
     MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants),
                                 part->block.ranks != NULL ? &part->block.own : &part->measured.windows,

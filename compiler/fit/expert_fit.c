@@ -695,7 +695,8 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     struct moec_expert_fit *fit = NULL;
     const char *what = "quantised experts";
     MOEC_TRY(moec_alloc((void **)&fit, 1, sizeof *fit, what, err));
-    fit->encoder = (struct moec_expert_encoder){.encode = encode, .reorders = request->of.order != NULL};
+    fit->encoder =
+        (struct moec_expert_encoder){.encode = encode, .reorders = request->of.order != NULL, .copies = true};
     fit->of.checkpoint = request->of.checkpoint;
     fit->of.order = request->of.order;
     fit->others.own = moec_checkpoint_encoder_make(request->of.checkpoint);

@@ -98,7 +98,7 @@ static enum moec_status keep(const struct harm_job *job, const struct kept *kept
 static enum moec_status open_scorer(struct harm_job *job, struct moec_error *err)
 {
     const struct moec_harm_request *request = job->request;
-    const struct moec_scorer_options options = {.by = request->by};
+    const struct moec_scorer_options options = {.by = request->by, .variants = request->of.variants};
     struct moec_experts *experts = moec_variants_experts(request->of.variants);
     if (job->scorer != NULL)
         return MOEC_OK;

@@ -23,6 +23,7 @@ struct moec_expert_encoder {
     enum moec_status (*encode)(const struct moec_expert_encoder *self, const struct moec_expert_record *made,
                                void *scratch, uint8_t *record, struct moec_error *err);
     bool reorders; /* neurons do not stand in the checkpoint's order, in records of any codec */
+    bool copies;   /* it has the codes of most records already, so that encoding takes little */
 };
 
 /* As the encoder does, and counted as work (formats/base/work_tally.h). */

@@ -7,6 +7,7 @@
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/rank_windows.h"
+#include "profiler/evaluate/shared_variants.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
 #include "runtime/forward/moe/decide.h"
@@ -586,6 +587,19 @@ static enum moec_status pass_worked(void *context, uint64_t multiply_adds, struc
     return worked(traced->scorer, multiply_adds, err);
 }
 
+/* Together: a layer's experts as they are assigned. */
+static enum moec_status share_variants(const struct moec_scorer *scorer, uint32_t layer,
+                                       struct moec_error *err)
+{
+    static const uint32_t as_assigned = 0;
+    const struct moec_config *config = &scorer->forward.model->config;
+    const struct moec_variants_range range = {
+        .layer = layer, .n = config->n_expert, .codes = &as_assigned, .n_code = 1};
+    if (scorer->options.variants == NULL || !moec_config_is_moe(config, layer))
+        return MOEC_OK;
+    return moec_variants_share(scorer->options.variants, scorer->shared.ranks, &range, err);
+}
+
 enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
                                         const struct moec_scorer_variation *variation,
                                         const struct moec_measure *measure,
@@ -622,7 +636,10 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
         take_hidden(scorer, variation->hidden);
     else if (run.windows.n > 0)
         MOEC_TRY(moec_sweep_embed(&sweep, run.windows, scorer->rows.hidden.rows, &store, err));
-    for (uint32_t layer = variation->first_layer; layer < config->n_layer && run.windows.n > 0; layer++) {
+    for (uint32_t layer = variation->first_layer; layer < config->n_layer; layer++) {
+        MOEC_TRY(share_variants(scorer, layer, err));
+        if (run.windows.n == 0)
+            continue;
         MOEC_TRY(moec_sweep_layer(&sweep, layer, run.windows, scorer->rows.hidden.rows, &store, err));
         if (watch != NULL && watch->layer_done != NULL)
             MOEC_TRY(watch->layer_done(watch->context, layer, err));

@@ -12,6 +12,7 @@
 #include "profiler/evaluate/cache_replay.h"
 #include "profiler/evaluate/pass_means.h"
 #include "profiler/evaluate/sweep.h"
+#include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/pass/forward.h"
 #include "runtime/policy/decide/route_state.h"
@@ -38,6 +39,9 @@ struct moec_scorer_options {
     struct moec_sparsity *sparsity; /* of every run, not of the reference; borrowed, NULL = none */
     /* Windows of others too, whose experts moec_scorer_show shows; borrowed, NULL = none. */
     const struct moec_windows *shown;
+    /* Those behind the experts, whose records ranks share before each layer of a run (shared_variants.h);
+     * borrowed. NULL: every rank makes those that its windows need. */
+    struct moec_variants *variants;
 };
 
 /* Borrows model, experts and windows until free. Hidden states of all windows, twice with a reference, stand

@@ -166,6 +166,15 @@ static struct moec_sweep_batch next_batch(const struct moec_sweep *sweep, const 
     return batch;
 }
 
+uint32_t moec_sweep_count_batches(const struct moec_sweep *sweep, struct moec_window_range windows)
+{
+    const struct run run = run_of(sweep, windows);
+    uint32_t n = 0;
+    for (uint32_t w = run.first; w < run.end; n++)
+        w += next_batch(sweep, &run, MOEC_STACK_DECODER, w).n;
+    return n;
+}
+
 /* The tokens that a window's rows begin with. */
 static const uint32_t *tokens_of(const struct moec_sweep *sweep, enum moec_stack stack, uint32_t window)
 {

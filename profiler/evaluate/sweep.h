@@ -111,6 +111,9 @@ MOEC_WARN_UNUSED enum moec_status moec_sweep_create_shown(const struct moec_forw
                                                           struct moec_sweep *sweep, struct moec_error *err);
 void moec_sweep_release(struct moec_sweep *sweep);
 
+/* Batches in which some windows go through a layer of the decoder, or of the only stack. */
+uint32_t moec_sweep_count_batches(const struct moec_sweep *sweep, struct moec_window_range windows);
+
 /* Runs some windows; hidden (rows of sources and others, stride) receives the final hidden
  * states, before the final norm. `store` may be NULL. */
 MOEC_WARN_UNUSED enum moec_status moec_sweep_run(struct moec_sweep *sweep, struct moec_window_range windows,

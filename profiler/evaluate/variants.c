@@ -2,69 +2,14 @@
  * known by numbers, so whatever changes what they mean must drop it and count n_change. The lock guards
  * slots, the store and what is expected, and encoding in parallel happens under it. What the router has just
  * asked for is moved to the end of those that may go. */
-#include "profiler/evaluate/variants.h"
+#include "profiler/evaluate/variants_internal.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/work_tally.h"
-#include "profiler/evaluate/record_store.h"
 #include "profiler/evaluate/variants_test_hook.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <string.h>
-
-#define MIXED     MOEC_CODEC_TABLE /* in place of a number: the variant whose projections a plan lets differ */
-#define N_INDICES (MOEC_CODEC_TABLE + 1)
-
-/* The model whose experts these are. */
-struct variants_model {
-    const struct moec_checkpoint *checkpoint;
-    const struct moec_config *config;
-    uint32_t n_moe;
-    int32_t ordinals[MOEC_MAX_LAYERS]; /* MoE ordinal of each layer, -1 for dense ones */
-};
-
-/* By number. */
-struct variants_numbers {
-    struct moec_codec codecs[MOEC_CODEC_TABLE];          /* at 32 F32 is a codec, elsewhere it means none */
-    struct moec_record_layout layouts[MOEC_CODEC_TABLE]; /* n_bytes 0: no such number */
-    struct moec_record_slot *slots[N_INDICES]; /* (n_moe, n_expert) each, owned; NULL: no such number */
-    uint32_t n_change;                         /* of codecs or the encoder: records made before may differ */
-};
-
-/* What experts are taken at. */
-struct variants_choice {
-    uint8_t *assignment;        /* (n_moe, n_expert) numbers or codes, 0: */
-    struct moec_variant *mixed; /* (n_moe, n_expert) */
-    uint32_t rest_number;
-    uint32_t low_code;                     /* of form 1 */
-    const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
-};
-
-struct variants_encoding {
-    struct moec_checkpoint_encoder own;
-    const struct moec_expert_encoder *by; /* the own one, or borrowed */
-    struct moec_pool pool;
-    uint8_t *scratch; /* (n_threads, scratch_bytes) for encoding */
-    size_t scratch_bytes;
-    struct encode_job *jobs; /* (2, n_expert) for what is encoded together */
-    uint64_t n_encoded;
-};
-
-struct moec_variants {
-    struct moec_experts experts; /* first: the forward pass sees this */
-    struct variants_model of;
-    struct variants_numbers numbers;
-    struct variants_choice choice;
-    struct variants_encoding encoding;
-    struct moec_record_store store;
-    struct {
-        uint32_t *all; /* (n_expert): experts that the forward pass will acquire next, in order */
-        uint32_t n;
-        uint32_t layer;
-    } next;
-    pthread_mutex_t lock;
-};
 
 /* One expert that moec_variants_prepare encodes. */
 struct encode_job {
@@ -73,52 +18,6 @@ struct encode_job {
     uint8_t *bytes;
     enum moec_status status;
 };
-
-static bool has_number(const struct moec_variants *variants, uint32_t number)
-{
-    return number < MOEC_CODEC_TABLE && variants->numbers.layouts[number].n_bytes > 0;
-}
-
-/* The indices that a code needs, and the projection that comes from the first of them. */
-struct parts {
-    uint32_t index[2];
-    uint32_t n; /* 1: the whole expert from index[0] */
-    enum moec_projection projection;
-};
-
-/* n = 0 for a code that does not exist. */
-static struct parts parts_of(const struct moec_variants *variants, uint32_t code)
-{
-    struct parts parts = {{code & 63u, variants->choice.rest_number}, .n = 1};
-    if (!has_number(variants, parts.index[0]) || code > UINT8_MAX)
-        return (struct parts){.n = 0};
-    if (code >> 6 != 0) {
-        parts.projection = (enum moec_projection)((code >> 6) - 1);
-        parts.n = 2;
-    }
-    return parts;
-}
-
-static size_t place_of(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
-{
-    return (size_t)variants->of.ordinals[layer] * variants->of.config->n_expert + expert;
-}
-
-static struct moec_record_slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                                        uint32_t index)
-{
-    return &variants->numbers.slots[index][place_of(variants, layer, expert)];
-}
-
-static struct moec_record_layout layout_of(const struct moec_variants *variants, uint32_t layer,
-                                           uint32_t expert, uint32_t index)
-{
-    if (index != MIXED)
-        return variants->numbers.layouts[index];
-    return moec_record_layout_of(variants->of.config,
-                                 variants->choice.mixed[place_of(variants, layer, expert)],
-                                 variants->numbers.codecs);
-}
 
 static enum moec_status check_expert(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
                                      struct moec_error *err)
@@ -136,7 +35,7 @@ static enum moec_status check_expert(const struct moec_variants *variants, uint3
 static enum moec_status check_code(const struct moec_variants *variants, uint32_t code,
                                    struct moec_error *err)
 {
-    if (parts_of(variants, code).n == 0)
+    if (variants_parts_of(variants, code).n == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "variant number %" PRIu32 " is unknown: expected a bitwidth of experts, or the "
                          "number of a codec that was set",
@@ -165,12 +64,13 @@ static bool has_codecs(const struct moec_record_layout *layout, bool of_floats)
 }
 
 /* From the exact weights where these are in memory. They hold all of what the checkpoint says. */
-static enum moec_status encode(const struct moec_variants *variants, const struct moec_expert_record *made,
-                               uint8_t *scratch, uint8_t *bytes, struct moec_error *err)
+enum moec_status moec_variants_encode(const struct moec_variants *variants,
+                                      const struct moec_expert_record *made, uint8_t *scratch, uint8_t *bytes,
+                                      struct moec_error *err)
 {
     const uint32_t exact = moec_variants_source_bits(variants);
     const struct moec_record_layout *layout = made->layout;
-    const uint8_t *source = slot_at(variants, made->layer, made->expert, exact)->bytes;
+    const uint8_t *source = variants_slot_at(variants, made->layer, made->expert, exact)->bytes;
     const struct moec_record_layout *exact_layout = &variants->numbers.layouts[exact];
     if (source != NULL && variants->encoding.by == &variants->encoding.own.encoder &&
         has_codecs(exact_layout, true) && has_codecs(layout, false)) {
@@ -188,7 +88,7 @@ static enum moec_status encode(const struct moec_variants *variants, const struc
 static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
                              struct moec_error *err)
 {
-    const struct moec_record_layout layout = layout_of(variants, layer, expert, index);
+    const struct moec_record_layout layout = variants_layout_of(variants, layer, expert, index);
     if (!moec_record_store_make_room(&variants->store, layout.n_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64 " bytes, but experts in "
@@ -197,13 +97,14 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
                          variants->store.limit_bytes);
     uint8_t *bytes = NULL;
     MOEC_TRY(moec_record_store_take(&variants->store, layout.n_bytes, &bytes, err));
-    enum moec_status status = encode(variants, &(struct moec_expert_record){layer, expert, &layout},
-                                     variants->encoding.scratch, bytes, err);
+    enum moec_status status =
+        moec_variants_encode(variants, &(struct moec_expert_record){layer, expert, &layout},
+                             variants->encoding.scratch, bytes, err);
     if (status != MOEC_OK) {
         moec_record_store_give_back(&variants->store, layout.n_bytes, bytes);
         return status;
     }
-    keep(variants, slot_at(variants, layer, expert, index), bytes, layout.n_bytes);
+    keep(variants, variants_slot_at(variants, layer, expert, index), bytes, layout.n_bytes);
     return MOEC_OK;
 }
 
@@ -211,11 +112,11 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
 static enum moec_status hold(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
                              struct moec_mlp *mlp, struct moec_error *err)
 {
-    struct moec_record_slot *slot = slot_at(variants, layer, expert, index);
+    struct moec_record_slot *slot = variants_slot_at(variants, layer, expert, index);
     if (slot->bytes == NULL)
         MOEC_TRY(fill(variants, layer, expert, index, err));
     moec_record_slot_hold(slot);
-    const struct moec_record_layout layout = layout_of(variants, layer, expert, index);
+    const struct moec_record_layout layout = variants_layout_of(variants, layer, expert, index);
     moec_record_bind(&layout, slot->bytes, mlp);
     return MOEC_OK;
 }
@@ -233,22 +134,17 @@ static void compose(enum moec_projection projection, const struct moec_mlp *name
         mlp->down = named->down;
 }
 
-/* What an expert is assigned. */
-static struct parts assigned_parts(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
-{
-    const uint8_t code = variants->choice.assignment[place_of(variants, layer, expert)];
-    return code == 0 ? (struct parts){.index = {MIXED}, .n = 1} : parts_of(variants, code);
-}
-
 /* What a request gets. */
-static struct parts requested_parts(const struct moec_variants *variants, struct moec_expert_request request)
+static struct variants_parts requested_parts(const struct moec_variants *variants,
+                                             struct moec_expert_request request)
 {
-    return request.form == 0 ? assigned_parts(variants, request.layer, request.expert)
-                             : parts_of(variants, variants->choice.low_code);
+    return request.form == 0 ? variants_assigned_parts(variants, request.layer, request.expert)
+                             : variants_parts_of(variants, variants->choice.low_code);
 }
 
 static enum moec_status borrow_parts(struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                                     struct parts parts, struct moec_mlp *mlp, struct moec_error *err)
+                                     struct variants_parts parts, struct moec_mlp *mlp,
+                                     struct moec_error *err)
 {
     struct moec_mlp bound[2];
     pthread_mutex_lock(&variants->lock);
@@ -256,7 +152,8 @@ static enum moec_status borrow_parts(struct moec_variants *variants, uint32_t la
     if (status == MOEC_OK && parts.n == 2) {
         status = hold(variants, layer, expert, parts.index[1], &bound[1], err);
         if (status != MOEC_OK)
-            moec_record_store_let_go(&variants->store, slot_at(variants, layer, expert, parts.index[0]));
+            moec_record_store_let_go(&variants->store,
+                                     variants_slot_at(variants, layer, expert, parts.index[0]));
     }
     pthread_mutex_unlock(&variants->lock);
     if (status == MOEC_OK && parts.n == 2)
@@ -267,11 +164,11 @@ static enum moec_status borrow_parts(struct moec_variants *variants, uint32_t la
 }
 
 static void give_back_parts(struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                            struct parts parts)
+                            struct variants_parts parts)
 {
     pthread_mutex_lock(&variants->lock);
     for (uint32_t i = 0; i < parts.n; i++)
-        moec_record_store_let_go(&variants->store, slot_at(variants, layer, expert, parts.index[i]));
+        moec_record_store_let_go(&variants->store, variants_slot_at(variants, layer, expert, parts.index[i]));
     pthread_mutex_unlock(&variants->lock);
 }
 
@@ -287,9 +184,10 @@ static void encode_item(void *context, size_t item, int thread)
     struct moec_variants *variants = prepare->variants;
     struct encode_job *job = &variants->encoding.jobs[item];
     uint8_t *scratch = variants->encoding.scratch + (size_t)thread * variants->encoding.scratch_bytes;
-    const struct moec_record_layout layout = layout_of(variants, prepare->layer, job->expert, job->index);
+    const struct moec_record_layout layout =
+        variants_layout_of(variants, prepare->layer, job->expert, job->index);
     const struct moec_expert_record made = {prepare->layer, job->expert, &layout};
-    job->status = encode(variants, &made, scratch, job->bytes, NULL);
+    job->status = moec_variants_encode(variants, &made, scratch, job->bytes, NULL);
 }
 
 /* Reserves room and memory for a record if it is missing; false when there is none left. */
@@ -297,10 +195,10 @@ static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t ex
                      uint32_t *n_jobs)
 {
     uint8_t *bytes = NULL;
-    const uint64_t n_bytes = layout_of(variants, layer, expert, index).n_bytes;
+    const uint64_t n_bytes = variants_layout_of(variants, layer, expert, index).n_bytes;
     const struct encode_job *last = *n_jobs > 0 ? &variants->encoding.jobs[*n_jobs - 1] : NULL;
     const bool is_planned = last != NULL && last->expert == expert && last->index == index;
-    if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
+    if (is_planned || variants_slot_at(variants, layer, expert, index)->bytes != NULL)
         return true;
     if (!moec_record_store_make_room(&variants->store, n_bytes) ||
         moec_record_store_take(&variants->store, n_bytes, &bytes, NULL) != MOEC_OK)
@@ -317,9 +215,9 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
     moec_parallel_for(&variants->encoding.pool, n_jobs, encode_item, &prepare);
     for (uint32_t j = 0; j < n_jobs; j++) {
         struct encode_job *job = &variants->encoding.jobs[j];
-        const uint64_t n_bytes = layout_of(variants, layer, job->expert, job->index).n_bytes;
+        const uint64_t n_bytes = variants_layout_of(variants, layer, job->expert, job->index).n_bytes;
         if (job->status == MOEC_OK) {
-            keep(variants, slot_at(variants, layer, job->expert, job->index), job->bytes, n_bytes);
+            keep(variants, variants_slot_at(variants, layer, job->expert, job->index), job->bytes, n_bytes);
             continue;
         }
         moec_record_store_give_back(&variants->store, n_bytes, job->bytes);
@@ -329,11 +227,11 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
 /* Of the experts that are encoded together. */
 static bool is_missing(struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
-    const struct parts parts = assigned_parts(variants, layer, expert);
+    const struct variants_parts parts = variants_assigned_parts(variants, layer, expert);
     bool missing = false;
     pthread_mutex_lock(&variants->lock);
     for (uint32_t i = 0; i < parts.n; i++)
-        missing = missing || slot_at(variants, layer, expert, parts.index[i])->bytes == NULL;
+        missing = missing || variants_slot_at(variants, layer, expert, parts.index[i])->bytes == NULL;
     pthread_mutex_unlock(&variants->lock);
     return missing;
 }
@@ -343,9 +241,10 @@ static void keep_expected(struct moec_variants *variants, uint32_t from)
 {
     for (uint32_t at = variants->next.n; at-- > from;) {
         const uint32_t layer = variants->next.layer, expert = variants->next.all[at];
-        const struct parts parts = assigned_parts(variants, layer, expert);
+        const struct variants_parts parts = variants_assigned_parts(variants, layer, expert);
         for (uint32_t i = 0; i < parts.n; i++)
-            moec_record_store_move(&variants->store, slot_at(variants, layer, expert, parts.index[i]), true);
+            moec_record_store_move(&variants->store,
+                                   variants_slot_at(variants, layer, expert, parts.index[i]), true);
     }
 }
 
@@ -363,7 +262,7 @@ static void encode_expected(struct moec_variants *variants, uint32_t layer, uint
         keep_expected(variants, from);
     for (uint32_t at = from; layer == variants->next.layer && has_room && at < variants->next.n; at++) {
         const uint32_t next = variants->next.all[at];
-        const struct parts parts = assigned_parts(variants, layer, next);
+        const struct variants_parts parts = variants_assigned_parts(variants, layer, next);
         for (uint32_t i = 0; has_room && i < parts.n; i++)
             has_room = plan_job(variants, layer, next, parts.index[i], &n_jobs);
     }
@@ -398,7 +297,7 @@ static enum moec_status acquire(struct moec_experts *self, struct moec_expert_re
         encode_expected(variants, layer, expert);
     MOEC_TRY(borrow_parts(variants, layer, expert, requested_parts(variants, request), mlp, err));
     if (variants->choice.filters != NULL)
-        mlp->filter = variants->choice.filters[place_of(variants, layer, expert)];
+        mlp->filter = variants->choice.filters[variants_place_of(variants, layer, expert)];
     return MOEC_OK;
 }
 
@@ -414,15 +313,15 @@ static bool ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
     const uint32_t layer = request.layer, expert = request.expert;
-    const struct parts parts = requested_parts(variants, request);
+    const struct variants_parts parts = requested_parts(variants, request);
     struct moec_record_slot *there[2];
     uint32_t n_there = 0;
     uint64_t missing_bytes = 0;
     pthread_mutex_lock(&variants->lock);
     for (uint32_t i = 0; i < parts.n; i++) {
-        struct moec_record_slot *slot = slot_at(variants, layer, expert, parts.index[i]);
+        struct moec_record_slot *slot = variants_slot_at(variants, layer, expert, parts.index[i]);
         if (slot->bytes == NULL) {
-            missing_bytes += layout_of(variants, layer, expert, parts.index[i]).n_bytes;
+            missing_bytes += variants_layout_of(variants, layer, expert, parts.index[i]).n_bytes;
             continue;
         }
         moec_record_slot_hold(slot);
@@ -449,22 +348,22 @@ static void variant_bytes(struct moec_experts *self, struct moec_expert_request 
                           const struct moec_mlp *held, struct moec_expert_bytes *out)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
-    const struct parts parts = requested_parts(variants, request);
-    const size_t place = place_of(variants, request.layer, request.expert);
+    const struct variants_parts parts = requested_parts(variants, request);
+    const size_t place = variants_place_of(variants, request.layer, request.expert);
     const uint8_t *mixed = variants->choice.mixed[place].codecs;
     uint32_t content = parts.index[0];
     if (parts.n == 2)
         content |= (parts.projection + 1u) << 16 | parts.index[1] << 8;
     *out = (struct moec_expert_bytes){.n_range = parts.n};
-    if (parts.index[0] == MIXED)
+    if (parts.index[0] == VARIANTS_MIXED)
         content = 1u << 24 | (uint32_t)mixed[0] << 16 | (uint32_t)mixed[1] << 8 | mixed[2];
     out->content = (uint64_t)variants->numbers.n_change << 32 | content;
     if (variants->choice.filters != NULL)
         out->filter = variants->choice.filters[place];
     for (uint32_t i = 0; i < parts.n; i++) {
-        out->n_bytes[i] = layout_of(variants, request.layer, request.expert, parts.index[i]).n_bytes;
+        out->n_bytes[i] = variants_layout_of(variants, request.layer, request.expert, parts.index[i]).n_bytes;
         if (held != NULL)
-            out->from[i] = slot_at(variants, request.layer, request.expert, parts.index[i])->bytes;
+            out->from[i] = variants_slot_at(variants, request.layer, request.expert, parts.index[i])->bytes;
     }
 }
 
@@ -509,7 +408,7 @@ static enum moec_status make_tables(struct moec_variants *variants, struct moec_
     uint64_t n_experts = (uint64_t)variants->of.n_moe * variants->of.config->n_expert;
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, n_experts, sizeof(struct moec_record_slot), "the table of variants", err));
-    variants->numbers.slots[MIXED] = memory;
+    variants->numbers.slots[VARIANTS_MIXED] = memory;
     MOEC_TRY(moec_alloc(&memory, n_experts, 1, "the assignment", err));
     variants->choice.assignment = memory;
     MOEC_TRY(moec_alloc(&memory, n_experts, sizeof *variants->choice.mixed, "the assignment", err));
@@ -564,7 +463,7 @@ void moec_variants_free(struct moec_variants *variants)
     if (variants == NULL)
         return;
     const size_t n = (size_t)variants->of.n_moe * variants->of.config->n_expert;
-    for (uint32_t index = 0; index < N_INDICES; index++) {
+    for (uint32_t index = 0; index < N_VARIANTS_INDICES; index++) {
         for (size_t i = 0; variants->numbers.slots[index] != NULL && i < n; i++)
             free(variants->numbers.slots[index][i].bytes);
         free(variants->numbers.slots[index]);
@@ -587,7 +486,7 @@ static void drop_number(struct moec_variants *variants, uint32_t number)
     variants->numbers.n_change++;
     for (size_t i = 0; i < n; i++) {
         struct moec_record_slot *own = &variants->numbers.slots[number][i],
-                                *mixed = &variants->numbers.slots[MIXED][i];
+                                *mixed = &variants->numbers.slots[VARIANTS_MIXED][i];
         const uint8_t *used = variants->choice.mixed[i].codecs;
         if (own->bytes != NULL)
             moec_record_store_drop(&variants->store, own);
@@ -612,7 +511,7 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, uint32_
                          "a codec of %" PRIu32 " bits cannot have the number %" PRIu32 ", expected %" PRIu32
                          " or %d..%d",
                          bits, number, bits, MOEC_CODEC_FIRST_OTHER, MOEC_CODEC_TABLE - 1);
-    if (!has_number(variants, number))
+    if (!variants_has_number(variants, number))
         return add_number(variants, number, codec, err);
     const struct moec_codec old = variants->numbers.codecs[number];
     if (moec_codec_equal(old, codec) && old.quantizer == codec.quantizer)
@@ -641,7 +540,8 @@ void moec_variants_set_encoder(struct moec_variants *variants, const struct moec
     const struct moec_expert_encoder *next = encoder != NULL ? encoder : &variants->encoding.own.encoder;
     const bool moves = next->reorders != variants->encoding.by->reorders;
     for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
-        if (has_number(variants, number) && (moves || moec_codec_bits(variants->numbers.codecs[number]) < 16))
+        if (variants_has_number(variants, number) &&
+            (moves || moec_codec_bits(variants->numbers.codecs[number]) < 16))
             drop_number(variants, number);
     variants->encoding.by = next;
 }
@@ -662,7 +562,7 @@ enum moec_status moec_variants_assign(struct moec_variants *variants, const uint
     uint32_t n_expert = variants->of.config->n_expert;
     size_t n = (size_t)variants->of.n_moe * n_expert;
     for (size_t i = 0; i < n; i++) {
-        if (parts_of(variants, assignment[i]).n == 0)
+        if (variants_parts_of(variants, assignment[i]).n == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the assignment gives variant number %u to expert %" PRIu32 " of layer %" PRIu32
                              ", but no codec has this number",
@@ -696,7 +596,7 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
         variants->choice.assignment[i] = is_uniform ? plan->experts[i].codecs[0] : 0;
         if (is_uniform || moec_variant_equal(variants->choice.mixed[i], plan->experts[i]))
             continue;
-        struct moec_record_slot *slot = &variants->numbers.slots[MIXED][i];
+        struct moec_record_slot *slot = &variants->numbers.slots[VARIANTS_MIXED][i];
         if (slot->bytes != NULL)
             moec_record_store_drop(&variants->store, slot);
         variants->choice.mixed[i] = plan->experts[i];
@@ -710,7 +610,7 @@ enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32
 {
     MOEC_TRY(check_expert(variants, layer, expert, err));
     MOEC_TRY(check_code(variants, code, err));
-    variants->choice.assignment[place_of(variants, layer, expert)] = (uint8_t)code;
+    variants->choice.assignment[variants_place_of(variants, layer, expert)] = (uint8_t)code;
     variants->next.n = 0; /* of a pass that is over */
     return MOEC_OK;
 }
@@ -727,7 +627,7 @@ enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32
 enum moec_status moec_variants_set_rest(struct moec_variants *variants, uint32_t number,
                                         struct moec_error *err)
 {
-    if (!has_number(variants, number))
+    if (!variants_has_number(variants, number))
         return check_code(variants, number, err);
     variants->choice.rest_number = number;
     return MOEC_OK;
@@ -743,8 +643,8 @@ static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32
 {
     uint32_t n_jobs = 0;
     for (uint32_t expert = first; expert < end; expert++) {
-        const struct parts parts =
-            code != 0 ? parts_of(variants, code) : assigned_parts(variants, layer, expert);
+        const struct variants_parts parts =
+            code != 0 ? variants_parts_of(variants, code) : variants_assigned_parts(variants, layer, expert);
         for (uint32_t i = 0; i < parts.n; i++) {
             if (!plan_job(variants, layer, expert, parts.index[i], &n_jobs))
                 return n_jobs;
@@ -778,18 +678,24 @@ void moec_variants_rank(struct moec_variants *variants, uint32_t layer, uint32_t
 {
     const uint32_t n_expert = variants->of.config->n_expert,
                    end = n < n_expert - first ? first + n : n_expert;
-    const struct parts parts = parts_of(variants, code);
+    const struct variants_parts parts = variants_parts_of(variants, code);
     pthread_mutex_lock(&variants->lock);
     for (uint32_t expert = end; expert-- > first;)
         for (uint32_t i = 0; i < parts.n; i++)
-            moec_record_store_move(&variants->store, slot_at(variants, layer, expert, parts.index[i]),
+            moec_record_store_move(&variants->store,
+                                   variants_slot_at(variants, layer, expert, parts.index[i]),
                                    need == MOEC_VARIANTS_SOON);
     pthread_mutex_unlock(&variants->lock);
 }
 
+uint64_t moec_variants_limit_bytes(const struct moec_variants *variants)
+{
+    return variants->store.limit_bytes;
+}
+
 uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t code)
 {
-    const struct parts parts = parts_of(variants, code);
+    const struct variants_parts parts = variants_parts_of(variants, code);
     return parts.n == 0 ? 0 : variants->numbers.layouts[parts.index[0]].n_bytes;
 }
 

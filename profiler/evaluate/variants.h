@@ -133,4 +133,7 @@ void moec_variants_rank(struct moec_variants *variants, uint32_t layer, uint32_t
  * does not exist. */
 uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t code);
 
+/* The limit that they were created with. */
+uint64_t moec_variants_limit_bytes(const struct moec_variants *variants);
+
 #endif

@@ -407,7 +407,6 @@ static enum moec_status enter_device(struct moec_profile_job *job, struct moec_e
 static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    const struct moec_scorer_options scoring = {.by = options->by};
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     MOEC_TRY(moec_load_model(job->checkpoint, 16, 0, job->dense_keep_bytes, &job->model, err));
     MOEC_TRY(moec_variants_create(job->checkpoint,
@@ -418,6 +417,7 @@ static enum moec_status open_model(struct moec_profile_job *job, struct moec_err
     MOEC_TRY(moec_profile_codecs(job->profile, codecs, err));
     MOEC_TRY(moec_variants_set_codecs(job->variants, codecs, err));
     MOEC_TRY(enter_device(job, err));
+    const struct moec_scorer_options scoring = {.by = options->by, .variants = job->variants};
     return moec_scorer_create(job->model, moec_variants_experts(job->variants), &job->windows, &scoring,
                               &job->scorer, err);
 }

@@ -7,12 +7,13 @@
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/score.h"
+#include "profiler/evaluate/shared_variants.h"
 
 #include <string.h>
 
 #define REFERENCE_CHUNK_BYTES ((uint64_t)64 << 20)
 #define TILE                  64 /* rows that a thread compares at once */
-#define TOGETHER              8  /* experts that are encoded at once */
+#define TOGETHER              8  /* experts that are encoded at once, at least */
 #define PHASE                 "local errors"
 
 #define NO_GAIN UINT32_MAX
@@ -145,6 +146,44 @@ static enum moec_status order_windows(struct fast *job, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* Experts whose records take a small part of the limit: exact ones that made room would be read again. */
+static uint32_t count_fitting(const struct fast *job)
+{
+    const uint64_t limit = moec_variants_limit_bytes(job->options->of.variants);
+    uint64_t one = 0;
+    for (uint32_t code = 0; code < job->plan.n_code; code++)
+        one += fast_is_source(job, code)
+                   ? 0
+                   : moec_variants_record_bytes(job->options->of.variants, job->plan.codes[code]);
+    const uint64_t n = limit == 0 || one == 0 ? job->model.n_expert : limit / 8 / one;
+    return n < job->model.n_expert ? (uint32_t)n : job->model.n_expert;
+}
+
+/* Together: the steps that all ranks take. They wait for each other at each, so these are few. */
+static enum moec_status plan_steps(struct fast *job, struct moec_error *err)
+{
+    struct moec_ranks *ranks = job->options->by.ranks;
+    struct fast_steps own = {.n_expert = (uint32_t)job->passes.forward.pool.n_threads}, *all = NULL;
+    own.n_expert = own.n_expert > TOGETHER ? own.n_expert : TOGETHER;
+    job->steps = own;
+    if (ranks == NULL)
+        return MOEC_OK;
+    const uint32_t count = moec_ranks_count(ranks), n_fitting = count_fitting(job);
+    own.n_expert = n_fitting > own.n_expert ? n_fitting : own.n_expert;
+    own.n_batch =
+        moec_sweep_count_batches(&job->passes.sweep, (struct moec_window_range){0, job->windows.n_own});
+    MOEC_TRY(moec_alloc((void **)&all, count, sizeof *all, "steps of ranks", err));
+    all[moec_ranks_own(ranks)] = own;
+    const enum moec_status status = moec_ranks_gather(ranks, all, count, sizeof *all, err);
+    for (uint32_t r = 0; r < count && status == MOEC_OK; r++) {
+        own.n_expert = all[r].n_expert < own.n_expert ? all[r].n_expert : own.n_expert;
+        own.n_batch = all[r].n_batch > own.n_batch ? all[r].n_batch : own.n_batch;
+    }
+    job->steps = own;
+    free(all);
+    return status;
+}
+
 static enum moec_status create(struct fast *job, struct moec_error *err)
 {
     const struct moec_fast_options *options = job->options;
@@ -165,7 +204,8 @@ static enum moec_status create(struct fast *job, struct moec_error *err)
     MOEC_TRY(create_perturbed(job, 0.5f, job->plan.gains.small_every, &job->passes.perturbed[SMALL], err));
     MOEC_TRY(allocate_batch(job, err));
     MOEC_TRY(allocate_sums(job, err));
-    return allocate_scores(job, err);
+    MOEC_TRY(allocate_scores(job, err));
+    return plan_steps(job, err);
 }
 
 static void release(struct fast *job)
@@ -406,13 +446,26 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
     return worked(job, moec_cost_expert(job->model.config, batch->n_picked), err);
 }
 
-/* At all bitwidths, which are made of the exact records that the layer ran with. */
-static enum moec_status run_experts(struct batch *batch, uint32_t first, uint32_t n, struct moec_error *err)
+/* Together: the records of a step. */
+static enum moec_status share_step(const struct fast *job, uint32_t layer, uint32_t first,
+                                   struct moec_error *err)
+{
+    const struct moec_variants_range range = {.layer = layer,
+                                              .first = first,
+                                              .n = job->steps.n_expert,
+                                              .codes = job->plan.codes,
+                                              .n_code = job->plan.n_code};
+    return moec_variants_share(job->options->of.variants, job->options->by.ranks, &range, err);
+}
+
+/* A step, at all bitwidths, which are made of the exact records that the layer ran with. */
+static enum moec_status run_experts(struct batch *batch, uint32_t first, struct moec_error *err)
 {
     struct fast *job = batch->job;
     struct moec_variants *variants = job->options->of.variants;
-    const uint32_t layer = moec_config_moe_layer(job->model.config, batch->s);
+    const uint32_t layer = moec_config_moe_layer(job->model.config, batch->s), n = job->steps.n_expert;
     const uint32_t end = n < job->model.n_expert - first ? first + n : job->model.n_expert;
+    MOEC_TRY(share_step(job, layer, first, err));
     for (uint32_t code = 0; code < job->plan.n_code; code++)
         MOEC_TRY(moec_variants_prepare_some(variants, layer, first, n, job->plan.codes[code], err));
     for (uint32_t e = first; e < end; e++)
@@ -446,8 +499,6 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
                                struct moec_error *err)
 {
     struct fast *job = context;
-    const uint32_t n_thread = (uint32_t)job->passes.forward.pool.n_threads;
-    const uint32_t n_together = n_thread > TOGETHER ? n_thread : TOGETHER;
     struct batch batch = {.job = job,
                           .s = ordinal,
                           .gain = place_of(job, ordinal),
@@ -458,8 +509,9 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
     moec_variants_rank(job->options->of.variants, moec_config_moe_layer(job->model.config, ordinal), 0,
                        job->model.n_expert, moec_variants_source_bits(job->options->of.variants),
                        MOEC_VARIANTS_SOON);
-    for (uint32_t e = 0; e < job->model.n_expert; e += n_together)
-        MOEC_TRY(run_experts(&batch, e, n_together, err));
+    for (uint32_t e = 0; e < job->model.n_expert; e += job->steps.n_expert)
+        MOEC_TRY(run_experts(&batch, e, err));
+    job->steps.n_done++;
     for (uint32_t p = 0; p < N_PERTURBED; p++)
         leave_batch(&batch, &job->passes.perturbed[p]);
     return MOEC_OK;
@@ -467,6 +519,17 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
 
 /* ---- the sweep ---- */
 
+/* The steps of batches that other ranks have and this one does not. */
+static enum moec_status follow_others(struct fast *job, uint32_t layer, struct moec_error *err)
+{
+    for (; job->steps.n_done < job->steps.n_batch; job->steps.n_done++)
+        for (uint32_t e = 0; e < job->model.n_expert; e += job->steps.n_expert)
+            MOEC_TRY(share_step(job, layer, e, err));
+    job->steps.n_done = 0;
+    return MOEC_OK;
+}
+
+/* Of a rank without windows only the steps of the others. */
 static enum moec_status run_layers(struct fast *job, struct moec_error *err)
 {
     const struct moec_sweep_store store = {.states = &job->passes.hidden,
@@ -490,8 +553,10 @@ static enum moec_status run_layers(struct fast *job, struct moec_error *err)
         MOEC_TRY(moec_sweep_layer(&job->passes.sweep, layer,
                                   (struct moec_window_range){0, job->windows.n_own}, job->passes.hidden.rows,
                                   &store, err));
-        if (moec_config_is_moe(job->model.config, layer))
-            n_changed += place_of(job, ordinal++) != NO_GAIN;
+        if (!moec_config_is_moe(job->model.config, layer))
+            continue;
+        MOEC_TRY(follow_others(job, layer, err));
+        n_changed += place_of(job, ordinal++) != NO_GAIN;
     }
     return MOEC_OK;
 }
@@ -654,10 +719,9 @@ enum moec_status moec_fast_sensitivity_run(const struct moec_fast_options *optio
         moec_variants_assign_all(options->of.variants, moec_variants_source_bits(options->of.variants), err));
     MOEC_TRY_OUT(create(&job, err));
     plan(&job);
-    if (job.windows.n_own > 0) {
-        MOEC_TRY_OUT(run_layers(&job, err));
+    MOEC_TRY_OUT(run_layers(&job, err));
+    if (job.windows.n_own > 0)
         MOEC_TRY_OUT(score(&job, err));
-    }
     MOEC_TRY_OUT(exchange(&job, err));
     MOEC_TRY_OUT(moec_fast_estimate(&job, err));
 out:

@@ -60,6 +60,14 @@ struct fast_windows {
     uint32_t n_own;
 };
 
+/* What ranks do in step: they share the records of so many experts of a layer at all bitwidths, as often as the
+ * rank with most batches needs them. */
+struct fast_steps {
+    uint32_t n_expert; /* that are encoded together; of a process alone too */
+    uint32_t n_batch;  /* 0 of a process alone */
+    uint32_t n_done;   /* batches of this rank in the layer at work */
+};
+
 struct fast_passes {
     struct moec_forward forward;
     struct moec_sweep sweep;   /* of this rank's windows */
@@ -103,6 +111,7 @@ struct fast {
     struct fast_model model;
     struct fast_plan plan;
     struct fast_windows windows;
+    struct fast_steps steps;
     struct fast_passes passes;
     struct fast_scores scores;
     struct fast_batch batch;

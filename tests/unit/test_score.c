@@ -48,7 +48,8 @@ static enum moec_status measure(const struct fixture *fixture, uint64_t kept_byt
     struct moec_experts *experts = moec_variants_experts(fixture->variants);
     const struct moec_scorer_options options = {
         .by = {.kernels = moec_kernels_best(), .n_threads = 1, .ranks = ranks},
-        .reference_limit_bytes = kept_bytes};
+        .reference_limit_bytes = kept_bytes,
+        .variants = fixture->variants};
     double reference[N_WINDOW];
     cut_windows(fixture, &cut);
     for (uint32_t w = 0; w < N_WINDOW; w++)
