@@ -587,16 +587,17 @@ static enum moec_status pass_worked(void *context, uint64_t multiply_adds, struc
     return worked(traced->scorer, multiply_adds, err);
 }
 
-/* Together: a layer's experts as they are assigned. */
-static enum moec_status share_variants(const struct moec_scorer *scorer, uint32_t layer,
-                                       struct moec_error *err)
+/* Together: a layer's experts as they are assigned, in the phase at work. */
+static enum moec_status share_variants(struct moec_scorer *scorer, uint32_t layer, struct moec_error *err)
 {
     static const uint32_t as_assigned = 0;
     const struct moec_config *config = &scorer->forward.model->config;
     const struct moec_variants_range range = {
         .layer = layer, .n = config->n_expert, .codes = &as_assigned, .n_code = 1};
-    if (scorer->options.variants == NULL || !moec_config_is_moe(config, layer))
+    if (scorer->options.variants == NULL || scorer->shared.ranks == NULL ||
+        !moec_config_is_moe(config, layer))
         return MOEC_OK;
+    MOEC_TRY(worked(scorer, 0, err));
     return moec_variants_share(scorer->options.variants, scorer->shared.ranks, &range, err);
 }
 

@@ -15,8 +15,8 @@
 struct record {
     uint32_t expert, index;
     uint64_t n_bytes;
-    uint8_t *bytes; /* taken from the store and not kept yet, or NULL */
-    bool is_own;    /* this rank made it */
+    uint8_t *bytes;     /* taken from the store and not kept yet, or NULL */
+    uint64_t encode_ns; /* that making it took this rank; 0: it did not */
 };
 
 struct sharing {
@@ -26,13 +26,14 @@ struct sharing {
     struct record *records; /* (n), owned: first all of the range, then those that are exchanged */
     size_t n;
     bool has_room; /* all ranks have */
-    /* What it takes, and what encoding all of it alone takes longer, of the slowest rank; 0: unknown. */
+    bool is_known; /* on the slowest rank: what sending takes, and what encoding all alone takes longer */
     double exchange_ns, saved_ns;
 };
 
 /* What a rank tells first; after it (n) bytes: whether it lacks each record. */
 struct told {
-    struct variants_pace pace;
+    float encode_ns[N_VARIANTS_INDICES]; /* as in struct variants_pace */
+    float exchange_ns;                   /* a byte; 0: unknown */
     uint32_t n_threads;
     uint32_t has_room;
 };
@@ -114,11 +115,13 @@ static bool make_room(const struct sharing *sharing)
 static void fill_told(const struct sharing *sharing, uint8_t *item)
 {
     struct moec_variants *variants = sharing->variants;
-    struct variants_pace *pace = &variants->pace;
-    if (pace->n_change != variants->numbers.n_change)
-        *pace = (struct variants_pace){.n_change = variants->numbers.n_change};
+    const struct variants_pace *pace = &variants->pace;
+    struct told told = {.n_threads = (uint32_t)variants->encoding.pool.n_threads};
+    memcpy(told.encode_ns, pace->encode_ns, sizeof told.encode_ns);
+    if (pace->exchange_bytes > 0)
+        told.exchange_ns = (float)(pace->exchange_ns / pace->exchange_bytes);
     pthread_mutex_lock(&variants->lock);
-    const struct told told = {*pace, (uint32_t)variants->encoding.pool.n_threads, make_room(sharing)};
+    told.has_room = make_room(sharing);
     for (size_t r = 0; r < sharing->n; r++)
         item[sizeof told + r] = slot_of(sharing, &sharing->records[r])->bytes == NULL;
     pthread_mutex_unlock(&variants->lock);
@@ -151,23 +154,48 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static void read_told(struct sharing *sharing, const uint8_t *items, size_t item_bytes)
+/* What encoding all records alone takes a rank longer than its part. */
+static double saved_ns(const struct sharing *sharing, const struct told *told)
 {
-    const uint32_t count = moec_ranks_count(sharing->ranks);
-    double n_bytes = 0;
-    keep_missing(sharing, items, item_bytes);
-    for (size_t r = 0; r < sharing->n; r++)
-        n_bytes += (double)sharing->records[r].n_bytes;
-    sharing->has_room = true;
-    for (uint32_t rank = 0; rank < count; rank++) {
+    const size_t n = sharing->n, count = moec_ranks_count(sharing->ranks);
+    double sum = 0;
+    for (size_t r = 0; r < n; r++)
+        sum += (double)told->encode_ns[sharing->records[r].index];
+    return n > 0 ? sum / (double)n *
+                       (rounds(n, told->n_threads) - rounds((n + count - 1) / count, told->n_threads))
+                 : 0;
+}
+
+/* Whether any rank has made such a record. */
+static bool is_known(const struct sharing *sharing, const uint8_t *items, size_t item_bytes, uint32_t index)
+{
+    bool any = false;
+    for (uint32_t rank = 0; rank < moec_ranks_count(sharing->ranks); rank++) {
         struct told told;
         memcpy(&told, items + rank * item_bytes, sizeof told);
-        const size_t n_own = (sharing->n + count - 1) / count;
+        any = any || told.encode_ns[index] > 0;
+    }
+    return any;
+}
+
+static void read_told(struct sharing *sharing, const uint8_t *items, size_t item_bytes)
+{
+    double n_bytes = 0;
+    keep_missing(sharing, items, item_bytes);
+    sharing->has_room = sharing->is_known = true;
+    for (size_t r = 0; r < sharing->n; r++) {
+        const struct record *record = &sharing->records[r];
+        const bool is_told = r > 0 && record->index == sharing->records[r - 1].index;
+        n_bytes += (double)record->n_bytes;
+        sharing->is_known =
+            sharing->is_known && (is_told || is_known(sharing, items, item_bytes, record->index));
+    }
+    for (uint32_t rank = 0; rank < moec_ranks_count(sharing->ranks); rank++) {
+        struct told told;
+        memcpy(&told, items + rank * item_bytes, sizeof told);
         sharing->has_room = sharing->has_room && told.has_room != 0;
-        sharing->exchange_ns = larger(sharing->exchange_ns, told.pace.exchange_ns * n_bytes);
-        sharing->saved_ns =
-            larger(sharing->saved_ns, told.pace.encode_ns * (rounds(sharing->n, told.n_threads) -
-                                                             rounds(n_own, told.n_threads)));
+        sharing->exchange_ns = larger(sharing->exchange_ns, (double)told.exchange_ns * n_bytes);
+        sharing->saved_ns = larger(sharing->saved_ns, saved_ns(sharing, &told));
     }
 }
 
@@ -191,7 +219,7 @@ static bool is_worth_it(const struct sharing *sharing)
     struct variants_pace *pace = &sharing->variants->pace;
     if (!sharing->has_room || sharing->n == 0)
         return false;
-    if (sharing->exchange_ns <= SHORT_NS || sharing->exchange_ns <= sharing->saved_ns ||
+    if (!sharing->is_known || sharing->exchange_ns <= SHORT_NS || sharing->exchange_ns <= sharing->saved_ns ||
         pace->n_skipped == TRY_AFTER) {
         pace->n_skipped = 0;
         return true;
@@ -229,7 +257,7 @@ static void leave_memory(struct sharing *sharing, const uint8_t *made)
                                    record->n_bytes);
         else
             moec_record_store_give_back(&variants->store, record->n_bytes, record->bytes);
-        variants->encoding.n_encoded += record->is_own;
+        variants->encoding.n_encoded += record->encode_ns > 0;
         record->bytes = NULL;
     }
     pthread_mutex_unlock(&variants->lock);
@@ -254,22 +282,21 @@ static void make_one(void *context, size_t item, int thread)
         return;
     const struct moec_expert_record made = {sharing->range->layer, record->expert, &layout};
     uint8_t *scratch = variants->encoding.scratch + (size_t)thread * variants->encoding.scratch_bytes;
-    record->is_own = moec_variants_encode(variants, &made, scratch, record->bytes, NULL) == MOEC_OK;
-    making->made[r] = record->is_own;
+    const uint64_t begun_ns = moec_now_ns();
+    making->made[r] = moec_variants_encode(variants, &made, scratch, record->bytes, NULL) == MOEC_OK;
+    record->encode_ns = making->made[r] != 0 ? moec_now_ns() - begun_ns + 1 : 0;
 }
 
 /* Those of this rank, on all threads. */
 static void make_own(struct sharing *sharing, uint8_t *made)
 {
     struct making making = {sharing, made};
-    const uint64_t begun_ns = moec_now_ns(), n_own = moec_ranks_share(sharing->ranks, sharing->n);
-    uint32_t n_made = 0;
-    moec_parallel_for(&sharing->variants->encoding.pool, n_own, make_one, &making);
+    moec_parallel_for(&sharing->variants->encoding.pool, moec_ranks_share(sharing->ranks, sharing->n),
+                      make_one, &making);
     for (size_t r = 0; r < sharing->n; r++)
-        n_made += sharing->records[r].is_own;
-    const uint32_t n_threads = (uint32_t)sharing->variants->encoding.pool.n_threads;
-    if (n_made > 0)
-        sharing->variants->pace.encode_ns = (double)(moec_now_ns() - begun_ns) / rounds(n_made, n_threads);
+        if (sharing->records[r].encode_ns > 0)
+            sharing->variants->pace.encode_ns[sharing->records[r].index] =
+                (float)sharing->records[r].encode_ns;
 }
 
 /* Rank by rank, so that small records of one go together. */
@@ -290,8 +317,9 @@ static enum moec_status spread(struct sharing *sharing, const uint8_t *made, str
         }
     const uint64_t begun_ns = moec_now_ns();
     const enum moec_status status = moec_ranks_spread_parts(sharing->ranks, parts, n_part, err);
-    if (n_bytes > 0)
-        sharing->variants->pace.exchange_ns = (double)(moec_now_ns() - begun_ns) / (double)n_bytes;
+    struct variants_pace *pace = &sharing->variants->pace;
+    pace->exchange_ns = pace->exchange_ns / 2 + (double)(moec_now_ns() - begun_ns);
+    pace->exchange_bytes = pace->exchange_bytes / 2 + (double)n_bytes;
     free(parts);
     return status;
 }

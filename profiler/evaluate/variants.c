@@ -484,6 +484,7 @@ static void drop_number(struct moec_variants *variants, uint32_t number)
     const size_t n = (size_t)variants->of.n_moe * variants->of.config->n_expert;
     pthread_mutex_lock(&variants->lock);
     variants->numbers.n_change++;
+    variants->pace.encode_ns[number] = variants->pace.encode_ns[VARIANTS_MIXED] = 0;
     for (size_t i = 0; i < n; i++) {
         struct moec_record_slot *own = &variants->numbers.slots[number][i],
                                 *mixed = &variants->numbers.slots[VARIANTS_MIXED][i];

@@ -48,12 +48,11 @@ struct variants_encoding {
     uint64_t n_encoded;
 };
 
-/* How fast ranks encoded and told each other records when they last did (shared_variants.c). */
+/* How fast this rank encoded, and ranks told each other records (shared_variants.c). */
 struct variants_pace {
-    double encode_ns;   /* a record, on one thread; 0: none was encoded here */
-    double exchange_ns; /* a byte */
-    uint32_t n_change;  /* of the numbers; a pace of others is unknown */
-    uint32_t n_skipped; /* exchanges since, which would have taken longer */
+    float encode_ns[N_VARIANTS_INDICES]; /* a record, on one thread, when any was last made; 0: unknown */
+    double exchange_ns, exchange_bytes;  /* of exchanges so far, the older ones for less and less */
+    uint32_t n_skipped;                  /* exchanges since the last one, which would have taken longer */
 };
 
 struct moec_variants {

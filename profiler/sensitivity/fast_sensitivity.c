@@ -447,14 +447,16 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
 }
 
 /* Together: the records of a step. */
-static enum moec_status share_step(const struct fast *job, uint32_t layer, uint32_t first,
-                                   struct moec_error *err)
+static enum moec_status share_step(struct fast *job, uint32_t layer, uint32_t first, struct moec_error *err)
 {
     const struct moec_variants_range range = {.layer = layer,
                                               .first = first,
                                               .n = job->steps.n_expert,
                                               .codes = job->plan.codes,
                                               .n_code = job->plan.n_code};
+    if (job->options->by.ranks == NULL)
+        return MOEC_OK;
+    MOEC_TRY(worked(job, 0, err));
     return moec_variants_share(job->options->of.variants, job->options->by.ranks, &range, err);
 }
 

@@ -149,6 +149,23 @@ for how in "fast --study layers,choices,sparsity" "exact --projections"; do
         rm -f "$work/some.h5"
     done
 done
+# Experts are encoded by one rank for all, but for those that are only copied.
+# encoded KEY: bytes from the list of this name on
+encoded() {
+    sed -n "/\"$1\": \\[/,\$p" "$work/stdout" | awk '/"encoded_bytes"/ { sum += $2 } END { printf "%.0f\n", sum }'
+}
+try 0 "one process tells what it encodes" profile told.h5 env -- --sensitivity fast --json --verbose
+alone=$(($(encoded phases) / 2)) # each phase, and their sum
+try 0 "two ranks tell it" profile some.h5 ranks 2 -- --sensitivity fast --json --verbose
+together=$(encoded ranks)
+if [ "$alone" -gt 0 ] && [ "$together" -gt "$alone" ] && [ "$together" -lt $((2 * alone)) ]; then
+    pass "each encodes a part"
+else
+    fail "each encodes a part ($alone bytes alone, $together together)"
+fi
+same "of the same profile" "$work/told.h5" "$work/some.h5"
+rm -f "$work/some.h5"
+
 try 0 "the phases of ranks" profile some.h5 ranks 2 -- --sensitivity none --verbose
 says stderr "^rank  phase .* MB received" "are told"
 says stderr "^   1  all " "of each"

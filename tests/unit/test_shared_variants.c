@@ -10,7 +10,7 @@
 #define FAMILY "olmoe-b"
 #define LAYER  1u
 
-static const uint32_t codes[] = {4, 16, 2, 4}, as_assigned[] = {0};
+static const uint32_t codes[] = {4, 16, 2, 4}, as_assigned[] = {0}, others[] = {3};
 
 static struct moec_checkpoint *open_checkpoint(void)
 {
@@ -215,12 +215,14 @@ static void test_shared_variants__one_that_cannot_be_made(void **state)
     end(&bench);
 }
 
-/* Where sending took longer than encoding, ranks leave it, and try again later. */
+/* Where sending took longer than encoding, ranks leave it, and try again later, or with another codec. */
 static void test_shared_variants__where_sending_is_slow(void **state)
 {
     (void)state;
     struct bench bench = begin(2, codes, sizeof codes / sizeof *codes);
-    bench.shares[1].variants->pace = (struct variants_pace){.encode_ns = 1, .exchange_ns = 1e9};
+    struct variants_pace *pace = &bench.shares[1].variants->pace;
+    *pace = (struct variants_pace){.exchange_ns = 1e9, .exchange_bytes = 1};
+    pace->encode_ns[2] = pace->encode_ns[4] = 1;
     bench.shares[0].n_time = bench.shares[1].n_time = 15;
     run(&bench);
     assert_int_equal(encoded(&bench, 0) + encoded(&bench, 1), 0);
@@ -228,6 +230,13 @@ static void test_shared_variants__where_sending_is_slow(void **state)
     run(&bench);
     assert_int_equal(encoded(&bench, 0), bench.n_expert);
     assert_int_equal(encoded(&bench, 1), bench.n_expert);
+    for (uint32_t r = 0; r < 2; r++) {
+        bench.shares[r].range.codes = others;
+        bench.shares[r].range.n_code = 1;
+    }
+    pace->exchange_ns = 1e18;
+    run(&bench);
+    assert_int_equal(encoded(&bench, 0) + encoded(&bench, 1), 3 * bench.n_expert);
     end(&bench);
 }
 
