@@ -90,7 +90,7 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
 
 void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32_t n_rank)
 {
-    char received[24], disk[24], states[24];
+    char received[24], weighed[24], disk[24], states[24];
     if (n_rank < 2)
         return;
     const struct moec_compile_rank_forecast rank = moec_compile_rank_estimate(&forecast->stages, n_rank);
@@ -98,9 +98,11 @@ void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32
         stdout, 4,
         "  each of %" PRIu32
         " ranks: receives about %s from the others, and keeps %s of fitted weights and up to %s of "
-        "hidden states in memory or temporary files; only the first one has the journal\n",
+        "hidden states in memory or temporary files; only the first one has the journal. To weigh bitwidths, "
+        "it receives up to %s of encoded experts besides, where this is quicker than encoding them itself\n",
         n_rank, cli_size_text(received, rank.received_bytes),
-        cli_size_text(disk, forecast->stages.fitted_bytes), cli_size_text(states, rank.state_bytes));
+        cli_size_text(disk, forecast->stages.fitted_bytes), cli_size_text(states, rank.state_bytes),
+        cli_size_text(weighed, rank.weighed_bytes));
 }
 
 static void put_stage(struct moec_json_out *phases, const char *name, double windows, double core_seconds)
@@ -117,6 +119,7 @@ static struct moec_json_out *json_ranks(const struct cli_compile_forecast *forec
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_u64(node, "count", n_rank);
     moec_json_out_u64(node, "received_bytes", rank.received_bytes);
+    moec_json_out_u64(node, "weighed_bytes", rank.weighed_bytes);
     moec_json_out_u64(node, "fitted_bytes", forecast->stages.fitted_bytes);
     moec_json_out_u64(node, "state_bytes", rank.state_bytes);
     moec_json_out_u64(node, "disk_bytes", forecast->stages.fitted_bytes + rank.state_bytes);

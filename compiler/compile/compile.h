@@ -255,10 +255,12 @@ struct moec_compile_forecast {
      * one other (inputs of dense matrices); hidden states of the windows of a fit, and inputs of the layer with most. */
     uint64_t shared_bytes, passed_bytes;
     uint64_t state_bytes, input_bytes;
+    uint64_t weighed_bytes; /* of experts encoded to weigh bitwidths: told to all where that is quicker */
 };
 /* What each of n ranks receives, and keeps in memory or temporary files beside the fitted weights. */
 struct moec_compile_rank_forecast {
     uint64_t received_bytes, state_bytes;
+    uint64_t weighed_bytes; /* received at most, beside these */
 };
 struct moec_compile_rank_forecast moec_compile_rank_estimate(const struct moec_compile_forecast *forecast,
                                                              uint32_t n_rank);

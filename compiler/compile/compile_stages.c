@@ -267,6 +267,7 @@ static double cost_from(const struct basis *basis, enum moec_compile_stage first
 /* Of the codecs that are fitted, with their scales: 2, 3 and 4 bits, 2 and 4, or 2 alone. */
 #define EXPERT_BITS(n) ((n) > 3 ? 9.1 : (n) > 2 ? 6.1 : 2.1)
 #define DENSE_BITS     21.0
+#define LOOK_BITS      3.2 /* of the codec that experts are weighed at before they are fitted */
 
 /* What ranks tell each other beside encoded weights, and keep meanwhile. */
 static void estimate_exchange(const struct basis *basis, struct moec_compile_forecast *forecast)
@@ -281,6 +282,10 @@ static void estimate_exchange(const struct basis *basis, struct moec_compile_for
     forecast->shared_bytes = forecast->fitted_bytes +
                              (uint64_t)(n_moe * (double)moec_up_study_bytes(config, 1)) +
                              (options->search.offers_variants ? (uint64_t)(n_moe * (states + moments)) : 0);
+    /* Single experts and a model for each projection. */
+    if (options->search.offers_variants && basis->is.wanted)
+        forecast->weighed_bytes =
+            (uint64_t)((1.0 + moec_config_mlp_matrices(config)) * expert_weights(config) * LOOK_BITS / 8);
     if (options->search.offers_variants || options->dense.by_gptq)
         forecast->state_bytes = (uint64_t)states;
     if (!options->dense.is_planned && !options->dense.by_gptq)
@@ -298,7 +303,8 @@ struct moec_compile_rank_forecast moec_compile_rank_estimate(const struct moec_c
         .received_bytes =
             (uint64_t)(others * ((double)forecast->shared_bytes + (double)forecast->passed_bytes / n)),
         .state_bytes =
-            (uint64_t)((double)forecast->state_bytes * (1 + 2 / n) + (double)forecast->input_bytes * 2 / n)};
+            (uint64_t)((double)forecast->state_bytes * (1 + 2 / n) + (double)forecast->input_bytes * 2 / n),
+        .weighed_bytes = (uint64_t)(others * (double)forecast->weighed_bytes)};
 }
 
 struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_request *request)
