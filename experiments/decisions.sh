@@ -451,7 +451,7 @@ replayed() {
         --device-file "$here/device.json" --emulate-storage 550MB/s,80us "$@"
 }
 
-# HOBBIT's Fig. 18: eviction policies on the test text; its weights are tuned on calibration. Weights of uses or of
+# HOBBIT's Fig. 18: evictions on the test text; its weights are tuned on calibration. Weights of uses or of
 # recency alone are lfu and lru that forget at the end of each window.
 evictions() {
     mkdir -p "$here/evictions"

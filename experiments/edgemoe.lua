@@ -316,7 +316,7 @@ local entries = {
       .. "same bytes hold fewer experts where these have more bits." },
   { each = { { name = "evictions", file = "evictions-ours", whose = "" },
       { name = "paper_evictions", file = "evictions-paper", whose = ", the paper's procedure's bundle" } },
-    { kind = "lines", name = "{name}", title = "Hits by eviction policy and buffer, without preloads{whose}",
+    { kind = "lines", name = "{name}", title = "Hits by eviction and buffer, without preloads{whose}",
       source = "EdgeMoE, Fig. 14", x = { "experts", "experts that the buffer holds", "buffer_share * n_total" },
       y = { "hits_percent", "experts found in the buffer, %", "100 * hit_rate", has_zero = true },
       records = "{file}:rows", by = "{evict}",

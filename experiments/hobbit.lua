@@ -258,14 +258,14 @@ local entries = {
       y = { "ms", "time of a token, ms", "tpot_ms_median", has_zero = true },
       by = "{side == 'on' and 'with' or 'without'} dynamic loading, {rate} MB/s",
       caption = "Half of the experts in memory; with dynamic loading a fifth of it is for low copies." } },
-  { "HOBBIT, Fig. 18: eviction policies",
+  { "HOBBIT, Fig. 18: evictions",
     "hobbit weighs how recently and how often an expert was used, how often in high precision, and how far its layer "
       .. "is; tuned has the weights of these four that were found on calibration. window-lfu and window-lru forget at "
       .. "the end of each window of the text; lfu and lru do not.",
     name = "evictions", records = EVICTED,
     columns = { "memory, % of the experts: {memory}", "policy: {words}", page.HITS, "Belady's, %: {bound:1%}",
       page.READS, page.WAITS, "of random's, %: {stall_ms / random.stall_ms:1%}" } },
-  { kind = "bars", name = "evictions_by_policy", title = "Waits for storage by eviction policy",
+  { kind = "bars", name = "evictions_by_policy", title = "Waits for storage by eviction",
     source = "HOBBIT, Fig. 18(a)",
     x = { "policy", "", "evict" }, by = "{memory == 25 and 'a quarter of the experts' or 'half of the experts'}",
     y = { "percent_of_random", "waits of a token, % of those with random eviction",

@@ -307,7 +307,7 @@ struct moert_compute_info {
 /* How experts come into memory. */
 struct moert_experts_info {
     const char *mode;       /* run mode in use */
-    const char *evict;      /* eviction policy in use, "none" if nothing is evicted */
+    const char *evict;      /* eviction in use, "none" if nothing is evicted */
     const char *predict;    /* predictor in use */
     uint32_t preload_count; /* as asked for */
     uint32_t preload_ahead; /* layers that are predicted at most, 0 = nothing is */

@@ -119,7 +119,7 @@ static void print_pair_hits(const struct moec_simulation *simulation)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     cli_print(stdout,
-              "\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n"
+              "\nEviction '%s', predictor '%s': of 100 experts asked for while decoding\n"
               "  %-18s%8s%8s%8s%8s%9s%9s\n",
               sweep->evict.all[0].word, sweep->preload.predictors[0]->name, "buffer", "hits", "late",
               "misses", sweep->model->slots.is_equal ? "Belady" : "bound", "useful", "wasted");
@@ -250,7 +250,7 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
         cli_print_wrapped(
             stdout, 2,
             "\n"
-            "farthest: evicts the expert whose next use is farthest away; a good policy, but no bound where "
+            "farthest: evicts the expert whose next use is farthest away; a good choice, but no bound where "
             "experts differ in size\n"
             "bound: no schedule has more hits than this, counted by space times time\n");
 }

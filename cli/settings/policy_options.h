@@ -1,4 +1,4 @@
-/* Choices and help of the options that name an eviction policy, a predictor or a way to read. One spelling
+/* Choices and help of the options that name an eviction, a predictor or a way to read. One spelling
  * and one meaning in run, bench and simulate. */
 #ifndef MOEC_CLI_POLICY_OPTIONS_H
 #define MOEC_CLI_POLICY_OPTIONS_H

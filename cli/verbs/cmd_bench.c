@@ -331,7 +331,7 @@ const struct cli_command cli_command_bench = {
         "Modes lod (Load on Demand) and eap (its cache, predictions by paths) are Fate's baselines. "
         "moe-offloading (LRU, the next gate's predictions) and moe-infinity (LFU, predictions by paths) are "
         "HOBBIT's. All four run where they are named.\n"
-        "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by policy. "
+        "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by eviction. "
         "Folders are created if they do not exist.\n"
         "--kernels measures the kernels that decoding with everything in memory consists of: for each "
         "codec, one token's products with matrices of four times the last cache, or of three quarters of the "

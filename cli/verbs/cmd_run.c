@@ -341,7 +341,7 @@ const struct cli_command cli_command_run = {
              "for them. The text is the same at every budget, thread count and instruction set.",
     .details = "An encoder-decoder model reads the prompt with its encoder and writes a text of its own.\n"
                "Experts are read into the buffer that --memory leaves, when the router asks for them or "
-               "earlier if they were predicted. No eviction policy or predictor changes the text. If "
+               "earlier if they were predicted. No eviction or predictor changes the text. If "
                "--memory is too small, the command stops and itemises the smallest budget that works."
                "\nmoec-run is this command as a program by itself. It describes a device too, as moec device "
                "does: moec-run --describe-device model.moec -o device.json"

@@ -315,7 +315,7 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
         if (policy->ops == &moec_evict_fate && policy->n_shallow == 0 && model->shape.n_shallow == 0)
             return moec_fail(
                 err, MOEC_ERR_USAGE,
-                "eviction policy 'fate' needs the number of shallow layers, but it is in neither "
+                "eviction 'fate' needs the number of shallow layers, but it is in neither "
                 "'%s' nor a bundle of --model: say how many, such as fate:2",
                 job->args->positional[0]);
     }
@@ -680,7 +680,7 @@ const struct cli_command cli_command_simulate = {
     .name = "simulate",
     .summary = "predict hits and times of cache policies from recorded routing",
     .usage = "PROFILE.h5|TRACE",
-    .about = "Replays recorded routing with eviction policies, predictors and sizes of the expert buffer, "
+    .about = "Replays recorded routing with evictions, predictors and sizes of the expert buffer, "
              "next to Belady's bound. It shows below which size lru finds nothing, what predictions add and, "
              "with --device-file, how long a token takes.",
     .details =

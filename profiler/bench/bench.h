@@ -1,7 +1,7 @@
 /* The bench: how fast a bundle decodes in the run modes of EdgeMoE's evaluation (section IV-A), at several
  * expert buffers, beside the floor of each.
  *
- * A row is a mode with a buffer, an eviction policy and a predictor on a storage device. Each row has a
+ * A row is a mode with a buffer, an eviction and a predictor on a storage device. Each row has a
  * process of its own with one engine (profiler/bench/bench_worker.h). All rows run in one go, sample by
  * sample, in an order that turns from sample to sample, one at a time, so that other work on the machine
  * affects all of them alike. Where there is not memory for all of them at once, they do so in groups

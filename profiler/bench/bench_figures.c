@@ -204,7 +204,7 @@ static enum moec_status draw_hits(const struct moec_bench *bench, uint32_t stora
     const struct moec_bench_options *options = &bench->options;
     if (memory > 0 || options->n_evict == 0)
         return MOEC_OK;
-    entitle(bench, chart, "hits", "Hits by eviction policy", options->n_memory, storage);
+    entitle(bench, chart, "hits", "Hits by eviction", options->n_memory, storage);
     set_source(chart, "EdgeMoE, Fig. 14");
     chart->kind = MOEC_CHART_LINES;
     set_axis(&chart->x, "buffer_percent", "expert buffer, % of the compiled experts");
@@ -359,7 +359,7 @@ static const struct {
 } drawers[] = {
     {"Time of a token by run mode", draw_tpot},
     {"Latency of samples", draw_latency},
-    {"Hits by eviction policy", draw_hits},
+    {"Hits by eviction", draw_hits},
     {"Time of a token by expert buffer", draw_memory},
     {"Where the time of a token goes", draw_breakdown},
     {"What each part brings", draw_ablation},

@@ -1,4 +1,4 @@
-/* What any buffer, eviction policy and predictor would do on recorded routing, before anyone runs it: a sweep
+/* What any buffer, eviction and predictor would do on recorded routing, before anyone runs it: a sweep
  * of simulated runs (profiler/simulate/simulated_run.h) with Belady's bound beside them.
  *
  * Rates are of the experts that routers asked for while decoding. Thread rule: one call at a time; it

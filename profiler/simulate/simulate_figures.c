@@ -117,7 +117,7 @@ static enum moec_status make_chart(const struct wanted *wanted, const char *sour
             *at = '_';
     moec_figure_title(chart, "%s by %s and buffer (%s '%s')",
                       wanted->of_times ? "Predicted time of a token" : "Hit rate",
-                      by_policy ? "eviction policy" : "predictor", by_policy ? "predictor" : "evict", fixed);
+                      by_policy ? "eviction" : "predictor", by_policy ? "predictor" : "evict", fixed);
     (void)snprintf(chart->provenance, sizeof chart->provenance,
                    "Routing: %s, %" PRIu64 " tokens decoded one by one. Records: %s.", source,
                    sweep->recording->counted.n_decoded, sweep->model->sizes);

@@ -209,7 +209,7 @@ void moec_simulation_answer(const struct moec_simulation *simulation, struct moe
     moec_paragraph_begin(
         paragraphs,
         "An expert buffer of %s (%.3g %% of all experts) has a hit rate of %.0f %% with --evict %s "
-        "--predict %s. Without predictions, no eviction policy could exceed %.0f %%.",
+        "--predict %s. Without predictions, no eviction could exceed %.0f %%.",
         size_text(size, sweep->budgets.bytes[b]), share(simulation, sweep->budgets.bytes[b]), 100 * most,
         sweep->evict.all[best % sweep->evict.n].word, sweep->preload.predictors[best / sweep->evict.n]->name,
         100 * belady->most_hits / (double)belady->asked);

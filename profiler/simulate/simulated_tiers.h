@@ -19,7 +19,7 @@
 enum moec_tiers_mode {
     MOEC_TIERS_ON_DEMAND,   /* copied when the router asks, and not kept */
     MOEC_TIERS_LAYER_WISE,  /* all of the next layer are copied while this one computes, and none is kept */
-    MOEC_TIERS_CACHE,       /* copied when the router asks, and kept by the eviction policy */
+    MOEC_TIERS_CACHE,       /* copied when the router asks, and kept by the eviction */
     MOEC_TIERS_PRELOAD,     /* the same, and the next layer's predicted experts are copied ahead */
     MOEC_TIERS_COOPERATIVE, /* as CACHE, but what the processor would be done with earlier is computed there
                              */

@@ -14,7 +14,7 @@ void moec_tiers_release(struct moec_tiers *tiers)
     *tiers = (struct moec_tiers){0};
 }
 
-/* Whether the eviction policy enters, beyond the order in which nothing is kept. */
+/* Whether the eviction enters, beyond the order in which nothing is kept. */
 static bool has_policies(enum moec_tiers_mode mode)
 {
     return mode == MOEC_TIERS_CACHE || mode == MOEC_TIERS_PRELOAD || mode == MOEC_TIERS_COOPERATIVE;

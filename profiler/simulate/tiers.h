@@ -1,5 +1,5 @@
 /* A sweep of simulated runs with three tiers (profiler/simulate/simulated_tiers.h): every mode with every
- * eviction policy at every size of the pool and of the buffer. Thread rule: one call at a time; it
+ * eviction at every size of the pool and of the buffer. Thread rule: one call at a time; it
  * parallelises inside, and results do not depend on that. */
 #ifndef MOEC_PROFILER_TIERS_H
 #define MOEC_PROFILER_TIERS_H

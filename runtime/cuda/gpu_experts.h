@@ -1,7 +1,7 @@
 /* Experts in a GPU's memory: a pool of records in front of another source of experts, whose records lie in
  * pinned memory (the expert cache of the process, in front of storage).
  *
- * Which records are in the pool is decided by bytes and an eviction policy alone
+ * Which records are in the pool is decided by bytes and an eviction alone
  * (runtime/policy/schedule/residency.h), as in the cache behind it. What an answer misses is asked of that cache, and
  * what is there begins at once to be copied, on a stream of its own, while the experts that are present are
  * computed:

@@ -92,11 +92,11 @@ static enum moec_status choose_evict(const struct moec_bundle *bundle, const str
         MOEC_TRY(moec_evict_read(word, out, err));
     if (word != NULL && mode->evict == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' evicts nothing: leave out the eviction policy '%s', or use mode 'cache'",
+                         "mode '%s' evicts nothing: leave out the eviction '%s', or use mode 'cache'",
                          mode->name, word);
     if (word != NULL && !mode->takes_any && strcmp(out->ops->name, mode->evict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' evicts by '%s': leave out the eviction policy '%s', or use mode 'cache', "
+                         "mode '%s' evicts by '%s': leave out the eviction '%s', or use mode 'cache', "
                          "which takes any",
                          mode->name, mode->evict, word);
     if (word == NULL && mode->evict != NULL)

@@ -199,7 +199,7 @@ static enum moec_status choose_shallow(struct moert_engine *engine, struct moec_
     if (evict->ops == &moec_evict_fate && engine->bundle->paths.n_shallow == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "eviction policy 'fate' keeps the shallow layers, but '%s' does not say which (it was "
+            "eviction 'fate' keeps the shallow layers, but '%s' does not say which (it was "
             "compiled without a profile): say how many, such as fate:2",
             engine->bundle->file.path);
     return MOEC_OK;

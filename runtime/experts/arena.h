@@ -5,7 +5,7 @@
  * bytes. Pinned slots (a kernel or a device is using their bytes) never move. So no free byte is lost
  * permanently to fragmentation, with any mix of sizes, and with equal sizes nothing ever moves. (Slots of the
  * largest size would waste up to seven eighths on INT2 beside BF16; slabs by size would let one size starve
- * another and break an eviction policy's order.)
+ * another and break an eviction's order.)
  *
  * Thread rule: the caller's lock covers every call on one instance;
  * bytes of pinned slots may be used without it. */

@@ -76,14 +76,10 @@ says stderr 'less than half as fast as the storage .* fitted for: [0-9.]+ MB/s h
 says stderr 'most of the time is waiting: moec fit makes the fastest bundle for this device' "and that it waits"
 try 0 "as JSON" slow --stats json
 says stderr '"fitted_storage": {"bytes_per_second": 50000000, "latency_ns": 200000, "here": "slower"}' "says which"
-# On a busy machine reads take longer than the storage does: a quiet moment is waited for.
-for turn in 1 2 3 4 5; do
-    try 0 "on faster storage" "$build/moec-run" "$work/some.moec" -p "Once upon a time" -n 32 --ctx 128 --memory $memory \
-        --emulate-storage 1GB/s --stats json
-    grep -q '"here": "faster"' "$work/stderr" && break
-    sleep "$turn"
-done
-says stderr '"fitted_storage": {"bytes_per_second": 50000000, "latency_ns": 200000, "here": "faster"}' "likewise"
+try 0 "on faster storage" "$build/moec-run" "$work/some.moec" -p "Once upon a time" -n 32 --ctx 128 --memory $memory \
+    --emulate-storage 1GB/s --stats json
+# On a busy machine reads take longer than the storage does (test_run_stats has the rule).
+says stderr '"fitted_storage": {"bytes_per_second": 50000000, "latency_ns": 200000, "here": "(faster|alike)"}' "is not slower"
 try 0 "bench takes them too" "$moec" bench "$work/some.moec" --memory 60% --modes cache --samples 2 --tokens 4 -q
 says stdout "^cache 60% $evict" "in its row"
 

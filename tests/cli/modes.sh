@@ -160,14 +160,14 @@ says stderr "predictor 'path' needs a path table .which experts follow which." "
 bundle=$work/model.moec
 try 1 "io-free in too little memory" run --mode io-free --memory "$(small_budget run --mode io-free)"
 says stderr "mode 'io-free' keeps every expert in memory: they take [0-9.]+ MiB at 16 bits" "says how much it takes"
-try 2 "io-free with an eviction policy" run --mode io-free --evict lru
+try 2 "io-free with an eviction" run --mode io-free --evict lru
 says stderr "mode 'io-free' evicts nothing" "is a contradiction"
-try 2 "io-exp+lru with another eviction policy" run --mode io-exp+lru --evict lfu
+try 2 "io-exp+lru with another eviction" run --mode io-exp+lru --evict lfu
 says stderr "use mode 'cache', which takes any" "is a contradiction"
-try 0 "io-exp+lru with its own eviction policy" run --mode io-exp+lru --evict lru
+try 0 "io-exp+lru with its own eviction" run --mode io-exp+lru --evict lru
 try 2 "io-free with a copy" run --mode io-free --copy 1
 says stderr "leave out copy 1" "is a contradiction"
-try 2 "sti with an eviction policy" run --mode sti --evict lru
+try 2 "sti with an eviction" run --mode sti --evict lru
 says stderr "mode 'sti' evicts nothing" "is a contradiction"
 try 2 "edgemoe with another predictor" run --mode edgemoe --predict gate
 says stderr "use mode 'cache', which takes any predictor" "is a contradiction"

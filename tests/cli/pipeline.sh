@@ -198,7 +198,7 @@ for policy in fifo lru lfu edgemoe edgemoe-literal arc random hobbit lhu fate; d
     says stderr "eviction $policy\$" "the figures name eviction $policy"
     says stderr 'peak [0-9.]* MiB of budget [0-9.]* MiB' "and peak and budget"
 done
-try 2 "run with an unknown eviction policy" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --evict belady
+try 2 "run with an unknown eviction" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --evict belady
 for cpu in scalar avx2 avx2-gfni avx512 avx512-vbmi; do
     "$moec" run "$work/edgemoe.moec" -p "The old" -n 48 --cpu $cpu --threads 1 >"$work/stdout" 2>"$work/stderr"
     if grep -q 'cannot run\|not support\|does not' "$work/stderr"; then

@@ -217,7 +217,7 @@ static struct decided assert_decided(const struct fixture *f, struct moert_optio
     return cpu;
 }
 
-/* Routes, precisions and eviction policies are the same code on both. */
+/* Routes, precisions and evictions are the same code on both. */
 /* ---- texts ---- */
 
 enum { N_TEXT = 12, N_PROMPT = 9 };

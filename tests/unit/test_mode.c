@@ -90,10 +90,10 @@ static void test_mode__cache_takes_any(void **state)
         assert_ptr_equal(choice.predict, moec_predictors[i]);
     }
     refuse(*state, (struct moec_mode_request){.copy = 3}, "precision copy 3");
-    refuse(*state, (struct moec_mode_request){.evict = "belady"}, "unknown eviction policy 'belady'");
+    refuse(*state, (struct moec_mode_request){.evict = "belady"}, "unknown eviction 'belady'");
     refuse(*state, (struct moec_mode_request){.evict = "lru:3"}, "'lru:3' has no parameters");
     refuse(*state, (struct moec_mode_request){.mode = "edgemoe", .evict = "hobbit:1:1:1:1"},
-           "leave out the eviction policy 'hobbit:1:1:1:1'");
+           "leave out the eviction 'hobbit:1:1:1:1'");
     assert_int_equal(
         choose(*state, (struct moec_mode_request){.mode = "eap", .evict = "fate:2"}).evict.n_shallow, 2);
     refuse(*state, (struct moec_mode_request){.predict = "oracle"}, "oracle");

@@ -31,7 +31,7 @@ enum moec_status moec_evict_find(const char *name, const struct moec_evict_ops *
         if (n > 0 && (size_t)n < sizeof names - at)
             at += (size_t)n;
     }
-    return moec_fail(err, MOEC_ERR_USAGE, "unknown eviction policy '%.40s', expected one of %s", name, names);
+    return moec_fail(err, MOEC_ERR_USAGE, "unknown eviction '%.40s', expected one of %s", name, names);
 }
 
 enum moec_status moec_evict_read(const char *word, struct moec_evict_choice *out, struct moec_error *err)
@@ -40,7 +40,7 @@ enum moec_status moec_evict_read(const char *word, struct moec_evict_choice *out
     *out = (struct moec_evict_choice){0};
     if (strlen(word) >= sizeof out->word)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction policy '%.40s...' is a word of %zu bytes, expected at most %zu", word,
+                         "eviction '%.40s...' is a word of %zu bytes, expected at most %zu", word,
                          strlen(word), sizeof out->word - 1);
     memcpy(out->word, word, n_name);
     MOEC_TRY(moec_evict_find(out->word, &out->ops, err));
@@ -50,7 +50,7 @@ enum moec_status moec_evict_read(const char *word, struct moec_evict_choice *out
     if (out->ops->read == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "eviction policy '%s' has no parameters: give '%s' alone (hobbit and fate have some)", word,
+            "eviction '%s' has no parameters: give '%s' alone (hobbit and fate have some)", word,
             out->ops->name);
     return out->ops->read(word + n_name + 1, out, err);
 }

@@ -20,7 +20,7 @@ static enum moec_status arc_create(const struct moec_evict_setup *setup, struct 
 {
     const uint32_t n_key = setup->n_layer * setup->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, arc_state_bytes(n_key), 1, "eviction policy", err));
+    MOEC_TRY(moec_alloc(&memory, arc_state_bytes(n_key), 1, "eviction", err));
     struct arc *arc = memory;
     arc->base.ops = &moec_evict_arc;
     arc->keys = (struct moec_arc_keys){(uint8_t *)(arc->links + n_key), arc->links};

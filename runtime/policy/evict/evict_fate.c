@@ -31,7 +31,7 @@ static enum moec_status fate_create(const struct moec_evict_setup *setup, struct
 {
     const uint32_t n_key = setup->n_layer * setup->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, fate_state_bytes(n_key), 1, "eviction policy", err));
+    MOEC_TRY(moec_alloc(&memory, fate_state_bytes(n_key), 1, "eviction", err));
     struct fate *fate = memory;
     fate->base.ops = &moec_evict_fate;
     fate->n_layer = setup->n_layer;
@@ -66,7 +66,7 @@ static enum moec_status fate_read(const char *parameters, struct moec_evict_choi
     const unsigned long n = strtoul(parameters, &end, 10);
     if (parameters[0] < '0' || parameters[0] > '9' || *end != '\0' || n < 1 || n > MOEC_MAX_LAYERS)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction policy 'fate' has '%s' shallow layers, expected a whole number from 1 to "
+                         "eviction 'fate' has '%s' shallow layers, expected a whole number from 1 to "
                          "%d, such as fate:3",
                          parameters, MOEC_MAX_LAYERS);
     choice->n_shallow = (uint32_t)n;

@@ -41,7 +41,7 @@ static enum moec_status create(const struct moec_evict_ops *ops, const struct mo
 {
     const uint32_t n_key = setup->n_layer * setup->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, frequency_state_bytes(n_key), 1, "eviction policy", err));
+    MOEC_TRY(moec_alloc(&memory, frequency_state_bytes(n_key), 1, "eviction", err));
     struct frequency *state = memory;
     state->base.ops = ops;
     state->n_layer = setup->n_layer;

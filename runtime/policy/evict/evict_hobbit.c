@@ -43,7 +43,7 @@ static enum moec_status create(const struct moec_evict_ops *ops, const struct mo
 {
     const uint32_t n_key = setup->n_layer * setup->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, hobbit_state_bytes(n_key), 1, "eviction policy", err));
+    MOEC_TRY(moec_alloc(&memory, hobbit_state_bytes(n_key), 1, "eviction", err));
     struct hobbit *state = memory;
     state->base.ops = ops;
     state->n_high = setup->n_expert - setup->n_low;

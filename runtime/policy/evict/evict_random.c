@@ -20,7 +20,7 @@ static enum moec_status random_create(const struct moec_evict_setup *setup, stru
 {
     const uint32_t n_key = setup->n_layer * setup->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, random_state_bytes(n_key), 1, "eviction policy", err));
+    MOEC_TRY(moec_alloc(&memory, random_state_bytes(n_key), 1, "eviction", err));
     struct random *random = memory;
     random->base.ops = &moec_evict_random;
     random->present = random->place + n_key;

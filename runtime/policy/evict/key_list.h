@@ -1,4 +1,4 @@
-/* Doubly linked lists of the keys of an eviction policy, oldest first (internal to runtime/). The links are
+/* Doubly linked lists of the keys of an eviction, oldest first (internal to runtime/). The links are
  * an array with one element for each key, so nothing is allocated, and a key is in at most one of the lists
  * that share the array. */
 #ifndef MOEC_RUNTIME_KEY_LIST_H
