@@ -313,11 +313,10 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
                              "--evict has '%s', expected 1 to %u shallow layers (the number of MoE layers)",
                              policy->word, (unsigned)n_layer);
         if (policy->ops == &moec_evict_fate && policy->n_shallow == 0 && model->shape.n_shallow == 0)
-            return moec_fail(
-                err, MOEC_ERR_USAGE,
-                "eviction 'fate' needs the number of shallow layers, but it is in neither "
-                "'%s' nor a bundle of --model: say how many, such as fate:2",
-                job->args->positional[0]);
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "eviction 'fate' needs the number of shallow layers, but it is in neither "
+                             "'%s' nor a bundle of --model: say how many, such as fate:2",
+                             job->args->positional[0]);
     }
     return MOEC_OK;
 }

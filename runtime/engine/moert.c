@@ -197,11 +197,10 @@ static enum moec_status choose_shallow(struct moert_engine *engine, struct moec_
     if (evict->n_shallow > 0)
         engine->bundle->paths.n_shallow = evict->n_shallow;
     if (evict->ops == &moec_evict_fate && engine->bundle->paths.n_shallow == 0)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "eviction 'fate' keeps the shallow layers, but '%s' does not say which (it was "
-            "compiled without a profile): say how many, such as fate:2",
-            engine->bundle->file.path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "eviction 'fate' keeps the shallow layers, but '%s' does not say which (it was "
+                         "compiled without a profile): say how many, such as fate:2",
+                         engine->bundle->file.path);
     return MOEC_OK;
 }
 

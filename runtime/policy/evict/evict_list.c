@@ -18,8 +18,7 @@ static enum moec_status create(const struct moec_evict_ops *ops, const struct mo
                                struct moec_evict **out, struct moec_error *err)
 {
     void *memory = NULL;
-    MOEC_TRY(
-        moec_alloc(&memory, lru_state_bytes(setup->n_layer * setup->n_expert), 1, "eviction", err));
+    MOEC_TRY(moec_alloc(&memory, lru_state_bytes(setup->n_layer * setup->n_expert), 1, "eviction", err));
     struct lru *lru = memory;
     lru->base.ops = ops;
     lru->list = moec_key_list_empty();
