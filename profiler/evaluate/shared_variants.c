@@ -7,6 +7,7 @@
 #include "formats/base/memory.h"
 #include "profiler/evaluate/variants_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #define SHORT_NS  20e6 /* of an exchange that nobody weighs */
@@ -149,11 +150,6 @@ static double rounds(size_t n, uint32_t n_threads)
     return (double)((n + n_threads - 1) / n_threads);
 }
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* What encoding all records alone takes a rank longer than its part. */
 static double saved_ns(const struct sharing *sharing, const struct told *told)
 {
@@ -194,8 +190,8 @@ static void read_told(struct sharing *sharing, const uint8_t *items, size_t item
         struct told told;
         memcpy(&told, items + rank * item_bytes, sizeof told);
         sharing->has_room = sharing->has_room && told.has_room != 0;
-        sharing->exchange_ns = larger(sharing->exchange_ns, (double)told.exchange_ns * n_bytes);
-        sharing->saved_ns = larger(sharing->saved_ns, saved_ns(sharing, &told));
+        sharing->exchange_ns = fmax(sharing->exchange_ns, (double)told.exchange_ns * n_bytes);
+        sharing->saved_ns = fmax(sharing->saved_ns, saved_ns(sharing, &told));
     }
 }
 

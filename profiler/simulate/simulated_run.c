@@ -49,20 +49,20 @@ struct clock {
     double storage_ns; /* the last read that was issued ends */
     double loader_ns;  /* nothing is on its way any more, and everything is checked */
     double last_done_ns;
-    double owed_ns;       /* computing that reads of guesses have cost, and that is still to pass */
+    double owed_ns;       /* computing that reads of prefetches have cost, and that is still to pass */
     double expert_ns;     /* of the answer's, as recorded */
     uint64_t recorded_ns; /* when the layer before was done, as recorded */
-    double answer_ns;     /* guesses are not made before */
+    double answer_ns;     /* prefetches are not chosen before */
 };
 
 /* What is read because it will probably be asked for. */
-struct guesses {
+struct prefetches {
     struct moec_preload *preload; /* NULL: nothing is predicted */
     struct moec_read_rules rules;
     double ready_ns[2]; /* of the last guess and of the one before it */
     uint32_t last;      /* its key */
     bool is_going;      /* time-bounded: the loader has not been told yet that nothing is worth it */
-    uint32_t *queue;    /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
+    uint32_t *queue;    /* ring of prefetches to be read whatever happens, owned; (n_key + 1) */
     uint32_t queue_first, queue_end;
 };
 
@@ -89,7 +89,7 @@ struct run {
     const struct moec_simulated_model *model;
     struct buffer buffer;
     struct clock clock;
-    struct guesses guesses;
+    struct prefetches prefetches;
     struct passed passed;
     struct {
         const struct moec_recorded_step *step; /* being computed */
@@ -163,8 +163,8 @@ static void learn_time(struct run *run, uint32_t key, double waited_ns)
     const double own_ns =
         moec_read_own_ns(record->begun_ns, record->done_ns, run->clock.last_done_ns, waited_ns);
     run->clock.last_done_ns = fmax(record->done_ns, run->clock.last_done_ns);
-    if (run->guesses.preload != NULL && record->is_measurable && own_ns > 0)
-        moec_preload_timed(run->guesses.preload, run->model->records.record_bytes[key], whole_ns(own_ns),
+    if (run->prefetches.preload != NULL && record->is_measurable && own_ns > 0)
+        moec_preload_timed(run->prefetches.preload, run->model->records.record_bytes[key], whole_ns(own_ns),
                            record->is_alone);
 }
 
@@ -221,7 +221,7 @@ static void evicted(void *context, uint32_t key)
     unplace(run, key);
 }
 
-/* ---- guesses ---- */
+/* ---- prefetches ---- */
 
 static bool view_is_present(void *context, uint32_t key)
 {
@@ -266,15 +266,15 @@ static bool prefetch_at(struct run *run, double at_ns)
 {
     uint32_t n_ahead = run->asked.n_flying - run->asked.n_collected;
     for (size_t i = 0; i < 2; i++)
-        n_ahead += run->guesses.ready_ns[i] > at_ns;
-    const uint32_t key = moec_preload_next_behind(run->guesses.preload, whole_ns(at_ns), n_ahead);
+        n_ahead += run->prefetches.ready_ns[i] > at_ns;
+    const uint32_t key = moec_preload_next_behind(run->prefetches.preload, whole_ns(at_ns), n_ahead);
     if (key == MOEC_EVICT_NONE)
         return false;
     if (make_prefetch(run, key)) {
         read_prefetch(run, key, at_ns);
-        run->guesses.ready_ns[1] = run->guesses.ready_ns[0];
-        run->guesses.ready_ns[0] = run->buffer.records[key].ready_ns;
-        run->guesses.last = key;
+        run->prefetches.ready_ns[1] = run->prefetches.ready_ns[0];
+        run->prefetches.ready_ns[0] = run->buffer.records[key].ready_ns;
+        run->prefetches.last = key;
     }
     return true;
 }
@@ -282,7 +282,7 @@ static bool prefetch_at(struct run *run, double at_ns)
 /* When the next guess may be made. */
 static double prefetch_time(const struct run *run)
 {
-    return fmax(run->guesses.ready_ns[moec_read_most_prefetches(&run->guesses.rules) - 1],
+    return fmax(run->prefetches.ready_ns[moec_read_most_prefetches(&run->prefetches.rules) - 1],
                 run->clock.answer_ns);
 }
 
@@ -291,18 +291,18 @@ static void load_until(struct run *run, double until_ns)
 {
     const uint32_t n_queue = run->model->shape.n_layer * run->model->shape.n_layer_key + 1;
     while (run->asked.n_collected == run->asked.n_flying) {
-        const bool is_queued = run->guesses.queue_first != run->guesses.queue_end;
+        const bool is_queued = run->prefetches.queue_first != run->prefetches.queue_end;
         const double at_ns =
             is_queued ? fmax(run->clock.loader_ns, run->clock.answer_ns) : prefetch_time(run);
-        if (at_ns > until_ns || (!is_queued && !run->guesses.is_going))
+        if (at_ns > until_ns || (!is_queued && !run->prefetches.is_going))
             return;
         if (!is_queued) {
-            run->guesses.is_going = prefetch_at(run, at_ns);
-            run->clock.owed_ns += run->guesses.is_going ? run->setup->device->preload_ns : 0;
+            run->prefetches.is_going = prefetch_at(run, at_ns);
+            run->clock.owed_ns += run->prefetches.is_going ? run->setup->device->preload_ns : 0;
             continue;
         }
-        const uint32_t key = run->guesses.queue[run->guesses.queue_first];
-        run->guesses.queue_first = (run->guesses.queue_first + 1) % n_queue;
+        const uint32_t key = run->prefetches.queue[run->prefetches.queue_first];
+        run->prefetches.queue_first = (run->prefetches.queue_first + 1) % n_queue;
         if (run->buffer.records[key].place != QUEUED)
             continue;
         read_prefetch(run, key, at_ns);
@@ -333,16 +333,16 @@ static void take_back(struct run *run, uint32_t key)
 /* The last guess is taken back if storage has not begun it and the router did not ask for it. */
 static void cancel_prefetch(struct run *run, const struct moec_router_answer *answer)
 {
-    struct record *record = &run->buffer.records[run->guesses.last];
-    if (run->guesses.preload == NULL || moec_read_most_prefetches(&run->guesses.rules) < 2 ||
+    struct record *record = &run->buffer.records[run->prefetches.last];
+    if (run->prefetches.preload == NULL || moec_read_most_prefetches(&run->prefetches.rules) < 2 ||
         !record->is_prefetch || record->place != ASKED || record->begun_ns <= run->clock.now_ns ||
         record->ready_ns <= run->clock.now_ns)
         return;
-    if (is_asked(run, answer, run->guesses.last))
+    if (is_asked(run, answer, run->prefetches.last))
         return;
     run->clock.storage_ns = run->clock.last_done_ns = record->begun_ns;
-    run->guesses.ready_ns[0] = run->guesses.ready_ns[1];
-    take_back(run, run->guesses.last);
+    run->prefetches.ready_ns[0] = run->prefetches.ready_ns[1];
+    take_back(run, run->prefetches.last);
 }
 
 /* ---- prompts ---- */
@@ -387,7 +387,7 @@ static void begin_prompt(struct run *run)
 static void take_back_passed(struct run *run, const struct moec_router_answer *answer)
 {
     bool has_begun = true;
-    for (uint32_t i = 0; run->guesses.rules.begins_in_turn && i < run->passed.n; i++) {
+    for (uint32_t i = 0; run->prefetches.rules.begins_in_turn && i < run->passed.n; i++) {
         const uint32_t key = run->passed.keys[i];
         struct record *record = &run->buffer.records[key];
         if (!record->is_prefetch || record->place != ASKED || record->begun_ns <= run->clock.now_ns)
@@ -410,25 +410,26 @@ static void take_back_passed(struct run *run, const struct moec_router_answer *a
 static void prefetch(struct run *run, const struct moec_router_answer *answer)
 {
     const uint32_t n_queue = run->model->shape.n_layer * run->model->shape.n_layer_key + 1;
-    if (run->guesses.preload == NULL)
+    if (run->prefetches.preload == NULL)
         return;
     run->clock.answer_ns = run->clock.now_ns;
-    moec_preload_answer(run->guesses.preload, answer, run->at.ordinal, whole_ns(run->clock.now_ns));
-    for (uint32_t ahead = 1; moec_preload_wants_rank(run->guesses.preload, ahead); ahead++) {
-        moec_preload_rank(run->guesses.preload, answer, ahead);
-        run->guesses.is_going = run->setup->preload.count == 0;
-        while (run->guesses.is_going && prefetch_time(run) <= run->clock.now_ns)
-            run->guesses.is_going = prefetch_at(run, run->clock.now_ns);
+    moec_preload_answer(run->prefetches.preload, answer, run->at.ordinal, whole_ns(run->clock.now_ns));
+    for (uint32_t ahead = 1; moec_preload_wants_rank(run->prefetches.preload, ahead); ahead++) {
+        moec_preload_rank(run->prefetches.preload, answer, ahead);
+        run->prefetches.is_going = run->setup->preload.count == 0;
+        while (run->prefetches.is_going && prefetch_time(run) <= run->clock.now_ns)
+            run->prefetches.is_going = prefetch_at(run, run->clock.now_ns);
     }
     if (run->setup->preload.count == 0)
         return;
-    for (uint32_t key = moec_preload_next(run->guesses.preload, whole_ns(run->clock.now_ns));
-         key != MOEC_EVICT_NONE; key = moec_preload_next(run->guesses.preload, whole_ns(run->clock.now_ns))) {
+    for (uint32_t key = moec_preload_next(run->prefetches.preload, whole_ns(run->clock.now_ns));
+         key != MOEC_EVICT_NONE;
+         key = moec_preload_next(run->prefetches.preload, whole_ns(run->clock.now_ns))) {
         if (!make_prefetch(run, key))
             continue;
         run->buffer.records[key].place = QUEUED;
-        run->guesses.queue[run->guesses.queue_end] = key;
-        run->guesses.queue_end = (run->guesses.queue_end + 1) % n_queue;
+        run->prefetches.queue[run->prefetches.queue_end] = key;
+        run->prefetches.queue_end = (run->prefetches.queue_end + 1) % n_queue;
     }
 }
 
@@ -596,7 +597,7 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     /* Every token found its expert full: the source of experts hears nothing. */
     if (answer->active.n == 0)
         return;
-    run->guesses.is_going = false;
+    run->prefetches.is_going = false;
     cancel_prefetch(run, answer);
     take_back_passed(run, answer);
     ask(run, answer);
@@ -637,7 +638,7 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
                          "the recording has gate predictions for only %" PRIu32 " layers ahead, but "
                          "preloading needs them for %" PRIu32,
                          run->setup->recording->replay->gates_ahead, run->setup->preload.ahead);
-    return moec_preload_create(&setup, &run->guesses.preload, err);
+    return moec_preload_create(&setup, &run->prefetches.preload, err);
 }
 
 static enum moec_status check_capacity(const struct moec_simulated_setup *setup, struct moec_error *err)
@@ -693,7 +694,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
         .evicted.context = run};
     MOEC_TRY(moec_alloc((void **)&run->buffer.records, n_key, sizeof *run->buffer.records, "simulated buffer",
                         err));
-    MOEC_TRY(moec_alloc((void **)&run->guesses.queue, n_key + 1, sizeof *run->guesses.queue,
+    MOEC_TRY(moec_alloc((void **)&run->prefetches.queue, n_key + 1, sizeof *run->prefetches.queue,
                         "simulated buffer", err));
     MOEC_TRY(moec_alloc((void **)&run->asked.is_present, model->shape.n_layer_key, sizeof(bool),
                         "simulated buffer", err));
@@ -726,10 +727,10 @@ static enum moec_status create(struct run *run, struct moec_error *err)
 static void warm(struct run *run)
 {
     const uint32_t n =
-        run->setup->buffer.is_cold ? 0 : moec_residency_warm(run->buffer.residency, run->guesses.queue);
+        run->setup->buffer.is_cold ? 0 : moec_residency_warm(run->buffer.residency, run->prefetches.queue);
     for (uint32_t i = 0; i < n; i++) {
-        run->buffer.records[run->guesses.queue[i]].place = ASKED;
-        (void)place(run, run->guesses.queue[i]);
+        run->buffer.records[run->prefetches.queue[i]].place = ASKED;
+        (void)place(run, run->prefetches.queue[i]);
     }
 }
 
@@ -764,8 +765,8 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
     const struct moec_recording *recording = setup->recording;
     struct run run = {.setup = setup,
                       .model = setup->model,
-                      .guesses.rules = {.preload_count = setup->preload.count,
-                                        .begins_in_turn = setup->device->begins_in_turn},
+                      .prefetches.rules = {.preload_count = setup->preload.count,
+                                           .begins_in_turn = setup->device->begins_in_turn},
                       .at.layers = layers};
     float *step_ns = NULL;
     uint64_t n_decoded = 0;
@@ -804,9 +805,9 @@ out:
     moec_logical_cache_free(run.buffer.logical);
     for (int pool = 0; pool < 2; pool++)
         moec_arena_free(run.buffer.arenas[pool]);
-    moec_preload_free(run.guesses.preload);
+    moec_preload_free(run.prefetches.preload);
     free(run.buffer.records);
-    free(run.guesses.queue);
+    free(run.prefetches.queue);
     free(run.passed.keys);
     free(run.asked.is_present);
     free(run.asked.turns);

@@ -67,7 +67,7 @@ struct clock {
     double storage_ns, bus_ns, cpu_ns;
 };
 
-struct guesses {
+struct prefetches {
     struct moec_preload *preload; /* NULL: nothing is predicted */
     uint32_t *keys;               /* (S, E), owned: that wait for the bus, in order */
     uint32_t n, n_begun;
@@ -90,7 +90,7 @@ struct run {
         bool keeps_nothing;
     } tiers;
     struct clock clock;
-    struct guesses guesses;
+    struct prefetches prefetches;
     struct {
         const struct moec_recorded_step *step;
         struct moec_tiers_counts *counts; /* of the phase */
@@ -129,26 +129,26 @@ static void begin_copy(struct run *run, uint32_t key, double from_ns)
 /* Begins the guesses for which the bus is free before a time. They wait for what storage still reads. */
 static void copy_prefetches(struct run *run, double until_ns)
 {
-    for (; run->guesses.n_begun < run->guesses.n; run->guesses.n_begun++) {
-        const uint32_t key = run->guesses.keys[run->guesses.n_begun];
+    for (; run->prefetches.n_begun < run->prefetches.n; run->prefetches.n_begun++) {
+        const uint32_t key = run->prefetches.keys[run->prefetches.n_begun];
         if (fmax(run->clock.bus_ns, run->tiers.records[key].ready_ns) >= until_ns)
             return;
         run->at.counts->prefetches++;
-        begin_copy(run, key, run->guesses.made_ns);
+        begin_copy(run, key, run->prefetches.made_ns);
     }
 }
 
 /* What has not begun when the router answers is taken back, but for what it asks for, which is demanded. */
 static void take_prefetches_back(struct run *run)
 {
-    for (uint32_t i = run->guesses.n_begun; i < run->guesses.n; i++) {
-        const uint32_t key = run->guesses.keys[i];
+    for (uint32_t i = run->prefetches.n_begun; i < run->prefetches.n; i++) {
+        const uint32_t key = run->prefetches.keys[i];
         if (!is_in_pool(run, key) || run->tiers.records[key].landed_ns != INFINITY)
             continue;
         moec_residency_drop(run->tiers.pool, key);
         run->tiers.records[key].is_prefetch = false;
     }
-    run->guesses.n = run->guesses.n_begun = 0;
+    run->prefetches.n = run->prefetches.n_begun = 0;
 }
 
 /* The buffer's part of a demand that it was told of, or of a guess: makes the record come, and lets it go. */
@@ -167,7 +167,7 @@ static void take_behind(struct run *run, uint32_t key, bool is_asked)
     }
 }
 
-/* ---- guesses ---- */
+/* ---- prefetches ---- */
 
 static bool view_is_present(void *context, uint32_t key)
 {
@@ -193,7 +193,7 @@ static void make_prefetch(struct run *run, uint32_t key)
     }
     record->is_prefetch = true;
     record->landed_ns = INFINITY;
-    run->guesses.keys[run->guesses.n++] = key;
+    run->prefetches.keys[run->prefetches.n++] = key;
 }
 
 /* Behind the last layer comes the first one of the next token. */
@@ -202,19 +202,19 @@ static void prefetch(struct run *run, const struct moec_router_answer *answer)
     const uint32_t n_expert = run->model->shape.n_expert;
     const uint32_t next =
         run->at.ordinal + 1 < run->at.step->layers.end ? run->at.ordinal + 1 : run->model->shape.n_encoder;
-    run->guesses.made_ns = run->clock.now_ns;
+    run->prefetches.made_ns = run->clock.now_ns;
     if (run->setup->mode == MOEC_TIERS_LAYER_WISE) {
         for (uint32_t e = 0; e < n_expert; e++)
             if (!moec_residency_hint(run->tiers.pool, next * n_expert + e))
                 make_prefetch(run, next * n_expert + e);
     }
-    if (run->guesses.preload == NULL)
+    if (run->prefetches.preload == NULL)
         return;
-    moec_preload_answer(run->guesses.preload, answer, run->at.ordinal, 0);
-    for (uint32_t ahead = 1; moec_preload_wants_rank(run->guesses.preload, ahead); ahead++)
-        moec_preload_rank(run->guesses.preload, answer, ahead);
-    for (uint32_t key = moec_preload_next(run->guesses.preload, 0); key != MOEC_EVICT_NONE;
-         key = moec_preload_next(run->guesses.preload, 0))
+    moec_preload_answer(run->prefetches.preload, answer, run->at.ordinal, 0);
+    for (uint32_t ahead = 1; moec_preload_wants_rank(run->prefetches.preload, ahead); ahead++)
+        moec_preload_rank(run->prefetches.preload, answer, ahead);
+    for (uint32_t key = moec_preload_next(run->prefetches.preload, 0); key != MOEC_EVICT_NONE;
+         key = moec_preload_next(run->prefetches.preload, 0))
         make_prefetch(run, key);
 }
 
@@ -379,11 +379,11 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     copy_prefetches(run, run->clock.now_ns);
     run->at.uses = (double)answer->n_tok * run->model->shape.top_k / answer->active.n;
     /* Those among the guesses that it asks for are no guesses any more. */
-    for (uint32_t i = run->guesses.n_begun; i < run->guesses.n; i++) {
-        const uint32_t key = run->guesses.keys[i];
+    for (uint32_t i = run->prefetches.n_begun; i < run->prefetches.n; i++) {
+        const uint32_t key = run->prefetches.keys[i];
         for (uint32_t a = 0; a < answer->active.n; a++)
             if (key == run->at.ordinal * run->model->shape.n_expert + answer->active.list[a])
-                run->guesses.keys[i] = run->guesses.keys[run->guesses.n_begun++];
+                run->prefetches.keys[i] = run->prefetches.keys[run->prefetches.n_begun++];
     }
     take_prefetches_back(run);
     ask(run, answer);
@@ -413,7 +413,7 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the recording or its bundle lacks the data that the predictor '%s' needs",
                          run->setup->preload.predictor == NULL ? "" : run->setup->preload.predictor->name);
-    return moec_preload_create(&setup, &run->guesses.preload, err);
+    return moec_preload_create(&setup, &run->prefetches.preload, err);
 }
 
 static enum moec_status create(struct run *run, struct moec_error *err)
@@ -435,7 +435,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
         void **at;
         size_t n, size;
     } arrays[] = {{(void **)&run->tiers.records, n_key, sizeof *run->tiers.records},
-                  {(void **)&run->guesses.keys, n_key, sizeof *run->guesses.keys},
+                  {(void **)&run->prefetches.keys, n_key, sizeof *run->prefetches.keys},
                   {(void **)&run->asked.turns, model->shape.n_expert, sizeof *run->asked.turns},
                   {(void **)&run->asked.order, model->shape.n_expert, sizeof *run->asked.order},
                   {(void **)&run->asked.missing, model->shape.n_expert, sizeof *run->asked.missing},
@@ -456,9 +456,9 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     setup.pools.capacity_bytes = of->room.buffer_bytes;
     setup.policy.frequency = model->records.frequency;
     MOEC_TRY(moec_residency_create(&setup, &run->tiers.buffer, err));
-    (void)moec_residency_warm(run->tiers.buffer, run->guesses.keys);
+    (void)moec_residency_warm(run->tiers.buffer, run->prefetches.keys);
     if (of->mode == MOEC_TIERS_RESIDENT)
-        (void)moec_residency_warm(run->tiers.pool, run->guesses.keys);
+        (void)moec_residency_warm(run->tiers.pool, run->prefetches.keys);
     return create_preload(run, err);
 }
 
@@ -466,9 +466,9 @@ static void release(struct run *run)
 {
     moec_residency_free(run->tiers.pool);
     moec_residency_free(run->tiers.buffer);
-    moec_preload_free(run->guesses.preload);
+    moec_preload_free(run->prefetches.preload);
     free(run->tiers.records);
-    free(run->guesses.keys);
+    free(run->prefetches.keys);
     free(run->asked.turns);
     free(run->asked.order);
     free(run->asked.missing);
