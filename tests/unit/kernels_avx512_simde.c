@@ -88,6 +88,13 @@ static inline __m512i simde_cvtepu8_epi32(__m128i bytes)
     return simde_two_halves(_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)));
 }
 
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32 simde_cvtepi8_epi32
+static inline __m512i simde_cvtepi8_epi32(__m128i bytes)
+{
+    return simde_two_halves(_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
+}
+
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32 simde_cvtepu16_epi32
 static inline __m512i simde_cvtepu16_epi32(__m256i halves)
