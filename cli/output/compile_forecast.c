@@ -77,6 +77,10 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
     for (uint32_t i = 0; i < stages->n_phase; i++)
         print_stage(stages->phases[i].name, stages->phases[i].windows, stage_seconds(forecast, i));
     print_stage("all", forecast->counted.all, forecast->core_seconds);
+    cli_print_wrapped(
+        stdout, 4,
+        "  how many plans are searched and tested, and on how many windows, depends on the data: "
+        "these are usual numbers\n");
     cli_print_wrapped(stdout, 4, "  memory: about %s, and the weights of a layer: %s\n",
                       cli_memory_text(work, forecast->work_bytes),
                       cli_size_text(size, forecast->layer_bytes));
@@ -160,25 +164,26 @@ static struct cli_compile_forecast at_scope(const struct moec_compile_request *r
 
 /* "moec compile: note: this takes about 3 h 10 min on 8 threads here (19 core-hours)": and what less takes. */
 static void say_long(struct cli_progress *progress, const struct moec_compile_request *request,
-                     const struct cli_compile_forecast *all)
+                     const struct cli_compile_forecast *all, double times)
 {
     const uint32_t n_thread = (uint32_t)moec_pool_make(request->options->by.n_threads).n_threads;
     char line[400], whole[24], fewer[24], least[24];
     struct moec_compile_request few = *request;
-    cli_duration_text(whole, all->seconds);
+    cli_duration_text(whole, times * all->seconds);
     cli_duration_text(least, at_scope(request, false, all->window, MOEC_COMPILE_SCOPES - 1).seconds);
-    const int n = snprintf(line, sizeof line,
-                           "moec %s: note: this takes about %s on %" PRIu32
-                           " threads here if the data has %" PRIu32 " windows (%.1f core-hours)",
-                           progress->job, whole, n_thread, all->counted.n_drawn, all->core_seconds / 3600);
+    const int n =
+        snprintf(line, sizeof line,
+                 "moec %s: note: this takes about %s on %" PRIu32 " threads here if the data has %" PRIu32
+                 " windows (%.1f core-hours)",
+                 progress->job, whole, n_thread, all->counted.n_drawn, times * all->core_seconds / 3600);
     size_t used = n > 0 ? (size_t)n : 0;
-    if (request->options->search.offers_variants)
+    if (request->options->search.offers_variants && times <= 1)
         used += (size_t)snprintf(line + used, sizeof line - used,
                                  "; --time-limit makes it shorter, down to about %s, and the bundle larger",
                                  least);
     if (all->counted.n_drawn > FEWER_WINDOWS) {
         cli_default_parts(FEWER_WINDOWS, few.n_part);
-        cli_duration_text(fewer, cli_forecast_compile(&few, false, all->window).seconds);
+        cli_duration_text(fewer, times * cli_forecast_compile(&few, false, all->window).seconds);
         (void)snprintf(line + used, sizeof line - used,
                        "; --samples %u takes about %s, but may not be able to prove a loss as small",
                        FEWER_WINDOWS, fewer);
@@ -246,7 +251,8 @@ enum moec_status cli_estimate_compile(const struct moec_compile_request *request
 }
 
 enum moec_status cli_warn_long_compile(struct cli_progress *progress,
-                                       const struct moec_compile_request *request, struct moec_error *err)
+                                       const struct moec_compile_request *request, double times,
+                                       struct moec_error *err)
 {
     const double n_thread = (double)moec_pool_make(request->options->by.n_threads).n_threads;
     const double slowest = (request->seq_len_tokens - 1) *
@@ -254,11 +260,11 @@ enum moec_status cli_warn_long_compile(struct cli_progress *progress,
     struct cli_compile_forecast all = cli_forecast_compile(
         request, false,
         (struct moec_forecast_time){.seconds = slowest, .product_seconds = 1 / LEAST_PACE / n_thread});
-    if (all.seconds < LONG_SECONDS)
+    if (times * all.seconds < LONG_SECONDS)
         return MOEC_OK;
     MOEC_TRY(cli_estimate_compile(request, false, &all, err));
-    if (all.seconds >= LONG_SECONDS)
-        say_long(progress, request, &all);
+    if (times * all.seconds >= LONG_SECONDS)
+        say_long(progress, request, &all, times);
     return MOEC_OK;
 }
 

@@ -47,11 +47,12 @@ MOEC_WARN_UNUSED enum moec_status cli_estimate_compile(const struct moec_compile
 /* The answer of a dry run, on stdout. */
 void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads, uint32_t n_rank);
 
-/* Before a compile from data: a note where it takes over an hour, with what less would make of it. Measures the pace
- * only where it may take that long. Errors: MOEC_ERR_MEMORY. */
+/* Before a compile from data, or a fit, which takes `times` as long (1 = a compile) and has no --time-limit: a note
+ * where it takes over an hour, with what less would make of it. Measures the pace only where it may take that long.
+ * Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status cli_warn_long_compile(struct cli_progress *progress,
                                                         const struct moec_compile_request *request,
-                                                        struct moec_error *err);
+                                                        double times, struct moec_error *err);
 
 /* Sets `forecast` to that of the lowest scope whose forecast is within limit_seconds; says what it leaves
  * out. Errors: MOEC_ERR_USAGE where no level is within the limit. */

@@ -6,7 +6,6 @@
 #include "cli/terminal/json_output.h"
 #include "cli/terminal/terminal.h"
 #include "compiler/fit/coactivation.h"
-#include "profiler/common/available_memory.h"
 #include "profiler/evaluate/chance.h"
 
 #include <inttypes.h>
@@ -166,12 +165,8 @@ static void print_next(const struct cli_compile_result *result)
     cli_print(stdout, "next: moec run ");
     cli_print_word(stdout, result->paths.bundle);
     cli_print(stdout, " -p \"...\"\n");
-    const uint64_t available = moec_available_bytes("/proc", "/sys/fs/cgroup");
-    if (available > 0 && result->report->n_bytes > available &&
-        !moec_config_is_encoder_decoder(result->config) && !moec_config_routes_by_token(result->config))
-        cli_print(
-            stdout,
-            "      not all experts fit into memory here: moec fit makes the fastest bundle for a memory\n");
+    if (!moec_config_is_encoder_decoder(result->config) && !moec_config_routes_by_token(result->config))
+        cli_print(stdout, "      moec fit makes the fastest bundle for a device that cannot hold all experts\n");
 }
 
 static void print_result(const struct cli_compile_result *result)

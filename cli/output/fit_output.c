@@ -13,8 +13,7 @@ static double milliseconds(double ns)
     return 1e-6 * ns;
 }
 
-/* What most of a token's time goes to. */
-static const char *bound_by(const struct cli_fit_result *result)
+const char *cli_fit_bound_by(const struct cli_fit_result *result)
 {
     return result->fit.token_ns > 2 * result->fit.resident_ns ? "storage" : "computing";
 }
@@ -70,8 +69,8 @@ static void print_time(const struct cli_fit_result *result)
     cli_print(stdout, "  memory     %s, of which experts have %s of %s\n", result->memory,
               cli_memory_text(buffer, fit->buffer_bytes), cli_memory_text(all, result->all_bytes));
     cli_print(stdout, "  token      %.3f ms expected, %.0f a second: %s binds; %.1f KiB read\n",
-              milliseconds(fit->token_ns), fit->token_ns > 0 ? 1e9 / fit->token_ns : 0, bound_by(result),
-              result->foretold.read_bytes / 1024);
+              milliseconds(fit->token_ns), fit->token_ns > 0 ? 1e9 / fit->token_ns : 0,
+              cli_fit_bound_by(result), result->foretold.read_bytes / 1024);
     if (fit->compiled_ns > 0)
         cli_print(stdout, "  beside     %.3f ms as moec compile alone would write it, %.2f times as long\n",
                   milliseconds(fit->compiled_ns), fit->token_ns > 0 ? fit->compiled_ns / fit->token_ns : 0);
@@ -112,6 +111,8 @@ void cli_print_fit(const struct cli_fit_result *result)
     cli_print(stdout, "\n");
     print_front(result);
     print_looks(result);
+    if (result->page != NULL)
+        cli_print(stdout, "report: %s\n", result->page);
     if (!result->by_bytes)
         cli_print(stdout, "next: moec-run %s -p \"...\" --memory %s\n", result->file, result->memory);
 }

@@ -16,6 +16,7 @@ struct cli_fit_look {
 struct cli_fit_result {
     const char *file, *program; /* borrowed: the bundle, and what the command line calls its memory */
     const char *memory;
+    const char *page;               /* of --report; NULL: none */
     bool by_bytes;                  /* of no device: read_bytes of what is foretold is what counts */
     double compiled_read_bytes;     /* of the plan of moec compile; 0: there is none */
     uint64_t file_bytes, all_bytes; /* of the bundle, and of its experts in memory */
@@ -25,6 +26,9 @@ struct cli_fit_result {
     uint32_t n_look;
     struct cli_fit_look looks[CLI_FIT_MAX_LOOKS];
 };
+
+/* What most of a token's time goes to: "storage" or "computing". */
+const char *cli_fit_bound_by(const struct cli_fit_result *result);
 
 void cli_print_fit(const struct cli_fit_result *result);
 MOEC_WARN_UNUSED enum moec_status cli_print_fit_json(const struct cli_fit_result *result,

@@ -412,7 +412,7 @@ static enum moec_status estimate(struct compile_job *job, const struct cli_numbe
                                            .seq_len_tokens = job->measure.data.seq_len_tokens};
     cli_default_parts(job->measure.data.parts.n_window, request.n_part);
     if (!needs_sensitivities(job) && !cli_has(job->args, "time-limit"))
-        MOEC_TRY(cli_warn_long_compile(&job->progress, &request, err));
+        MOEC_TRY(cli_warn_long_compile(&job->progress, &request, 1, err));
     if (wants_forecast(job)) {
         MOEC_TRY(cli_count_parts(job->checkpoint, &job->measure, bits, &job->progress, request.n_part, err));
         MOEC_TRY(limit(job, request.n_part, job->measure.data.seq_len_tokens, err));

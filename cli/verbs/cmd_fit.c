@@ -2,6 +2,7 @@
 #include "cli/options/inputs.h"
 #include "cli/options/outputs.h"
 #include "cli/output/fit_output.h"
+#include "cli/output/fit_page.h"
 #include "cli/print/print.h"
 #include "cli/settings/lua_policy.h"
 #include "cli/settings/trial_options.h"
@@ -12,6 +13,7 @@
 #include "cli/verbs/commands.h"
 #include "cli/verbs/fit_device.h"
 #include "cli/verbs/fit_drafts.h"
+#include "cli/verbs/run_profile.h"
 #include "compiler/certify/promise.h"
 #include "compiler/policy/decision_policy.h"
 #include "formats/base/file.h"
@@ -63,6 +65,7 @@ static const struct cli_option options[] = {
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
     {"output", 'o', "OUT.moec", NULL, "The bundle.", CLI_OUTPUT | CLI_OF_OUTPUT},
+    {"report", 0, "FILE.html", NULL, "A page about the search.", CLI_OUTPUT | CLI_OF_OUTPUT},
     {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     CLI_ANYWAY_OPTION,
     CLI_MACHINE_OPTIONS,
@@ -81,6 +84,7 @@ struct fit_job {
     struct fit_device device;
     struct fit_room rooms[CLI_MAX_DRAFTS];              /* of the drafts */
     char *journal;                                      /* owned: path of what the search keeps */
+    struct moec_progress journal_notes;                 /* that `units` reports to */
     uint8_t digests[CLI_MAX_DRAFTS][MOEC_SHA256_BYTES]; /* of the drafts */
     struct moec_units *units;
     struct moec_tune_fit fit;
@@ -88,6 +92,7 @@ struct fit_job {
     struct moec_tune_report report;
     struct cli_fit_result result;
     struct cli_progress progress;
+    struct moec_claim page_claim;
 };
 
 static void begin_progress(struct fit_job *job)
@@ -150,6 +155,7 @@ static enum moec_status read_options(struct fit_job *job, struct moec_error *err
     job->fit.by_bytes = cli_has(args, "objective") && strcmp(cli_text(args, "objective"), "bytes") == 0;
     MOEC_TRY(job->fit.by_bytes ? check_bytes(args, err) : check_device(args, err));
     job->output = cli_text(args, "output");
+    job->result.page = cli_text(args, "report");
     job->tune.trial = cli_trial_options(&job->measure);
     job->tune.seed = job->measure.data.seed;
     job->tune.policy = cli_text(args, "policy");
@@ -215,6 +221,8 @@ static enum moec_status make_drafts(struct fit_job *job, struct moec_error *err)
     cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.data.seq_len_tokens);
     MOEC_TRY(admit(job, moec_checkpoint_config(job->checkpoint), err));
+    if (job->result.page != NULL)
+        MOEC_TRY(moec_claim_take(&job->page_claim, job->result.page, err));
     MOEC_TRY(cli_fit_drafts_make(drafts, job->checkpoint, err));
     moec_checkpoint_close(job->checkpoint);
     job->checkpoint = NULL;
@@ -387,6 +395,7 @@ static enum moec_status describe_job(const struct fit_job *job, struct moec_job_
     moec_sha256_hex(digest, hex);
     moec_job_line(text, "windows", "%s", hex);
     moec_job_line(text, "confidence", "%.9g", job->tune.trial.confidence);
+    moec_job_line(text, "foretold times", "revision %u", MOEC_FORETELL_REVISION);
     if (job->fit.by_bytes) {
         moec_job_line(text, "slots", "%" PRIu32, job->n_slots);
         return MOEC_OK;
@@ -403,10 +412,17 @@ static enum moec_status describe_job(const struct fit_job *job, struct moec_job_
     return MOEC_OK;
 }
 
+/* What becomes of a journal is said in any case; the search's other notes are for --verbose. */
+static void show_note(void *context, const char *line)
+{
+    cli_progress_note(context, line);
+}
+
 static enum moec_status open_journal(struct fit_job *job, struct moec_error *err)
 {
-    const struct moec_progress progress = cli_progress_observer(&job->progress);
     struct moec_job_text *text = NULL;
+    job->journal_notes = cli_progress_observer(&job->progress);
+    job->journal_notes.note = show_note;
     for (uint32_t i = 0; i < job->drafts.n; i++)
         MOEC_TRY(digest_draft(job->drafts.paths[i], job->digests[i], err));
     if (asprintf(&job->journal, "%s.search.journal", job->output) < 0) {
@@ -416,7 +432,7 @@ static enum moec_status open_journal(struct fit_job *job, struct moec_error *err
     MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
     enum moec_status status = describe_job(job, text, err);
     if (status == MOEC_OK)
-        status = moec_units_open(job->journal, MOEC_UNITS_AUTO, text, &progress, &job->units, err);
+        status = moec_units_open(job->journal, MOEC_UNITS_AUTO, text, &job->journal_notes, &job->units, err);
     free(text);
     job->tune.units = job->units;
     job->tune.draft_digests = job->digests;
@@ -510,6 +526,28 @@ static enum moec_status write_winner(struct fit_job *job, struct moec_error *err
     return MOEC_OK;
 }
 
+/* --report, also where nothing is proven, which is when it is needed most. `status` of the fit. */
+static enum moec_status write_page(const struct fit_job *job, enum moec_status status, struct moec_error *err)
+{
+    struct moec_error failed = {0};
+    char model[256];
+    if (job->result.page == NULL || (status != MOEC_OK && status != MOEC_ERR_TARGET))
+        return status;
+    cli_base_name(job->args->positional[0], model, sizeof model);
+    const struct cli_fit_page page = {.result = &job->result,
+                                      .model = model,
+                                      .data = job->drafts.data_name,
+                                      .max_loss = job->tune.trial.max_loss,
+                                      .confidence = job->tune.trial.confidence,
+                                      .failure = status == MOEC_OK ? NULL : err->message};
+    const enum moec_status written = cli_fit_page_write(&page, job->result.page, &failed);
+    if (written != MOEC_OK && status == MOEC_OK)
+        *err = failed;
+    else if (written != MOEC_OK)
+        cli_print(stderr, "the report is missing: %s\n", failed.message);
+    return status == MOEC_OK ? written : status;
+}
+
 static enum moec_status fit(struct fit_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_options(job, err));
@@ -523,11 +561,13 @@ static enum moec_status fit(struct fit_job *job, struct moec_error *err)
                                              .data_name = job->drafts.data_name};
     const struct moec_progress progress = cli_progress_observer(&job->progress);
     const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
-    const enum moec_status status = moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err);
-    MOEC_TRY(cli_interrupt_search(status, err));
+    enum moec_status status = moec_tune(&inputs, &job->tune, &drafts, &progress, &job->report, err);
+    status = cli_interrupt_search(status, err);
     moec_source_close(&job->bundle);
     fill_result(job);
-    MOEC_TRY(write_winner(job, err));
+    if (status == MOEC_OK)
+        status = write_winner(job, err);
+    MOEC_TRY(write_page(job, status, err));
     cli_progress_end(&job->progress);
     if (cli_has(job->args, "json"))
         return cli_print_fit_json(&job->result, err);
@@ -547,6 +587,7 @@ static int run_fit(const struct cli_args *args)
     moec_checkpoint_close(job.checkpoint);
     fit_device_release(&job.device, status == MOEC_OK);
     cli_fit_drafts_release(&job.drafts, status == MOEC_OK);
+    moec_claim_release(&job.page_claim);
     close_journal(&job, status == MOEC_OK);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
 }

@@ -3,6 +3,7 @@
  * work is finished. */
 #include "cli/verbs/fit_drafts.h"
 
+#include "cli/output/compile_forecast.h"
 #include "cli/print/print.h"
 #include "cli/terminal/interrupt.h"
 #include "cli/verbs/run_profile.h"
@@ -23,6 +24,9 @@ static const struct share {
 } shares[] = {{0.1, 64}, {0.25, 64}, {0.5, 64}, {0.75, 64}, {1, 0}};
 #define N_SHARE (sizeof shares / sizeof *shares)
 _Static_assert(N_SHARE <= CLI_MAX_DRAFTS, "there is room for all drafts");
+
+/* Compiles of the same model that a fit takes the processor time of (docs/measured/fit.md). */
+#define COMPILES 2.5
 
 /* ---- what compile says ---- */
 
@@ -57,6 +61,40 @@ static bool is_cancelled(void *context)
     return cli_interrupt_signal() != 0;
 }
 
+/* ---- what it takes ---- */
+
+static void fill_options(const struct cli_fit_drafts *drafts, uint32_t group,
+                         struct moec_compile_options *options)
+{
+    const struct cli_measure_options *measure = drafts->measure;
+    *options = (struct moec_compile_options){
+        .search = {.policy = "hull", .offers_variants = true, .seed = measure->data.seed},
+        .target = {.max_loss = drafts->max_loss,
+                   .confidence = drafts->confidence,
+                   .goes_on_by_chance = measure->data.goes_on_by_chance},
+        .dense = {.bits = 16, .is_planned = true},
+        .experts = {.quantizer = measure->codes.quantizer, .scheme = measure->codes.scheme, .group = group},
+        .by = {.n_threads = measure->by.n_threads, .kernels = measure->by.kernels},
+        .memory = {.place = measure->memory.place,
+                   .work_bytes = measure->memory.work_bytes,
+                   .spill_folder = measure->memory.spill_folder},
+        .journal.path = drafts->journal};
+}
+
+/* Where it may take hours, before data is read. */
+static enum moec_status warn_long(const struct cli_fit_drafts *drafts,
+                                  const struct moec_checkpoint *checkpoint, struct moec_error *err)
+{
+    const struct cli_measure_options *measure = drafts->measure;
+    struct moec_compile_options options;
+    fill_options(drafts, measure->codes.group, &options);
+    struct moec_compile_request request = {.config = moec_checkpoint_config(checkpoint),
+                                           .options = &options,
+                                           .seq_len_tokens = measure->data.seq_len_tokens};
+    cli_default_parts(measure->data.parts.n_window, request.n_part);
+    return cli_warn_long_compile(drafts->progress, &request, COMPILES, err);
+}
+
 /* ---- the profile ---- */
 
 /* hull ranks no experts and measures no whole models of a profile. */
@@ -67,6 +105,7 @@ static enum moec_status get_profile(struct cli_fit_drafts *drafts, struct moec_c
     struct cli_measure_options *measure = drafts->measure;
     if (drafts->profile != NULL)
         return moec_profile_read(drafts->profile, drafts->trusts_profile, profile, digest, err);
+    MOEC_TRY(warn_long(drafts, checkpoint, err));
     measure->measures.sensitivity = MOEC_SENSITIVITY_NONE;
     measure->codes.baseline_bits = 16;
     measure->journal.path = drafts->profile_journal;
@@ -84,26 +123,6 @@ static enum moec_status name_file(const char *output, const char *suffix, char *
 }
 
 /* ---- the drafts ---- */
-
-static void fill_options(const struct cli_fit_drafts *drafts, const struct moec_profile *profile,
-                         struct moec_compile_options *options)
-{
-    const struct cli_measure_options *measure = drafts->measure;
-    *options = (struct moec_compile_options){
-        .search = {.policy = "hull", .offers_variants = true, .seed = measure->data.seed},
-        .target = {.max_loss = drafts->max_loss,
-                   .confidence = drafts->confidence,
-                   .goes_on_by_chance = measure->data.goes_on_by_chance},
-        .dense = {.bits = 16, .is_planned = true},
-        .experts = {.quantizer = measure->codes.quantizer,
-                    .scheme = measure->codes.scheme,
-                    .group = profile->group},
-        .by = {.n_threads = measure->by.n_threads, .kernels = measure->by.kernels},
-        .memory = {.place = measure->memory.place,
-                   .work_bytes = measure->memory.work_bytes,
-                   .spill_folder = measure->memory.spill_folder},
-        .journal.path = drafts->journal};
-}
 
 static enum moec_status compile(struct cli_fit_drafts *drafts, struct moec_checkpoint *checkpoint,
                                 const struct moec_profile *profile,
@@ -123,7 +142,7 @@ static enum moec_status compile(struct cli_fit_drafts *drafts, struct moec_check
     cli_base_name(moec_checkpoint_folder(checkpoint), source_name, sizeof source_name);
     (void)snprintf(options_text, sizeof options_text, "max-loss=%.9g in all confidence=%g copies=0",
                    drafts->max_loss, drafts->confidence);
-    fill_options(drafts, profile, &options);
+    fill_options(drafts, profile->group, &options);
     options.source.options = options_text;
     options.source.model = source_name;
     for (uint32_t i = 0; i < N_SHARE; i++) {

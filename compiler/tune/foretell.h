@@ -17,6 +17,10 @@
 
 #include <math.h>
 
+/* Of what is foretold: journals keep times of one revision. Raised with each change of the simulator or of what it is
+ * given by which the same choices take another time. */
+#define MOEC_FORETELL_REVISION 2u
+
 struct moec_foretell_setup {
     /* Of a model with the same layers; NULL: nothing takes time, so that bytes alone are told. Borrowed. */
     const struct moec_device *device;

@@ -3,6 +3,8 @@
 # that an interrupted fit ends with the same bytes.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
+# shellcheck source=tests/cli/page.tap
+. tests/cli/page.tap
 sample=datasets/sample/model
 data=datasets/sample/calibration.txt
 check() {
@@ -33,6 +35,10 @@ refused ', or --ctx ' 1 "a context that is too long for it" "$moec" fit "$sample
 head -c 2000 "$data" >"$work/short.txt"
 refused 'short.txt' 1 "a text that is too short" "$moec" fit "$sample" --data "$work/short.txt" --max-loss 5% --memory 64MiB \
     --storage sd -q -o "$work/x.moec"
+"$moec" fit "$sample" --data "$work/short.txt" --max-loss 5% --samples 16777216 --seq-len 16 --memory 64MiB --storage sd \
+    -o "$work/long.moec" >"$work/stdout" 2>"$work/stderr"
+says stderr 'moec fit: note: this takes about [0-9]+ h .* if the data has 16777216 windows .*; --samples 256 takes about ' \
+    "one that could take hours says so"
 refused 'does not know models with an encoder' 1 "a model with an encoder" "$moec" fit tests/fixtures/families/switch \
     --data "$data" --max-loss 5% --memory 64MiB --storage sd -q -o "$work/x.moec"
 refused 'or with layers that route by token' 1 "a model that routes by token" "$moec" fit tests/fixtures/families/hash_moe \
@@ -113,8 +119,23 @@ kill -TERM $pid 2>/dev/null
 wait $pid
 check "an interruption ends it" "$? != 0"
 if [ -e "$work/stopped.moec" ]; then fail "nothing is written"; else pass "nothing is written"; fi
-try 0 "the same command goes on" fit --memory $memory --device-file "$work/card.json" -o "$work/stopped.moec"
+for journal in journal profile.journal search.journal; do
+    cp "$work/stopped.moec.$journal" "$work/other.moec.$journal"
+done
+try 0 "another memory goes on with what was fitted" "$moec" fit "$sample" --data "$data" --max-loss 5% --samples 32 --seq-len 32 \
+    --ctx 128 --memory $((floor / 1024 + 300))KiB --device-file "$work/card.json" -o "$work/other.moec"
+says stderr "other.moec.search.journal' is the journal of another job: its memory .*; starting over" "but not with what was searched"
+try 0 "the same command goes on" fit --memory $memory --device-file "$work/card.json" -o "$work/stopped.moec" \
+    --report "$work/page.html"
+says stdout "^report: $work/page.html" "and names its page"
 if cmp -s "$work/stopped.moec" "$work/some.moec"; then pass "to the same bytes"; else fail "to the same bytes"; fi
+for part in result curve tests elsewhere candidates settings; do
+    try 0 "the page: section $part" grep -q "<section id=\"$part\"" "$work/page.html"
+done
+try 1 "no network, no scripts" grep -Eq '(src|href|srcset)="?(https?:|//)|@import|url\(|<script' "$work/page.html"
+try 0 "the test that chose" grep -q '<td>passed, written</td>' "$work/page.html"
+try 0 "other memories" grep -q '<th[^>]*>with twice the memory</th>' "$work/page.html"
+fits_screens "$work/page.html"
 set -- "$work"/stopped.moec.*
 if [ -e "$1" ]; then fail "nothing else is left: $*"; else pass "nothing else is left"; fi
 done_testing

@@ -40,8 +40,9 @@ try 0 "a profile" "$moec" profile "$sample" --data "$data" $measure --sensitivit
 fit() {
     "$moec" fit "$sample" --profile "$work/p.h5" --objective bytes --slots 6 "$@"
 }
-refused 'nothing was written' 1 "a loss that nothing keeps" fit --max-loss 0.0001% -q -o "$work/a.moec"
+refused 'nothing was written' 1 "a loss that nothing keeps" fit --max-loss 0.0001% -q -o "$work/a.moec" --report "$work/no.html"
 says stderr "kept in '.*a.moec.journal'" "and what is kept"
+try 0 "its page says so" grep -q '<strong>No bundle:</strong>' "$work/no.html"
 if [ -e "$work/a.moec" ]; then fail "writes nothing"; else pass "writes nothing"; fi
 try 0 "bits with decisions" fit --max-loss 10% -v --json -o "$work/a.moec"
 says stderr 'plan 1, none: loss' "plans alone are tried"
