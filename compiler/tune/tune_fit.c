@@ -260,13 +260,33 @@ bool moec_tune_fit_admits(const struct tune *tune, const struct moec_tune_candid
 
 _Static_assert(MOEC_SEQUENCE_MAX_BETWEEN + 2 < MOEC_MAX_SEQUENCE, "a sequence has room for one more");
 
-/* Of two that stand close on the front only one is tested; this one always is. */
+static uint32_t find_fastest(const struct tune *tune)
+{
+    const struct moec_tune_report *report = tune->report;
+    uint32_t best = report->n_candidate;
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        if (report->candidates[i].is_on_front &&
+            (best == report->n_candidate || moec_tune_whole(tune, &report->candidates[i]) <
+                                                moec_tune_whole(tune, &report->candidates[best])))
+            best = i;
+    return best;
+}
+
+/* Of two that stand close on the front only one is tested; this one always is. Where it is none of the candidates, or
+ * pointless, the fastest stands for it if all that would be tested is slower: a plan that loses less than compile's,
+ * as fast with all experts in memory, must not give way to one that is a little slower than both. */
 void moec_tune_fit_add_compiled(const struct tune *tune)
 {
     struct moec_tune_report *report = tune->report;
-    const uint32_t place = place_of_compiled(report);
-    uint32_t at = 0;
-    if (place == report->n_candidate || !report->candidates[place].is_on_front || report->n_sequence == 0)
+    uint32_t place = place_of_compiled(report), at = 0;
+    if (report->n_sequence == 0)
+        return;
+    if (place == report->n_candidate || !report->candidates[place].is_on_front) {
+        if (!is_slower(tune, &report->candidates[report->sequence[report->n_sequence - 1]]))
+            return;
+        place = find_fastest(tune);
+    }
+    if (place == report->n_candidate)
         return;
     const uint64_t whole = moec_tune_whole(tune, &report->candidates[place]);
     for (; at < report->n_sequence; at++) {

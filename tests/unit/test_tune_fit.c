@@ -203,6 +203,25 @@ static void test_tune_fit__nothing_that_decides_and_is_slower_than_compile_is_te
     close_fit(&b);
 }
 
+/* With all experts in memory only what loses no more than the plan that is taken is left. It must be tested although
+ * it is hardly faster than a safer one, which is too slow beside compile's. */
+static void test_tune_fit__what_is_as_fast_as_compile_is_tested_where_safer_is_slower(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    open_fit(&b, 50);
+    b.options.trial.max_loss = 0.02;
+    const struct told all[] = {{0, "", 0.001, 6000}, {2, "", 0.005, 5881}, {1, "", 0.015, 5870}};
+    struct tune tune = {.options = &b.options, .report = &b.report};
+    moec_trial_init(&b.parts.inputs, &b.options.trial, NULL, &tune.trial);
+    tell(all, 3, &b.report);
+    b.report.n_candidate = 2;
+    MUST(moec_tune_sequence_make(&tune, &err));
+    assert_int_equal(b.report.n_sequence, 2);
+    assert_int_equal(b.report.sequence[1], 1);
+    close_fit(&b);
+}
+
 /* All tests that were proven are of what is slower: whether compile's plan would have been proven is looked up. */
 static void test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted(void **state)
 {
@@ -387,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tune_fit__looks_at_no_certificate_window_before_the_sequence_is_kept),
         cmocka_unit_test(test_tune_fit__nothing_that_decides_and_is_slower_than_compile_is_tested),
+        cmocka_unit_test(test_tune_fit__what_is_as_fast_as_compile_is_tested_where_safer_is_slower),
         cmocka_unit_test(test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted),
         cmocka_unit_test(test_tune_fit__a_scorer_chooses_what_an_engine_chooses),
         cmocka_unit_test(test_tune_fit__tries_between_what_the_selection_part_parts),
