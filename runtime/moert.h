@@ -92,7 +92,7 @@ struct moert_decisions {
      * and rank give the precision (formats/decisions/decision_file.h). Each position has the decision that
      * stands when the session is freed: of drafts that were rejected, and of positions that were truncated,
      * nothing is kept. The file appears when the engine is closed (moert_engine_end tells of errors). NULL =
-     * none; only with "shared". `replay` names such a file, whose decisions are taken in place of any look at
+     * none; only with "shared". `replay` names such a file, whose decisions are taken instead of any look at
      * memory: with the same sessions, tokens and beams the logits are the same bit for bit, at any
      * memory_bytes. Precision, low_bits and decode_only come from the file where they are not given. Errors:
      * MOERT_ERR_MISMATCH for a file of another bundle, precision, arithmetic, kv, copy or rotary context; and

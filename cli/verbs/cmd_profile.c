@@ -709,7 +709,7 @@ const struct cli_command cli_command_profile = {
         "quantised to each bitwidth, and records how tokens are routed. Half of the windows certify the "
         "result of moec compile; of the others most guide its search and the rest choose among settings.",
     .details =
-        "--verbose also prints what stands behind the verdict, as --report does: spread, noise, additivity, "
+        "--verbose also prints what the verdict rests on, as --report does: spread, noise, additivity, "
         "coverage and routing. It ends with a table of what each phase computed and what bound it, which "
         "--json then has too.\n"
         "The sensitivity of an expert is the loss of the whole model when that expert alone has the bitwidth "

@@ -41,7 +41,7 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"profile", 0, "PROFILE.h5", NULL,
-     "With a checkpoint, in place of --data: measurements of it, from moec profile.",
+     "With a checkpoint, instead of --data: measurements of it, from moec profile.",
      CLI_INPUT | CLI_RARE | CLI_OF_LOSS},
     {"reference", 0, "MODEL", NULL,
      "The checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT | CLI_OF_LOSS},
