@@ -29,17 +29,6 @@ struct moert_text {
     struct moec_detokenizer detokenizer;
 };
 
-enum moert_status moert_to_public(enum moec_status status, const struct moec_error *ours,
-                                  struct moert_error *err)
-{
-    if (status != MOEC_OK && err != NULL && err->status == MOERT_OK) {
-        err->status = (int)status;
-        _Static_assert(sizeof err->message == sizeof ours->message, "messages are of one size");
-        memcpy(err->message, ours->message, sizeof err->message);
-    }
-    return (enum moert_status)status;
-}
-
 const char *moert_version(void)
 {
     return MOEC_VERSION;

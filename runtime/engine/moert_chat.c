@@ -1,138 +1,13 @@
-/* Conversations: values for templates, and the bundle's templates. */
-#include "runtime/engine/moert_internal.h"
-
+/* Conversations: the bundle's templates, and what they make of values. */
 #include "formats/base/memory.h"
-#include "formats/base/utf8.h"
 #include "formats/bundle/bundle_chat.h"
 #include "runtime/chat/chat_template.h"
+#include "runtime/engine/moert_internal.h"
+#include "runtime/engine/moert_values.h"
 #include "runtime/text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- values ---- */
-
-struct moert_values {
-    struct moec_chat_arena arena;
-    struct moec_error failure;    /* the first */
-    struct moec_chat_value spare; /* handed out where there is no memory */
-};
-
-enum moert_status moert_values_create(struct moert_values **out, struct moert_error *err)
-{
-    struct moec_error ours = {0};
-    void *memory = NULL;
-    const enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_values), "values", &ours);
-    if (status == MOEC_OK)
-        *out = memory;
-    return moert_to_public(status, &ours, err);
-}
-
-void moert_values_free(struct moert_values *values)
-{
-    if (values == NULL)
-        return;
-    moec_chat_arena_release(&values->arena);
-    free(values);
-}
-
-static struct moert_value *keep(struct moert_values *values, enum moec_status status,
-                                struct moec_chat_value value)
-{
-    void *memory = NULL;
-    if (status == MOEC_OK)
-        status = moec_chat_alloc(&values->arena, sizeof value, &memory, &values->failure);
-    if (status != MOEC_OK)
-        return (struct moert_value *)&values->spare;
-    *(struct moec_chat_value *)memory = value;
-    return memory;
-}
-
-static const struct moec_chat_value *inner(const struct moert_value *value)
-{
-    return (const struct moec_chat_value *)value;
-}
-
-struct moert_value *moert_value_null(struct moert_values *values)
-{
-    return keep(values, MOEC_OK, moec_chat_none());
-}
-
-struct moert_value *moert_value_bool(struct moert_values *values, bool value)
-{
-    return keep(values, MOEC_OK, moec_chat_bool(value));
-}
-
-struct moert_value *moert_value_int(struct moert_values *values, int64_t value)
-{
-    return keep(values, MOEC_OK, moec_chat_int(value));
-}
-
-struct moert_value *moert_value_double(struct moert_values *values, double value)
-{
-    return keep(values, MOEC_OK, moec_chat_float(value));
-}
-
-static enum moec_status make_string(struct moert_values *values, const char *text, size_t n_bytes,
-                                    struct moec_chat_value *out)
-{
-    if (moec_utf8_valid_bytes(text, n_bytes) != n_bytes)
-        return moec_fail(&values->failure, MOEC_ERR_USAGE,
-                         "a text for a chat template is not UTF-8 at byte %zu",
-                         moec_utf8_valid_bytes(text, n_bytes));
-    return moec_chat_string_make(&values->arena, text, n_bytes, 1, out, &values->failure);
-}
-
-struct moert_value *moert_value_string(struct moert_values *values, const char *text, size_t n_bytes)
-{
-    struct moec_chat_value made = moec_chat_none();
-    const enum moec_status status = make_string(values, text, n_bytes, &made);
-    return keep(values, status, made);
-}
-
-struct moert_value *moert_value_list(struct moert_values *values)
-{
-    struct moec_chat_value made = moec_chat_none();
-    const enum moec_status status = moec_chat_list_make(&values->arena, 0, &made, &values->failure);
-    return keep(values, status, made);
-}
-
-struct moert_value *moert_value_dict(struct moert_values *values)
-{
-    struct moec_chat_value made = moec_chat_none();
-    const enum moec_status status = moec_chat_dict_make(&values->arena, &made, &values->failure);
-    return keep(values, status, made);
-}
-
-void moert_value_append(struct moert_values *values, struct moert_value *list, const struct moert_value *item)
-{
-    const struct moec_chat_value *to = inner(list);
-    enum moec_status status = MOEC_OK;
-    if (to->kind == MOEC_CHAT_LIST)
-        status = moec_chat_list_append(&values->arena, to->as.list, *inner(item), &values->failure);
-    else
-        status = moec_fail(&values->failure, MOEC_ERR_USAGE,
-                           "a value is appended to something that is not a list");
-    (void)status; /* kept in the values */
-}
-
-void moert_value_set(struct moert_values *values, struct moert_value *dict, const char *key,
-                     const struct moert_value *value)
-{
-    const struct moec_chat_value *to = inner(dict);
-    struct moec_chat_value name;
-    enum moec_status status = MOEC_OK;
-    if (to->kind != MOEC_CHAT_DICT)
-        status =
-            moec_fail(&values->failure, MOEC_ERR_USAGE, "a value is set in something that is not a dict");
-    else
-        status = make_string(values, key, strlen(key), &name);
-    if (status == MOEC_OK)
-        status = moec_chat_dict_set(&values->arena, to->as.dict, name, *inner(value), &values->failure);
-    (void)status; /* kept in the values */
-}
-
-/* ---- templates ---- */
 
 enum { PLAIN, TOOLS, N_TEMPLATE };
 static const char *const template_names[N_TEMPLATE] = {MOEC_CHAT_TEMPLATE, MOEC_CHAT_TEMPLATE_TOOLS};
@@ -215,7 +90,7 @@ static enum moec_status make_variables(const struct moec_engine_chat *source, co
                                        struct moec_chat_arena *arena, struct moec_chat_value *out,
                                        struct moec_error *err)
 {
-    const struct moec_chat_value *more = inner(chat->variables);
+    const struct moec_chat_value *more = moert_value_inner(chat->variables);
     MOEC_TRY(moec_chat_dict_make(arena, out, err));
     struct moec_chat_dict *dict = out->as.dict;
     for (uint32_t i = 0; i < source->source.n; i++) {
@@ -229,8 +104,9 @@ static enum moec_status make_variables(const struct moec_engine_chat *source, co
     for (size_t i = 0; more != NULL && more->kind == MOEC_CHAT_DICT && i < more->as.dict->n; i++)
         MOEC_TRY(
             moec_chat_dict_set(arena, dict, more->as.dict->pairs[i].key, more->as.dict->pairs[i].value, err));
-    MOEC_TRY(set(arena, dict, "messages", *inner(chat->messages), err));
-    MOEC_TRY(set(arena, dict, "tools", chat->tools != NULL ? *inner(chat->tools) : moec_chat_none(), err));
+    MOEC_TRY(set(arena, dict, "messages", *moert_value_inner(chat->messages), err));
+    MOEC_TRY(set(arena, dict, "tools",
+                 chat->tools != NULL ? *moert_value_inner(chat->tools) : moec_chat_none(), err));
     MOEC_TRY(set(arena, dict, "documents", moec_chat_none(), err));
     if (more != NULL && more->kind == MOEC_CHAT_DICT &&
         moec_chat_dict_get(more->as.dict, "documents") != NULL)
@@ -264,10 +140,10 @@ static enum moec_status render(const struct moert_engine *engine, const struct m
 {
     const struct moec_chat_template *chat_template = NULL;
     struct moec_chat_value variables, text;
-    const bool has_tools = chat->tools != NULL && moec_chat_truth(inner(chat->tools));
+    const bool has_tools = chat->tools != NULL && moec_chat_truth(moert_value_inner(chat->tools));
     if (values->failure.status != MOEC_OK)
         return moec_fail(err, values->failure.status, "%s", values->failure.message);
-    if (chat->messages == NULL || inner(chat->messages)->kind != MOEC_CHAT_LIST)
+    if (chat->messages == NULL || moert_value_inner(chat->messages)->kind != MOEC_CHAT_LIST)
         return moec_fail(err, MOEC_ERR_USAGE, "the messages of a conversation must be a list");
     MOEC_TRY(choose(engine, has_tools, &chat_template, err));
     MOEC_TRY(make_variables(moert_engine_chat(engine), chat, arena, &variables, err));
