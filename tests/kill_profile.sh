@@ -1,6 +1,6 @@
 #!/bin/sh
 # Ends moec profile at random moments, again and again, until it has finished, and compares what it wrote with an
-# uninterrupted run. Most ends are kill -9, some are Ctrl-C or kill. Speaks TAP.
+# uninterrupted run. Most ends are kill -9, some are Ctrl-C or kill. Speaks TAP. MODEL names another than the sample.
 # Usage: tests/kill_profile.sh KILLS SEED PROFILE-OPTION...   (from the repository root)
 set -u
 moec=${MOEC_BUILD:-build}/moec
@@ -10,7 +10,7 @@ shift 2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM # which runs the trap above too
-model=datasets/sample/model
+model=${MODEL:-datasets/sample/model}
 data=datasets/sample/calibration.txt
 out=$work/killed.h5
 
@@ -22,7 +22,7 @@ give_up() {
 }
 
 start=$(date +%s%N)
-"$moec" profile $model --data $data "$@" -o "$work/whole.h5" --quiet >"$work/log" 2>&1 || give_up "an uninterrupted run"
+"$moec" profile "$model" --data $data "$@" -o "$work/whole.h5" --quiet >"$work/log" 2>&1 || give_up "an uninterrupted run"
 took=$((($(date +%s%N) - start) / 1000000))
 
 # Ends of the job's runs: seconds and signal, one a line.
@@ -47,7 +47,7 @@ while read -r seconds signal <&3 && [ $((n_kill + n_int + n_term)) -lt "$kills" 
         n_resumed=$((n_resumed + 1))
     fi
     # Another number of threads and another working memory in every run.
-    timeout --preserve-status -s "$signal" "$seconds" "$moec" profile $model --data $data "$@" -o "$out" --quiet $resume \
+    timeout --preserve-status -s "$signal" "$seconds" "$moec" profile "$model" --data $data "$@" -o "$out" --quiet $resume \
         --threads $((n_run % 3 + 1)) --work-memory $((n_run % 4 * 24 + least))MiB >"$work/log" 2>&1
     status=$?
     case $status in
@@ -70,7 +70,7 @@ while read -r seconds signal <&3 && [ $((n_kill + n_int + n_term)) -lt "$kills" 
 done 3<"$work/ends"
 resume=
 [ ! -e "$out.journal" ] || resume=--resume
-"$moec" profile $model --data $data "$@" -o "$out" --quiet $resume >"$work/log" 2>&1 || give_up "the last run"
+"$moec" profile "$model" --data $data "$@" -o "$out" --quiet $resume >"$work/log" 2>&1 || give_up "the last run"
 cmp "$work/whole.h5" "$out" >"$work/log" 2>&1 || give_up "the last profile is that of an uninterrupted run"
 left=$(find "$work" -name '.*' ! -path "$work" | wc -l)
 [ "$left" -eq 0 ] || give_up "no temporary is left"

@@ -9,7 +9,8 @@ prepare() {
     ctx=$2
     prompt=$3
     shift 3
-    try 0 "profile" "$moec" profile "$model" "$@" --seq-len 16 --samples 32 --bits 2 --force -o "$work/profile.h5" --quiet
+    try 0 "profile" "$moec" profile "$model" "$@" --seq-len 16 --samples 32 --bits 2 --sensitivity none --force \
+        -o "$work/profile.h5" --quiet
     try 0 "compile" "$moec" compile "$model" --profile "$work/profile.h5" --policy uniform --bits 8 --force -o "$work/model.moec" --quiet
     find_floor
 }

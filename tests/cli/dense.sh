@@ -16,7 +16,7 @@ check() {
 }
 
 try 0 "profile" "$moec" profile "$model" --data datasets/sample/calibration.txt --seq-len 64 --samples 32 --bits 2,4 \
-    -o "$work/p.h5" --quiet
+    --sensitivity none -o "$work/p.h5" --quiet
 
 # ---- 4 bits: by GPTQ, by rounding ----
 

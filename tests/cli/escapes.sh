@@ -82,13 +82,13 @@ shows "keys of the data"
 
 named="$work/${colour}text.txt"
 cp $data "$named"
-cp -r $sample "$work/${colour}model"
+try 0 "a random model" random_model "$work/${colour}model"
 try 0 "a profile of named data" "$moec" profile "$work/${colour}model" --data "$named" --samples 32 --seq-len 32 --bits 2 \
-    -o "$work/named.h5" --quiet
+    --anyway -o "$work/named.h5" --quiet
 try 0 "profile --show" "$moec" profile --show "$work/named.h5" --color never
 shows "profile --show"
 try 0 "a bundle of it" "$moec" compile "$work/${colour}model" --profile "$work/named.h5" --policy uniform --bits 8 \
-    -o "$work/named.moec" --quiet
+    --anyway -o "$work/named.moec" --quiet
 shows "the report of compile"
 try 0 "inspect" "$moec" inspect "$work/named.moec" --color never
 shows "inspect"

@@ -35,7 +35,7 @@ for folder in tests/fixtures/families/*/; do
     *) cp "$work/tokenizer.json" "$model" ;;
     esac
     # shellcheck disable=SC2086
-    try 0 "$family: profile" "$moec" profile "$model" $measure --samples 48 --bits 2,4 --anyway -q -o "$work/p.h5"
+    try 0 "$family: profile" "$moec" profile "$model" $measure --samples 32 --bits 2,4 --anyway -q -o "$work/p.h5"
     # shellcheck disable=SC2086
     try 0 "$family: compile" "$moec" compile "$model" --profile "$work/p.h5" --max-loss 90% --policy edgemoe \
         --accept-miss --anyway -q -o "$model.moec"

@@ -18,6 +18,9 @@ nothing() {
     if [ -z "$(find "$work" -name "$2")" ]; then pass "$1"; else fail "$1: $(find "$work" -name "$2")"; fi
 }
 
+random=$work/random
+try 0 "a random model" random_model "$random"
+
 # ---- file sizes: blocks of 512 bytes ----
 
 try 1 "a bundle beyond the limit of file sizes" limited "-f 500" "$moec" compile $sample --policy uniform --bits 4 \
@@ -25,7 +28,7 @@ try 1 "a bundle beyond the limit of file sizes" limited "-f 500" "$moec" compile
 says stderr "big.moec.*File too large" "is refused by name"
 nothing "and nothing of it stays" '*big.moec*'
 # shellcheck disable=SC2086
-try 1 "a profile beyond it" limited "-f 20" "$moec" profile $sample $data --bits 2 -o "$work/big.h5" --quiet
+try 1 "a profile beyond it" limited "-f 20" "$moec" profile "$random" $data --bits 2 --anyway -o "$work/big.h5" --quiet
 says stderr "big.h5.*File too large" "is refused by name"
 nothing "and no profile is there" 'big.h5'
 printf 'old' >"$work/old.moec"
@@ -46,10 +49,10 @@ else
     says stderr "^moec: the stack may take only 128 KiB, expected at least 384; raise its limit: ulimit -s 8192$" "is told in a sentence"
     nothing "before anything is written" 'stack.h5*'
     # shellcheck disable=SC2086
-    try 0 "the least that is taken is enough for a profile" limited "-s 384" "$moec" profile $sample $data --bits 2,4 \
-        -o "$work/stack.h5" --plots "$work/plots" --report "$work/report.html" --quiet
-    try 0 "and for a search" limited "-s 384" "$moec" compile $sample --profile "$work/stack.h5" --max-loss 90% --policy edgemoe \
-        -o "$work/searched.moec" --quiet
+    try 0 "the least that is taken is enough for a profile" limited "-s 384" "$moec" profile "$random" $data --bits 2,4 \
+        --anyway -o "$work/stack.h5" --plots "$work/plots" --report "$work/report.html" --quiet
+    try 0 "and for a search" limited "-s 384" "$moec" compile "$random" --profile "$work/stack.h5" --max-loss 90% --policy edgemoe \
+        --anyway -o "$work/searched.moec" --quiet
     try 0 "moec-run works with 112 KiB" limited "-s 112" "$build/moec-run" "$bundle" -p "The old" -n 4 --threads 4
     if cmp -s "$work/stdout" "$work/text"; then pass "and says the same"; else fail "and says the same"; fi
     try 1 "with 64" limited "-s 64" "$build/moec-run" "$bundle" -p "The old" -n 4

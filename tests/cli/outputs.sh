@@ -4,12 +4,12 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
-sample=datasets/sample/model
 model=$work/model
-mkdir "$model"
-cp $sample/* "$model/"
+try 0 "a random model" random_model "$model"
+rm "$model/model.safetensors.index.json"
+mv "$model"/model-*.safetensors "$model/model.safetensors"
 cp datasets/sample/test.txt "$work/data.txt"
-set -- --seq-len 16 --samples 32 --bits 2 --quiet
+set -- --seq-len 16 --samples 32 --bits 2 --anyway --quiet
 try 0 "a profile" "$moec" profile "$model" --data "$work/data.txt" "$@" -o "$work/p.h5"
 try 0 "a bundle" "$moec" compile "$model" --policy uniform --bits 4 --copies 2 -o "$work/m.moec" --quiet
 echo "return function(m) return require('assignment').uniform(m, 4) end" >"$work/my.lua"
@@ -145,7 +145,8 @@ says stderr "cannot write '.*none/p.h5' \(--output\): folder '.*none': No such f
 # ---- two at once ----
 
 flock "$work/.p.h5.moec-lock" true # the lock of a killed run is nobody's
-try 0 "a lock that a killed run left is taken over" "$moec" profile "$model" --data "$work/data.txt" "$@" -o "$work/p.h5" --force
+try 0 "a lock that a killed run left is taken over" "$moec" profile "$model" --data "$work/data.txt" "$@" --sensitivity none \
+    -o "$work/p.h5" --force
 try 1 "and is gone afterwards" test -e "$work/.p.h5.moec-lock"
 mkfifo "$work/go" "$work/held"
 flock "$work/.p.h5.moec-lock" sh -c ": >'$work/held'; read -r _ <'$work/go'" &
@@ -181,7 +182,7 @@ for verb in compile profile strip device; do
     rm -f "$work/out"
     case $verb in
     compile) set -- compile "$model" --policy uniform --bits 4 --copies 2 -q -o "$work/out" ;;
-    profile) set -- profile "$model" --data "$work/data.txt" --seq-len 16 --samples 32 --bits 2 -q -o "$work/out" ;;
+    profile) set -- profile "$model" --data "$work/data.txt" --seq-len 16 --samples 32 --bits 2 --anyway -q -o "$work/out" ;;
     strip) set -- strip "$work/closed.moec" --copies 2 -o "$work/out" ;;
     device) set -- device "$work/m.moec" --read-time 0.01 --compute-time 0.01 -q -o "$work/out" ;;
     esac

@@ -4,13 +4,14 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
-model=datasets/sample/model
-data="--data datasets/sample/calibration.txt --seq-len 16 --bits 2 --sensitivity fast --quiet"
+model=$work/random
+data="--data datasets/sample/calibration.txt --seq-len 16 --bits 2 --sensitivity fast --anyway --quiet"
 
 profile() {
     # shellcheck disable=SC2086,SC2317 # options are words; try calls it
-    "$moec" profile $model $data "$@"
+    "$moec" profile "$model" $data "$@"
 }
+try 0 "a random model" random_model "$model"
 
 try 0 "by default" profile --samples 96 -o "$work/default.h5"
 says stdout '^parts: 32 windows search, 16 select, 48 certify \(not measured\)$' "half certify, a third search, the rest selects"
@@ -34,20 +35,21 @@ awk 'BEGIN { for (r = 0; r < 40; r++) { printf "{\"text\": \""; for (i = 0; i < 
 cat >"$work/lines.lua" <<'EOF'
 return { name = "lines", metric = "perplexity", prompt = "{text}" }
 EOF
-try 0 "rows" "$moec" profile $model --data "$work/rows.jsonl" --task "$work/lines.lua" --seq-len 32 --samples 90 --bits 2 \
+try 0 "rows" "$moec" profile "$model" --data "$work/rows.jsonl" --task "$work/lines.lua" --seq-len 32 --samples 90 --bits 2 \
     --sensitivity fast --anyway --quiet -o "$work/rows.h5"
 says stdout '^parts: .*, no document in two parts$' "are drawn by document"
 
-try 0 "no sensitivities" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 16 --samples 48 --bits 2,4 \
-    --sensitivity none --quiet -o "$work/without.h5"
+try 0 "no sensitivities" "$moec" profile "$model" --data datasets/sample/calibration.txt --seq-len 16 --samples 48 --bits 2,4 \
+    --sensitivity none --anyway --quiet -o "$work/without.h5"
 says stdout '^ 4 bits +[0-9.]+% ' "whole models are measured all the same"
 says stdout '^sensitivity: not measured' "and the profile says so"
 try 0 "are shown" "$moec" profile --show "$work/without.h5" --json
 says stdout '"sensitivity": "none"' "in JSON"
-try 0 "do for a policy that needs none" "$moec" compile $model --profile "$work/without.h5" --policy uniform --bits 8 \
-    -o "$work/int8.moec" --quiet
+try 0 "do for a policy that needs none" "$moec" compile "$model" --profile "$work/without.h5" --policy uniform --bits 8 \
+    --anyway -o "$work/int8.moec" --quiet
 for policy in edgemoe marginal; do
-    try 1 "$policy" "$moec" compile $model --profile "$work/without.h5" --policy $policy --max-loss 5% -o "$work/none.moec" --quiet
+    try 1 "$policy" "$moec" compile "$model" --profile "$work/without.h5" --policy $policy --max-loss 5% --anyway \
+        -o "$work/none.moec" --quiet
     says stderr 'needs a profile with sensitivities' "$policy asks for them"
 done
 

@@ -22,7 +22,7 @@ for bits in 2 4; do
 done
 
 try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 64 --samples 32 --bits 2,4 \
-    -o "$work/p.h5" --quiet
+    --sensitivity none -o "$work/p.h5" --quiet
 
 # ---- the loss itself is over the target ----
 

@@ -3,7 +3,7 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
-model=datasets/sample/model
+model=$work/model
 data=datasets/sample/calibration.txt
 out=$work/p.h5
 journal=$out.journal
@@ -11,7 +11,7 @@ journal=$out.journal
 # profile MODEL OPTION...: a small profile.
 # shellcheck disable=SC2317 # called by try
 profile() {
-    "$moec" profile "$@" --seq-len 16 --samples 32 --bits 2 --quiet --force
+    "$moec" profile "$@" --seq-len 16 --samples 32 --bits 2 --anyway --quiet --force
 }
 same() {
     if cmp -s "$work/whole.h5" "$out"; then
@@ -21,8 +21,9 @@ same() {
     fi
 }
 
+try 0 "a random model" random_model "$model"
 start=$(date +%s%N)
-try 0 "an uninterrupted run" profile $model --data $data -o "$work/whole.h5"
+try 0 "an uninterrupted run" profile "$model" --data $data -o "$work/whole.h5"
 took=$((($(date +%s%N) - start) / 1000000))
 absent "$work/whole.h5.journal" "leaves no journal"
 
@@ -34,8 +35,8 @@ interrupt() {
     status=none
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         rm -f "$out" "$journal"
-        timeout --preserve-status -s "$1" "$(awk "BEGIN { print $wait_ms / 1000 }")" "$moec" profile $model --data $data \
-            -o "$out" --seq-len 16 --samples 32 --bits 2 --quiet >"$work/stdout" 2>"$work/stderr"
+        timeout --preserve-status -s "$1" "$(awk "BEGIN { print $wait_ms / 1000 }")" "$moec" profile "$model" --data $data \
+            -o "$out" --seq-len 16 --samples 32 --bits 2 --anyway --quiet >"$work/stdout" 2>"$work/stderr"
         status=$?
         if [ "$status" -eq 0 ]; then
             wait_ms=$((wait_ms / 2))
@@ -58,7 +59,7 @@ absent "$out" "nothing stands under the final name"
 command=$(sed -n 's/^  //p' "$work/stderr")
 cp "$journal" "$work/journal"
 
-try 2 "a run that finds a journal" profile $model --data $data -o "$out"
+try 2 "a run that finds a journal" profile "$model" --data $data -o "$out"
 says stderr "left '.*' with [0-9]+ units of work \(.* passes\)" "is told how much is in it"
 says stderr 'continue it with --resume, or delete it' "and what to do"
 try 0 "the command that the message gave" sh -c "$command"
@@ -72,12 +73,12 @@ if [ "$status" -eq 143 ]; then
 else
     fail "kill ends with status 143 (got $status)"
 fi
-try 0 "--resume with other threads and working memory" profile $model --data $data -o "$out" --resume --threads 3 \
+try 0 "--resume with other threads and working memory" profile "$model" --data $data -o "$out" --resume --threads 3 \
     --work-memory "$(mebibytes 64)"
 same "gives the same bytes"
-try 0 "--resume without a journal" profile $model --data $data -o "$out" --resume
+try 0 "--resume without a journal" profile "$model" --data $data -o "$out" --resume
 says stderr "no journal '.*' to resume: starting over" "says that it starts over"
-try 2 "--resume without -o" profile $model --data $data --resume --heatmap "$work/map.csv"
+try 2 "--resume without -o" profile "$model" --data $data --resume --heatmap "$work/map.csv"
 says stderr 'give -o PROFILE.h5' "is refused"
 
 # ---- journals that do not fit ----
@@ -92,17 +93,18 @@ refused() {
     fi
 }
 cp "$work/journal" "$journal"
-try 1 "another seed" profile $model --data $data -o "$out" --resume --seed 7
+try 1 "another seed" profile "$model" --data $data -o "$out" --resume --seed 7
 refused "another seed" "another job: its seed is '0' \(this run: '7'\)"
-try 1 "other bitwidths and baseline" "$moec" profile $model --data $data -o "$out" --resume --seq-len 16 --samples 32 \
-    --bits 3 --baseline 16 --quiet --force
+try 1 "other bitwidths and baseline" "$moec" profile "$model" --data $data -o "$out" --resume --seq-len 16 --samples 32 \
+    --bits 3 --baseline 16 --anyway --quiet --force
 refused "other bitwidths" "its bits is '2' \(this run: '3'\), baseline is '4' \(this run: '16'\)"
-try 1 "other data" profile $model --data datasets/sample/test.txt -o "$out" --resume
+try 1 "other data" profile "$model" --data datasets/sample/test.txt -o "$out" --resume
 refused "other data" "its data is '[0-9a-f]{64}' \(this run: '[0-9a-f]{64}'\), data-name"
 mkdir "$work/other"
-cp $model/* "$work/other/"
+cp "$model"/* "$work/other/"
 # Another weight: the last byte of the last tensor.
-printf '\001' | dd of="$work/other/model.safetensors" bs=1 seek=$(($(wc -c <$model/model.safetensors) - 1)) conv=notrunc 2>"$work/stderr"
+weights=$(basename "$model"/*.safetensors)
+printf '\001' | dd of="$work/other/$weights" bs=1 seek=$(($(wc -c <"$model/$weights") - 1)) conv=notrunc 2>"$work/stderr"
 try 1 "another model" profile "$work/other" --data $data -o "$out" --resume
 refused "another model" "its model is '[0-9a-f]{64}'"
 
@@ -115,34 +117,35 @@ flip() { # OFFSET
     printf '%b' "\\0$(printf '%o' $((byte ^ 64)))" | dd of="$journal" bs=1 seek="$1" conv=notrunc 2>"$work/stderr"
 }
 flip $((n - 100))
-try 0 "a flipped byte in the last record" profile $model --data $data -o "$out" --resume
+try 0 "a flipped byte in the last record" profile "$model" --data $data -o "$out" --resume
 says stderr 'an incomplete record and were cut off' "is said"
 same "and costs only that record"
 flip 50
-try 1 "a flipped byte in the header" profile $model --data $data -o "$out" --resume
+try 1 "a flipped byte in the header" profile "$model" --data $data -o "$out" --resume
 says stderr 'header of .* does not match its checksum; delete the file' "is refused"
 head -c $((n - 7)) "$work/journal" >"$journal"
-try 0 "a torn record" profile $model --data $data -o "$out" --resume
+try 0 "a torn record" profile "$model" --data $data -o "$out" --resume
 same "is measured again"
 head -c 30 "$work/journal" >"$journal"
-try 0 "a torn header" profile $model --data $data -o "$out" --resume
+try 0 "a torn header" profile "$model" --data $data -o "$out" --resume
 same "begins anew"
 echo 'a letter to the editor' >"$journal"
-try 1 "what is no journal" profile $model --data $data -o "$out" --resume
+try 1 "what is no journal" profile "$model" --data $data -o "$out" --resume
 says stderr 'is not a journal of moec' "is refused"
 rm "$journal"
-try 1 "a run that fails before it has finished anything" profile $model --data $data -o "$out" --work-memory 1MiB
+try 1 "a run that fails before it has finished anything" profile "$model" --data $data -o "$out" --work-memory 1MiB
 absent "$journal" "leaves no journal"
 
 # ---- compile ----
 
 start=$(date +%s%N)
-try 0 "compile" "$moec" compile $model --policy edgemoe --profile "$work/whole.h5" --max-loss 90% -o "$work/whole.moec" --accept-miss --quiet
+try 0 "compile" "$moec" compile "$model" --policy edgemoe --profile "$work/whole.h5" --max-loss 90% --anyway \
+    -o "$work/whole.moec" --accept-miss --quiet
 took=$((($(date +%s%N) - start) / 1000000))
 bad=
 for percent in 5 15 30 45 60 75 90; do
-    timeout --preserve-status -s INT "$(awk "BEGIN { print $took * $percent / 100000 }")" "$moec" compile $model --policy edgemoe \
-        --profile "$work/whole.h5" --max-loss 90% -o "$work/c.moec" --accept-miss --quiet >"$work/stdout" 2>"$work/stderr"
+    timeout --preserve-status -s INT "$(awk "BEGIN { print $took * $percent / 100000 }")" "$moec" compile "$model" --policy edgemoe \
+        --profile "$work/whole.h5" --max-loss 90% --anyway -o "$work/c.moec" --accept-miss --quiet >"$work/stdout" 2>"$work/stderr"
     status=$?
     if [ "$status" -eq 0 ]; then
         cmp -s "$work/whole.moec" "$work/c.moec" || bad="$bad $percent%: another bundle;"
@@ -160,7 +163,7 @@ fi
 
 # ---- kills at random moments; make kill-test does more of them ----
 
-if MOEC_BUILD=$build tests/kill_profile.sh 5 11 --seq-len 16 --samples 32 --bits 2 >"$work/stdout"; then
+if MODEL=$model MOEC_BUILD=$build tests/kill_profile.sh 5 11 --seq-len 16 --samples 32 --bits 2 --anyway >"$work/stdout"; then
     pass "five ends at random moments: $(sed -n 's/^ok 1 - //p' "$work/stdout")"
 else
     fail "five ends at random moments"

@@ -147,7 +147,8 @@ check "which misses more" "0$(number miss_rate) > 0$missed_prior && 0$missed_pri
 
 # ---- what the cache holds at first ----
 
-try 0 "a profile" "$moec" profile $sample --data datasets/sample/calibration.txt --seq-len 16 --samples 32 --bits 2 -q -o "$work/p.h5"
+try 0 "a profile" "$moec" profile $sample --data datasets/sample/calibration.txt --seq-len 16 --samples 32 --bits 2 \
+    --sensitivity none -q -o "$work/p.h5"
 try 0 "a bundle that knows frequencies" "$moec" compile $sample --policy uniform --bits 4 --profile "$work/p.h5" -q -o "$work/p.moec"
 begin() {
     try 0 "a cache that begins $*" "$moec" eval "$work/p.moec" --data $text --samples 8 --seq-len 32 --json -q --route "$@"

@@ -41,6 +41,44 @@ static void profile_make(const char *model, const struct moec_profile_options *o
     moec_checkpoint_close(checkpoint);
 }
 
+/* Estimated on one thread with room for everything: what others are compared with. */
+static struct moec_profile plain;
+
+static struct moec_profile_options plain_options(void)
+{
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    options.data.seq_len_tokens = 24;
+    return options;
+}
+
+static int plain_make(void **state)
+{
+    (void)state;
+    struct moec_profile_options options = plain_options();
+    options.by.n_threads = 1;
+    profile_make(MODEL, &options, &plain);
+    return 0;
+}
+
+static int plain_release(void **state)
+{
+    (void)state;
+    moec_profile_release(&plain);
+    return 0;
+}
+
+static void same_bytes_as_plain(const struct moec_profile *profile)
+{
+    uint8_t *bytes_a = NULL, *bytes_b = NULL;
+    size_t n_a = 0, n_b = 0;
+    MUST(moec_profile_encode(&plain, &bytes_a, &n_a, &err));
+    MUST(moec_profile_encode(profile, &bytes_b, &n_b, &err));
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(bytes_a, bytes_b, n_a);
+    free(bytes_a);
+    free(bytes_b);
+}
+
 /* KL of each expert beyond the baseline's, summed over the part. */
 static double *divergences(const struct moec_profile *profile, uint32_t b, enum moec_part part)
 {
@@ -122,26 +160,15 @@ static void test_fast_sensitivity__ranks_experts_like_the_exact_one(void **state
 static void test_fast_sensitivity__same_bytes_at_any_thread_count(void **state)
 {
     (void)state;
-    struct moec_profile a, b;
-    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
-    uint8_t *bytes_a = NULL, *bytes_b = NULL;
-    size_t n_a = 0, n_b = 0;
-    options.data.seq_len_tokens = 24;
-    options.by.n_threads = 1;
-    profile_make(MODEL, &options, &a);
+    struct moec_profile profile;
+    struct moec_profile_options options = plain_options();
     options.by.n_threads = 3;
     options.memory.work_bytes = 4 << 20;
     options.memory.cache_bytes = 1 << 20; /* experts are encoded again and again */
-    profile_make(MODEL, &options, &b);
-    MUST(moec_profile_encode(&a, &bytes_a, &n_a, &err));
-    MUST(moec_profile_encode(&b, &bytes_b, &n_b, &err));
-    assert_int_equal(n_a, n_b);
-    assert_memory_equal(bytes_a, bytes_b, n_a);
-    assert_string_equal(a.sensitivity_choice, "asked for");
-    free(bytes_a);
-    free(bytes_b);
-    moec_profile_release(&a);
-    moec_profile_release(&b);
+    profile_make(MODEL, &options, &profile);
+    same_bytes_as_plain(&profile);
+    assert_string_equal(profile.sensitivity_choice, "asked for");
+    moec_profile_release(&profile);
 }
 
 /* Chunks of scores that begin and end within windows. */
@@ -149,50 +176,36 @@ static void test_fast_sensitivity__same_bytes_in_least_memory(void **state)
 {
     (void)state;
     struct moec_checkpoint *checkpoint = NULL;
-    struct moec_profile a, b;
-    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    struct moec_profile profile;
+    struct moec_profile_options options = plain_options();
     struct moec_error refused = {0};
     enum moec_status status = MOEC_ERR_BUDGET;
-    uint8_t *bytes_a = NULL, *bytes_b = NULL;
-    size_t n_a = 0, n_b = 0;
-    options.data.seq_len_tokens = 24;
-    profile_make(MODEL, &options, &a);
     MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
     /* From a little less than what the refusal of next to nothing names. */
     options.memory.limit_bytes = 8 << 20;
-    assert_int_equal(moec_profile_run(checkpoint, &options, &b, &refused), MOEC_ERR_BUDGET);
+    assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &refused), MOEC_ERR_BUDGET);
     const char *named = strstr(refused.message, "raise --work-memory to ");
     assert_non_null(named);
     options.memory.limit_bytes = (strtoull(named + strlen("raise --work-memory to "), NULL, 10) - 2) << 20;
     for (; status == MOEC_ERR_BUDGET; options.memory.limit_bytes += 1 << 19)
-        status = moec_profile_run(checkpoint, &options, &b, NULL);
+        status = moec_profile_run(checkpoint, &options, &profile, NULL);
     assert_int_equal(status, MOEC_OK);
     moec_checkpoint_close(checkpoint);
-    MUST(moec_profile_encode(&a, &bytes_a, &n_a, &err));
-    MUST(moec_profile_encode(&b, &bytes_b, &n_b, &err));
-    assert_int_equal(n_a, n_b);
-    assert_memory_equal(bytes_a, bytes_b, n_a);
-    free(bytes_a);
-    free(bytes_b);
-    moec_profile_release(&a);
-    moec_profile_release(&b);
+    same_bytes_as_plain(&profile);
+    moec_profile_release(&profile);
 }
 
 /* Fewer bits, larger local errors; every value says something or that there is nothing to say. */
 static void test_fast_sensitivity__studies(void **state)
 {
     (void)state;
-    struct moec_profile profile;
-    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
-    options.data.seq_len_tokens = 24;
-    profile_make(MODEL, &options, &profile);
-    assert_true(profile.cost_passes <= most_passes(&profile));
-    const struct moec_study *errors = study_of(&profile, "fast/local_error");
+    assert_true(plain.cost_passes <= most_passes(&plain));
+    const struct moec_study *errors = study_of(&plain, "fast/local_error");
     assert_int_equal(errors->n_axis, 3);
     assert_int_equal(errors->axes[2].n, 4);
     for (uint32_t b = 0; b < 4; b++)
         assert_true(errors->axes[2].values[b] == all_bits[b]);
-    const uint32_t n_expert = profile.n_moe_layer * profile.n_expert;
+    const uint32_t n_expert = plain.n_moe_layer * plain.n_expert;
     uint32_t n_known = 0;
     for (uint32_t i = 0; i < n_expert; i++) {
         const double *error = errors->values + (size_t)i * 4;
@@ -202,14 +215,13 @@ static void test_fast_sensitivity__studies(void **state)
         assert_true(error[0] > error[1] && error[1] > error[2] && error[2] > error[3] && error[3] > 0);
     }
     assert_true(n_known > n_expert / 2);
-    const struct moec_study *gain = study_of(&profile, "fast/gain");
+    const struct moec_study *gain = study_of(&plain, "fast/gain");
     assert_int_equal(moec_study_count(gain), n_expert);
     for (uint32_t i = 0; i < n_expert; i++)
         assert_true(isfinite(gain->values[i]) && gain->values[i] > 0);
-    assert_int_equal(moec_study_count(study_of(&profile, "fast/small_gain")), profile.n_moe_layer);
-    assert_int_equal(moec_study_count(study_of(&profile, "fast/bits_gain")), 4);
-    assert_true(study_of(&profile, "fast/bits_gain")->values[0] == 1);
-    moec_profile_release(&profile);
+    assert_int_equal(moec_study_count(study_of(&plain, "fast/small_gain")), plain.n_moe_layer);
+    assert_int_equal(moec_study_count(study_of(&plain, "fast/bits_gain")), 4);
+    assert_true(study_of(&plain, "fast/bits_gain")->values[0] == 1);
 }
 
 /* A baseline of 16 bits has no error of its own; experts at other bits can only be worse. */
@@ -218,8 +230,7 @@ static void test_fast_sensitivity__sixteen_bit_baseline(void **state)
     (void)state;
     static const uint32_t bits[] = {8, 2};
     struct moec_profile profile;
-    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
-    options.data.seq_len_tokens = 24;
+    struct moec_profile_options options = plain_options();
     options.codes.bits = bits;
     options.codes.n_bits = 2;
     options.codes.baseline_bits = 16;
@@ -368,5 +379,5 @@ int main(void)
         cmocka_unit_test(test_fast_sensitivity__auto_keeps_the_time_limit),
         cmocka_unit_test(test_fast_sensitivity__stops_when_told),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, plain_make, plain_release);
 }
