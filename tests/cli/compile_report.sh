@@ -26,7 +26,7 @@ parts() {
 }
 
 try 0 "profile" "$moec" profile "$model" --data datasets/sample/calibration.txt --seq-len 64 --samples 32 --bits 2 \
-    -o "$work/p.h5" --quiet
+    --sensitivity none -o "$work/p.h5" --quiet
 
 cat >"$work/mixed.lua" <<'EOF2'
 return function(moec)

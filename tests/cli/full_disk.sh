@@ -5,12 +5,14 @@
 . tests/cli/tap.inc
 
 sample=datasets/sample/model
+random=$work/random
 text=datasets/sample/test.txt
 moec_run=$build/moec-run
 measure="--data $text --seq-len 16"
-quick="$measure --samples 32 --bits 2"
+quick="$measure --samples 32 --bits 2 --anyway"
+try 0 "a random model" random_model "$random"
 # shellcheck disable=SC2086 # options and their values
-try 0 "a profile" "$moec" profile $sample $quick -q -o "$work/p.h5"
+try 0 "a profile" "$moec" profile "$random" $quick -q -o "$work/p.h5"
 try 0 "a bundle" "$moec" compile $sample --policy uniform --bits 4 --copies 2 -q -o "$work/m.moec"
 try 0 "a trace" "$moec" run "$work/m.moec" -p "The old" -n 8 --trace "$work/t.json"
 printf 'plain' >"$work/plain"
@@ -22,7 +24,7 @@ grep -v '^$' $text | head -n 16 >"$work/lines.txt"
 
 # Each row: a name, then the command, in which OUT is what is to be written. Commands are those that are quick.
 cat >"$work/rows" <<EOF
-a profile|$moec profile $sample $quick -q -o OUT.h5
+a profile|$moec profile $random $quick -q -o OUT.h5
 a heatmap as PNG|$moec profile --show $work/p.h5 --heatmap OUT.png
 a heatmap as SVG|$moec profile --show $work/p.h5 --heatmap OUT.svg
 a heatmap as PDF|$moec profile --show $work/p.h5 --heatmap OUT.pdf

@@ -8,7 +8,7 @@ letter_tokenizer "$work/tokenizer.json"
 letter_words 1600 "$work/text.txt"
 try 0 "a random model" "$build/tools/make_random_checkpoint" --tokenizer "$work/tokenizer.json" --hash-layers 4 --layers 5 \
     --hidden 128 --heads 4 --kv-heads 4 --experts 16 --top-k 2 --ff 128 --vocab 64 --positions 256 "$work/model"
-try 0 "profile" "$moec" profile "$work/model" --data "$work/text.txt" --seq-len 32 --samples 48 --bits 4,8 --sensitivity fast \
+try 0 "profile" "$moec" profile "$work/model" --data "$work/text.txt" --seq-len 32 --samples 48 --bits 4,8 --sensitivity none \
     --anyway -q -o "$work/profile.h5"
 bundle=$work/model.moec
 try 0 "compile" "$moec" compile "$work/model" --profile "$work/profile.h5" --policy uniform --bits 16 --anyway -q -o "$bundle"
