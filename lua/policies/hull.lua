@@ -17,8 +17,10 @@ local target = require "target"
 
 local MAX_EVALUATIONS = 12 -- of prefixes
 local CLOSE = 0.01 -- a prefix is found when its KL is that close to the goal
--- The plans of the sequence expect a loss of so many standard errors of the certificate under the target.
-local MARGINS = {3.0, 2.1, 1.4} -- each test costs as much as the certificate's part
+-- The plans of the sequence expect half of the target, then a loss of so many standard errors of the certificate under it.
+-- What is expected may itself be too low: without the first, a bundle of 16 bits is what remains when the second fails.
+local SAFE_SHARE = 0.5
+local MARGINS = {3.0, 1.4} -- each test costs as much as the certificate's part
 local MAX_SEQUENCE = 8
 local WORTH_MIXING = 0.05
 local ALIKE_EVALUATIONS = 5 -- of plans whose experts are all alike
@@ -251,6 +253,17 @@ local function standard_error(moec, result, windows)
   return (result.loss_high - result.loss) / 1.645 * math.sqrt(moec.parts.search / (windows or moec.parts.certificate))
 end
 
+-- What the plans of the sequence expect to lose, from the safest on.
+local function goals(max_loss, se)
+  local result = {SAFE_SHARE * max_loss}
+  for _, margin in ipairs(MARGINS) do
+    -- Where the certificate is too noisy for such margins, shares of the target take their place.
+    result[#result + 1] = math.max(max_loss - margin * se, max_loss * (1 - margin / 5) * 0.8)
+  end
+  table.sort(result)
+  return result
+end
+
 -- ---- one plan of projections for all experts ----
 
 -- The smallest plan under the model whose experts are all alike, within the same harm: the dense matrices take the rest.
@@ -358,11 +371,8 @@ return function(moec)
     end
   end
 
-  local sequence, last, se = {top}, 0, standard_error(moec, found.result, windows)
-  for _, margin in ipairs(MARGINS) do
-    local goal = moec.max_loss - margin * se
-    -- Where the certificate is too noisy for such margins, shares of the target take their place.
-    goal = math.max(goal, moec.max_loss * (1 - margin / 5) * 0.8)
+  local sequence, last = {top}, 0
+  for _, goal in ipairs(goals(moec.max_loss, standard_error(moec, found.result, windows))) do
     local k
     if scale.kl > 0 then
       k = longest(harm, #steps, kl_of_loss(scale, goal) / scale.factor)
