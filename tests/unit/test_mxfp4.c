@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS    96u
-#define COLUMNS 1120u /* a strip of 512, another, and a part of one */
+#define ROWS        96u
+#define MOST_TOKENS (MOEC_TRANSPOSED_TOKENS + 5)
+#define COLUMNS     1120u /* a strip of 512, another, and a part of one */
 
 static uint64_t random_state = 88172645463325252ull;
 
@@ -162,6 +163,77 @@ static void check_set(const struct moec_kernels *set, const struct moec_matrix *
     assert_same(got, want, columns);
 }
 
+/* What a set gives for many tokens with some rows of a matrix, against the scalar set with each alone. */
+static void check_tokens(const struct moec_kernels *set, const struct moec_matrix *matrix, uint32_t first,
+                         uint32_t n, uint32_t n_tok, const float *x, const float *h)
+{
+    static float want[MOST_TOKENS * COLUMNS], got[MOST_TOKENS * COLUMNS], room[MOEC_SUM_CHUNK * COLUMNS];
+    const struct moec_kernels *scalar = &moec_kernels_scalar;
+    const uint32_t columns = matrix->columns;
+    for (uint32_t t = 0; t < n_tok; t++)
+        scalar->dot_encoded(matrix, first, n, x + t * COLUMNS, want + t * n);
+    set->dot_tokens(matrix, first, n, x, COLUMNS, n_tok, room, got, n);
+    assert_same(got, want, (size_t)n_tok * n);
+    for (uint32_t t = 0; t < n_tok; t++)
+        scalar->sum_chunk_encoded(matrix, first, n, h + t * MOEC_SUM_CHUNK, want + t * columns);
+    set->sum_chunk_tokens(matrix, first, n, h, MOEC_SUM_CHUNK, n_tok, false, room, got, columns);
+    assert_same(got, want, (size_t)n_tok * columns);
+    for (uint32_t t = 0; t < n_tok; t++)
+        scalar->add(want + t * columns, columns, want + t * columns);
+    set->sum_chunk_tokens(matrix, first, n, h, MOEC_SUM_CHUNK, n_tok, true, room, got, columns);
+    assert_same(got, want, (size_t)n_tok * columns);
+}
+
+/* The same for tokens that are packed. */
+static void check_packed(const struct moec_kernels *set, const struct moec_matrix *matrix, uint32_t first,
+                         uint32_t n, const float *x)
+{
+    static float want[MOST_TOKENS * COLUMNS], got[MOST_TOKENS * COLUMNS], packed[MOST_TOKENS * COLUMNS];
+    const float *rows[MOST_TOKENS];
+    float *room = malloc(moec_transposed_room_floats(n, COLUMNS) * sizeof *room);
+    assert_non_null(room);
+    for (uint32_t t = 0; t < MOST_TOKENS; t++) {
+        rows[t] = x + t * COLUMNS;
+        moec_kernels_scalar.dot_encoded(matrix, first, n, rows[t], want + t * n);
+    }
+    set->transpose_tokens(rows, MOST_TOKENS, matrix->columns, packed);
+    set->dot_transposed(matrix, first, n, packed, MOST_TOKENS, room, got, n);
+    assert_same(got, want, (size_t)MOST_TOKENS * n);
+    free(room);
+}
+
+static void test_mxfp4__many_tokens_have_the_bits_of_each_alone(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {32, 96, 512, COLUMNS}, tokens[] = {2, 3, 4, 9, MOST_TOKENS};
+    float *x = calloc((size_t)MOST_TOKENS * COLUMNS, sizeof *x),
+          *h = malloc(MOST_TOKENS * 4 * MOEC_SUM_CHUNK);
+    assert_true(x != NULL && h != NULL);
+    for (uint32_t i = 0; i < MOST_TOKENS * COLUMNS; i++)
+        x[i] = (float)random_below(1u << 24) * 0x1p-23f - 1;
+    for (uint32_t i = 0; i < MOST_TOKENS * MOEC_SUM_CHUNK; i++)
+        h[i] = (float)random_below(1u << 24) * 0x1p-22f - 2;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int down = 0; down < 2; down++) {
+            float *weights = random_weights(ROWS, sizes[i], down != 0, 112, 12);
+            struct encoded made = encode(weights, ROWS, sizes[i], down != 0, i % 2 == 0 ? 0 : 29);
+            for (size_t s = 0; s < n_kernel_sets(); s++) {
+                const struct moec_kernels *set = kernel_set(s);
+                for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
+                    check_tokens(set, &made.matrix, 0, 64, tokens[t], x, h);
+                    check_tokens(set, &made.matrix, 27, 41, tokens[t], x, h);
+                    check_tokens(set, &made.matrix, 95, 1, tokens[t], x, h);
+                }
+                if (down == 0 && set->dot_transposed != NULL)
+                    check_packed(set, &made.matrix, 5, 64, x);
+            }
+            free(made.bytes);
+            free(weights);
+        }
+    free(x);
+    free(h);
+}
+
 static void test_mxfp4__kernels_have_the_scalar_definition_s_bits(void **state)
 {
     (void)state;
@@ -237,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_mxfp4__weights_come_back_bit_for_bit),
         cmocka_unit_test(test_mxfp4__other_weights_are_refused),
         cmocka_unit_test(test_mxfp4__kernels_have_the_scalar_definition_s_bits),
+        cmocka_unit_test(test_mxfp4__many_tokens_have_the_bits_of_each_alone),
         cmocka_unit_test(test_mxfp4__experts_come_back_from_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* Rows of MXFP4 down projections, of the kernels that are written once for all vector instruction sets: 32
  * rows share a scale in each column (formats/codec/mxfp4.h). The scales of a strip of columns are converted
- * once for all rows of a block that are at work. Part of runtime/kernels/canonical/kernels_encoded.h. */
+ * once for all rows of a block that are at work. Many tokens take such a strip of all rows of a chunk at
+ * once, so that decoded weights stay in the first-level cache. Part of
+ * runtime/kernels/canonical/kernels_encoded.h. */
 #ifndef MOEC_RUNTIME_KERNELS_MXFP4_H
 #define MOEC_RUNTIME_KERNELS_MXFP4_H
 
@@ -40,23 +42,25 @@ INLINE void down_weights(const struct down_strip *strip, const uint8_t *row, siz
     w[1] = lanes_mul(w[1], lanes_load(scales + LANES));
 }
 
-INLINE bool down_next(const struct moec_matrix *matrix, struct down_strip *strip)
+/* The next strip of those before block `end`. */
+INLINE bool down_next(size_t end, struct down_strip *strip)
 {
-    const size_t blocks = matrix->columns / BLOCK;
     strip->b += strip->n;
-    strip->n = blocks - strip->b < DOWN_STRIP ? blocks - strip->b : DOWN_STRIP;
+    strip->n = end - strip->b < DOWN_STRIP ? end - strip->b : DOWN_STRIP;
     return strip->n > 0;
 }
 
-static void down_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
-                             size_t stride)
+/* Blocks [b, end) of columns of rows first .. first + n_rows - 1, to out (n_rows, stride). */
+static void down_decode_blocks(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, size_t b,
+                               size_t end, float *out, size_t stride)
 {
     const struct decoder decoder = down_decoder();
     struct down_strip strip;
-    strip.b = strip.n = 0;
-    while (down_next(matrix, &strip)) {
+    strip.b = b;
+    strip.n = 0;
+    while (down_next(end, &strip)) {
         for (uint32_t r = 0; r < n_rows; r++) {
-            float *at = out + r * stride + strip.b * BLOCK;
+            float *at = out + r * stride + (strip.b - b) * BLOCK;
             if (r == 0 || (first + r) % DOWN_ROWS == 0)
                 down_convert(matrix, first + r, &strip);
             for (size_t i = 0; i < strip.n; i++, at += BLOCK) {
@@ -79,7 +83,7 @@ static void down_dot(const struct moec_matrix *matrix, uint32_t first, const uin
         const uint32_t row = first + (some != NULL ? some[r] : r);
         lanes sum = lanes_zero();
         strip.b = strip.n = 0;
-        while (down_next(matrix, &strip)) {
+        while (down_next(matrix->columns / BLOCK, &strip)) {
             const float *at = x + strip.b * BLOCK;
             down_convert(matrix, row, &strip);
             for (size_t i = 0; i < strip.n; i++, at += BLOCK) {
@@ -125,7 +129,7 @@ static void down_sum(const struct moec_matrix *matrix, uint32_t first, const uin
     strip.b = strip.n = 0;
     if (n == 0)
         memset(y, 0, matrix->columns * sizeof *y);
-    while (n > 0 && down_next(matrix, &strip)) {
+    while (n > 0 && down_next(matrix->columns / BLOCK, &strip)) {
         uint32_t block = 0;
         for (uint32_t i = 0, step = 0; i < n; i += step) {
             const uint8_t *rows[ROWS_AT_ONCE];

@@ -171,7 +171,7 @@ static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32
         return;
     }
     if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN) {
-        down_decode_rows(matrix, first, n_rows, out, stride);
+        down_decode_blocks(matrix, first, n_rows, 0, matrix->columns / BLOCK, out, stride);
         return;
     }
     struct decoding decoding = decoding_of(matrix, first, n_rows, n_rows);

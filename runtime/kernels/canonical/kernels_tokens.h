@@ -85,15 +85,21 @@ static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, u
             add(room + t * padded, columns, y + t * y_stride);
         return;
     }
-    if (!moec_kernels_decode_parts(matrix->codec)) {
+    const bool is_down = matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN;
+    if (!is_down && !moec_kernels_decode_parts(matrix->codec)) {
         decode_rows(matrix, first, n_rows, room, padded);
         sum_decoded(h, h_stride, n_tok, room, padded, n_rows, matrix->columns, adds, y, y_stride);
         return;
     }
-    bands_open(matrix, first, n_rows, &banding);
+    if (!is_down)
+        bands_open(matrix, first, n_rows, &banding);
     for (size_t c = 0; c < columns; c += SUM_WIDTH) {
-        const size_t width = columns - c < SUM_WIDTH ? columns - c : SUM_WIDTH;
-        band_of_any(&banding, c / BLOCK, (c + width + BLOCK - 1) / BLOCK, summed.w[0]);
+        const size_t width = columns - c < SUM_WIDTH ? columns - c : SUM_WIDTH, b = c / BLOCK,
+                     end = (c + width + BLOCK - 1) / BLOCK;
+        if (is_down)
+            down_decode_blocks(matrix, first, n_rows, b, end, summed.w[0], SUM_WIDTH);
+        else
+            band_of_any(&banding, b, end, summed.w[0]);
         sum_columns(h, h_stride, n_tok, summed.w[0], SUM_WIDTH, n_rows, width, adds, y + c, y_stride);
     }
 }
