@@ -6,6 +6,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
 #include "profiler/common/processor_time.h"
+#include "profiler/device/made_up_rows.h"
 #include "runtime/threads/parallel.h"
 
 #include <string.h>
@@ -109,19 +110,13 @@ static double region_weights(const struct job *job)
     return (double)job->n_item * job->n_round * TILE_ROWS * job->request->columns;
 }
 
-/* A matrix of the codec. An exact one holds none but weights that it was made of: any bytes are some. */
-static enum moec_status encode_rows(struct job *job, struct moec_error *err)
+static enum moec_status fill_matrix(struct job *job, struct moec_error *err)
 {
-    const size_t stride_bytes = job->matrix.stride_bytes;
+    struct moec_made_up_rows rows = {0};
     job->matrix.data = job->room.rows;
-    if (moec_codec_traits(job->matrix.codec)->is_exact) {
-        for (size_t i = 0; i < job->matrix.rows * stride_bytes; i++)
-            job->room.rows[i] = (uint8_t)(i * 37 % 128);
-        return MOEC_OK;
-    }
-    for (uint32_t r = 0; r < job->matrix.rows; r++)
-        MOEC_TRY(moec_codec_encode_row(job->matrix.codec, job->room.x + r % job->n_tok * job->stride,
-                                       job->matrix.columns, job->room.rows + r * stride_bytes, err));
+    MOEC_TRY(moec_made_up_rows_make(job->matrix.codec, job->matrix.columns, &rows, err));
+    moec_made_up_rows_fill(&rows, &job->matrix, 0, job->room.rows);
+    moec_made_up_rows_release(&rows);
     return MOEC_OK;
 }
 
@@ -152,7 +147,7 @@ static enum moec_status open(struct job *job, const struct moec_pace_request *re
     MOEC_TRY(
         moec_alloc_aligned((void **)&job->room.rows, job->matrix.rows, job->matrix.stride_bytes, what, err));
     fill(job->room.x, job->n_tok, request->columns, job->stride);
-    return encode_rows(job, err);
+    return fill_matrix(job, err);
 }
 
 static void release(struct job *job)

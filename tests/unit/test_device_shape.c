@@ -52,6 +52,7 @@ static void test_device_shape__stands_for_a_model(void **state)
     static const char *const families[] = {"datasets/sample/model",
                                            "tests/fixtures/families/mixtral",
                                            "tests/fixtures/families/gpt_oss",
+                                           "tests/fixtures/families/gpt_oss-mxfp4",
                                            "tests/fixtures/families/deepseek_v3",
                                            "tests/fixtures/families/hash_moe",
                                            "tests/fixtures/families/longcat_flash",
