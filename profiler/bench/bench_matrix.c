@@ -1,29 +1,30 @@
 #include "profiler/bench/bench_matrix.h"
 
-#include <stdio.h>
-#include <string.h>
+#include "profiler/device/made_up_rows.h"
 
-#define TEMPLATE_ROWS 64
+#include <stdio.h>
 
 enum moec_status moec_bench_matrix_fill(struct moec_codec codec, uint8_t *data, uint64_t n_bytes,
                                         struct moec_matrix *matrix, struct moec_error *err)
 {
     const size_t stride = moec_codec_row_bytes(codec, MOEC_BENCH_COLUMNS);
-    const uint32_t rows = (uint32_t)(n_bytes / stride);
-    float w[MOEC_BENCH_COLUMNS];
-    uint32_t state = 1;
-    for (uint32_t r = 0; r < TEMPLATE_ROWS; r++) {
-        for (uint32_t i = 0; i < MOEC_BENCH_COLUMNS; i++) {
-            state = state * 1664525u + 1013904223u;
-            w[i] = (float)(int32_t)state * 0x1p-36f;
-        }
-        MOEC_TRY(moec_codec_encode_row(codec, w, MOEC_BENCH_COLUMNS, data + r * stride, err));
-    }
-    for (uint32_t r = TEMPLATE_ROWS; r < rows; r++)
-        memcpy(data + r * stride, data + (r - TEMPLATE_ROWS) * stride, stride);
-    *matrix = (struct moec_matrix){
-        .codec = codec, .rows = rows, .columns = MOEC_BENCH_COLUMNS, .stride_bytes = stride, .data = data};
+    struct moec_made_up_rows rows = {0};
+    MOEC_TRY(moec_made_up_rows_make(codec, MOEC_BENCH_COLUMNS, &rows, err));
+    *matrix =
+        (struct moec_matrix){.codec = codec,
+                             .rows = (uint32_t)(n_bytes / stride / MOEC_MADE_UP_ROWS * MOEC_MADE_UP_ROWS),
+                             .columns = MOEC_BENCH_COLUMNS,
+                             .stride_bytes = stride,
+                             .data = data};
+    moec_made_up_rows_fill(&rows, matrix, 0, data);
+    moec_made_up_rows_release(&rows);
     return MOEC_OK;
+}
+
+struct moec_matrix moec_bench_matrix_down(struct moec_matrix matrix)
+{
+    matrix.codec = moec_codec_for_down(matrix.codec);
+    return matrix;
 }
 
 void moec_bench_codec_name(struct moec_codec codec, char name[static 40])

@@ -51,6 +51,7 @@ static const struct moec_codec codecs[] = {
     {.dtype = MOEC_DTYPE_INT8},
     {.dtype = MOEC_DTYPE_INT8, .group = 32},
     {.dtype = MOEC_DTYPE_INT8, .group = 64, .scheme = MOEC_SCHEME_ASYMMETRIC},
+    {.dtype = MOEC_DTYPE_MXFP4},
     {.dtype = MOEC_DTYPE_BF16},
 };
 enum { N_CODEC = sizeof codecs / sizeof *codecs };
@@ -94,14 +95,15 @@ static void dot_item(void *context, size_t item, int thread)
 static void sum_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
+    const struct moec_matrix down = moec_bench_matrix_down(job->matrix);
     const uint32_t end = share(job, item + 1);
     float *sums = job->sums + (size_t)thread * COLUMNS;
     for (uint32_t row = share(job, item); row < end; row += MOEC_SUM_CHUNK) {
         const uint32_t n = end - row < MOEC_SUM_CHUNK ? end - row : MOEC_SUM_CHUNK;
         if (job->kernels.int8 != NULL)
-            job->kernels.int8->sum_chunk(&job->matrix, row, NULL, n, job->x, n, 1, sums, COLUMNS);
+            job->kernels.int8->sum_chunk(&down, row, NULL, n, job->x, n, 1, sums, COLUMNS);
         else
-            job->kernels.all->sum_chunk_encoded(&job->matrix, row, n, job->x, sums);
+            job->kernels.all->sum_chunk_encoded(&down, row, n, job->x, sums);
     }
 }
 

@@ -24,6 +24,7 @@ static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 6
                                            {.dtype = MOEC_DTYPE_INT3, .group = 64},
                                            {.dtype = MOEC_DTYPE_INT4, .group = 32},
                                            {.dtype = MOEC_DTYPE_INT8, .group = 32},
+                                           {.dtype = MOEC_DTYPE_MXFP4},
                                            {.dtype = MOEC_DTYPE_BF16}};
 /* The scalar set, which takes seconds for as many, goes without the last, and takes one turn. */
 static const uint32_t tokens[] = {2, 4, 8, 16, 64, 128, MOST_TOKENS};
@@ -137,7 +138,7 @@ static void sum_tokens(const struct job *job, const struct moec_matrix *matrix, 
 static void sum_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
-    const struct moec_matrix matrix = matrix_of(job, item);
+    const struct moec_matrix matrix = moec_bench_matrix_down(matrix_of(job, item));
     (void)thread;
     for (uint32_t i = 0; i < job->n_times; i++)
         sum_tokens(job, &matrix, floats_of(job, item));

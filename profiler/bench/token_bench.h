@@ -14,7 +14,7 @@
 #include "formats/base/error.h"
 #include "runtime/forward/moe/mlp.h"
 
-#define MOEC_TOKEN_BENCH_MAX 72
+#define MOEC_TOKEN_BENCH_MAX 84
 
 struct moec_token_rate {
     char codec[40];
