@@ -138,6 +138,9 @@ static void print_products(const struct moec_device *device)
     if (device->decide_ns > 0)
         cli_print(stdout, "  a router that looks at a logical cache takes %.1f us longer\n",
                   microseconds(device->decide_ns));
+    if (device->predict_ns > 0)
+        cli_print(stdout, "  to predict the next layer's experts by its router takes %.1f us\n",
+                  microseconds(device->predict_ns));
 }
 
 static void print_compute(const struct moec_device *device)
@@ -186,10 +189,11 @@ static void print_compute(const struct moec_device *device)
     print_products(device);
     if (device->n_waits > 0)
         cli_print(stdout, "\nExtra time for each expert that is waited for, us\n      wait  first of a layer "
-                          " each further\n");
+                          " alone in two  each further\n");
     for (uint32_t i = 0; i < device->n_waits; i++)
-        cli_print(stdout, "  %8.1f %17.1f %13.1f\n", microseconds(device->waits[i].stall_ns),
-                  microseconds(device->waits[i].first_ns), microseconds(device->waits[i].next_ns));
+        cli_print(stdout, "  %8.1f %17.1f %13.1f %13.1f\n", microseconds(device->waits[i].stall_ns),
+                  microseconds(device->waits[i].first_ns), microseconds(device->waits[i].lone_ns),
+                  microseconds(device->waits[i].next_ns));
     if (device->n_waits > 0)
         cli_print(stdout, "  a record that is read beside computing costs it %.1f us\n",
                   microseconds(device->preload_ns));

@@ -59,6 +59,7 @@ static struct moec_json_out *write_waits(const struct moec_device *device)
         moec_json_out_u64(item, "stall_ns", device->waits[i].stall_ns);
         moec_json_out_u64(item, "first_ns", device->waits[i].first_ns);
         moec_json_out_u64(item, "next_ns", device->waits[i].next_ns);
+        moec_json_out_u64(item, "lone_ns", device->waits[i].lone_ns);
         moec_json_out_node(waits, NULL, item);
     }
     return waits;
@@ -118,6 +119,7 @@ static struct moec_json_out *write_compute(const struct moec_device *device)
     moec_json_out_node(node, "products", write_products(device));
     moec_json_out_node(node, "layers", layers);
     moec_json_out_u64(node, "decide_ns", device->decide_ns);
+    moec_json_out_u64(node, "predict_ns", device->predict_ns);
     moec_json_out_u64(node, "preload_ns", device->preload_ns);
     moec_json_out_node(node, "waits", write_waits(device));
     return node;

@@ -90,6 +90,7 @@ struct moec_device_wait {
     uint64_t stall_ns;
     uint64_t first_ns; /* by the first wait in a layer, */
     uint64_t next_ns;  /* by each further one */
+    uint64_t lone_ns;  /* by the first one, where the next layer has none; at least first_ns */
 };
 
 struct moec_device {
@@ -114,6 +115,7 @@ struct moec_device {
     double move_ns_per_byte; /* records that change places in the buffer; 0: not measured */
     uint64_t
         decide_ns; /* added to a MoE layer's router where routes look at a logical cache; 0: not measured */
+    uint64_t predict_ns; /* that a MoE layer takes to predict the next one by its router; 0: not measured */
     uint64_t preload_ns; /* that computing loses to a record that another thread reads and checks meanwhile */
     uint32_t n_waits;    /* 0: not measured, waiting costs nothing */
     struct moec_device_wait waits[MOEC_DEVICE_WAITS]; /* by increasing stall_ns */

@@ -170,6 +170,8 @@ static enum moec_status read_waits(const struct reading *r, struct moec_device *
         MOEC_TRY(read_u64(&item, "stall_ns", i > 0 ? wait[-1].stall_ns + 1 : 1, MAX_NS, &wait->stall_ns));
         MOEC_TRY(read_u64(&item, "first_ns", 0, MAX_NS, &wait->first_ns));
         MOEC_TRY(read_u64(&item, "next_ns", 0, MAX_NS, &wait->next_ns));
+        MOEC_TRY(moec_json_get_u64_or(item.node, item.where, "lone_ns", wait->first_ns, MAX_NS,
+                                      wait->first_ns, &wait->lone_ns, item.err));
     }
     device->n_waits = n;
     return MOEC_OK;
@@ -190,6 +192,7 @@ static enum moec_status read_compute(const struct reading *root, struct moec_dev
     MOEC_TRY(moec_json_get_double_or(r.node, r.where, "move_ns_per_byte", 0, (double)MAX_NS, 0,
                                      &device->move_ns_per_byte, r.err));
     MOEC_TRY(moec_json_get_u64_or(r.node, r.where, "decide_ns", 0, MAX_NS, 0, &device->decide_ns, r.err));
+    MOEC_TRY(moec_json_get_u64_or(r.node, r.where, "predict_ns", 0, MAX_NS, 0, &device->predict_ns, r.err));
     MOEC_TRY(moec_json_get_u64_or(r.node, r.where, "preload_ns", 0, MAX_NS, 0, &device->preload_ns, r.err));
     MOEC_TRY(read_experts(&r, device));
     MOEC_TRY(read_products(&r, device));

@@ -1,8 +1,8 @@
 /* The parts of a decoded token with every expert in memory.
  *
- * The forward pass is the runtime's own; a source of experts that never waits stands behind it and notes when
- * the router's answer came, so that the time before and the time after are told apart
- * where the runtime may stall. */
+ * The forward pass is the runtime's own, and so is the expert cache behind it, which never waits. When the
+ * router's answer came is noted, so that the time before and the time after are told apart where the runtime
+ * may stall. */
 #include "profiler/device/device_measure.h"
 
 #include "formats/base/clock.h"
@@ -11,11 +11,13 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
 #include "profiler/device/device_codecs.h"
+#include "profiler/device/device_experts.h"
 #include "profiler/device/device_products.h"
 #include "profiler/device/device_waits.h"
 #include "runtime/forward/attention/kv_state.h"
 #include "runtime/forward/moe/decide.h"
 #include "runtime/forward/pass/session.h"
+#include "runtime/moert.h"
 #include "runtime/policy/decide/route_settings.h"
 #include "runtime/policy/decide/route_state.h"
 
@@ -37,16 +39,6 @@
 #define MOVES          64u
 #define MOVE_BYTES     ((size_t)128 << 10)
 
-/* Records in memory: of each MoE layer the first n_kept experts, which stand for the others too. */
-struct resident {
-    struct moec_experts base;
-    const struct moec_bundle *bundle;
-    uint32_t n_kept;
-    uint8_t *records;      /* owned */
-    struct moec_mlp *mlps; /* (S, n_kept), owned */
-    uint64_t answered_ns;  /* when the router's last answer came */
-};
-
 /* Of each part: passes x positions, as far as time went. */
 struct compute_samples {
     uint32_t n_positions;
@@ -60,7 +52,7 @@ struct compute_job {
     const struct moec_bundle *bundle;
     const struct moec_device_options *options;
     struct moec_device *device;
-    struct resident resident;
+    struct moec_device_experts experts;
     struct {
         struct moec_model *model;
         struct moec_forward forward;
@@ -91,97 +83,6 @@ static uint64_t median(struct compute_job *job, float *values, size_t n)
         return 0;
     moec_quantiles(values, job->room.scratch, n, middle, 1, &value);
     return (uint64_t)value;
-}
-
-/* ---- records in memory ---- */
-
-static enum moec_status resident_acquire(struct moec_experts *self, struct moec_expert_request request,
-                                         struct moec_mlp *mlp, struct moec_error *err)
-{
-    const struct resident *resident = (const struct resident *)self;
-    int32_t ordinal = moec_config_moe_ordinal(&resident->bundle->config, request.layer);
-    MOEC_TRY(moec_experts_check_form(self, request, err));
-    *mlp = resident->mlps[(size_t)ordinal * resident->n_kept + request.expert % resident->n_kept];
-    return MOEC_OK;
-}
-
-static void resident_release(struct moec_experts *self, struct moec_expert_request request)
-{
-    (void)self;
-    (void)request;
-}
-
-static void resident_expect(struct moec_experts *self, const struct moec_router_answer *answer)
-{
-    (void)answer;
-    ((struct resident *)self)->answered_ns = moec_now_ns();
-}
-
-static const struct moec_experts_ops resident_ops = {
-    .acquire = resident_acquire,
-    .release = resident_release,
-    .expect = resident_expect,
-};
-
-/* Bytes of the first n experts of every layer, each at a multiple of 64. */
-static uint64_t bytes_of_first(const struct moec_bundle *bundle, uint32_t n)
-{
-    uint64_t total = 0;
-    for (uint32_t s = 0; s < moec_config_moe_count(&bundle->config); s++)
-        for (uint32_t e = 0; e < n; e++)
-            total += ((uint64_t)moec_bundle_record(bundle, 0, s, e)->n_bytes + 63) / 64 * 64;
-    return total;
-}
-
-/* A record of a bundle. */
-struct record_key {
-    uint32_t copy, ordinal, expert;
-};
-
-static enum moec_status load_record(const struct moec_bundle *bundle, struct record_key key, uint8_t *record,
-                                    struct moec_mlp *mlp, struct moec_error *err)
-{
-    MOEC_TRY(moec_bundle_read_record(bundle, (struct moec_record_id){key.copy, key.ordinal, key.expert},
-                                     record, err));
-    moec_record_bind(moec_bundle_layout(bundle, key.copy, key.ordinal, key.expert), record, mlp);
-    return MOEC_OK;
-}
-
-static enum moec_status load_resident(struct compute_job *job, struct moec_error *err)
-{
-    const struct moec_bundle *bundle = job->bundle;
-    struct resident *resident = &job->resident;
-    const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
-    uint64_t limit = job->options->experts_bytes;
-    void *records = NULL, *mlps = NULL;
-    if (limit == 0)
-        limit = moec_machine_memory_bytes() / 2;
-    uint32_t n = n_expert;
-    while (n > 1 && bytes_of_first(bundle, n) > limit)
-        n--;
-    resident->base.ops = &resident_ops;
-    resident->base.max_held = n_expert;
-    resident->bundle = bundle;
-    resident->n_kept = n;
-    MOEC_TRY(moec_alloc_aligned(&records, bytes_of_first(bundle, n), 1, "expert records", err));
-    resident->records = records;
-    MOEC_TRY(moec_alloc(&mlps, (uint64_t)n_layer * n, sizeof *resident->mlps, "experts", err));
-    resident->mlps = mlps;
-    uint64_t offset = 0;
-    for (uint32_t s = 0; s < n_layer; s++) {
-        MOEC_TRY(moec_progress_report(job->options->progress, "loading", s, n_layer, err));
-        for (uint32_t e = 0; e < n; e++) {
-            MOEC_TRY(load_record(bundle, (struct record_key){0, s, e}, resident->records + offset,
-                                 &resident->mlps[(size_t)s * n + e], err));
-            offset += ((uint64_t)moec_bundle_record(bundle, 0, s, e)->n_bytes + 63) / 64 * 64;
-        }
-    }
-    if (n < n_expert)
-        moec_progress_note(job->options->progress,
-                           "only %" PRIu32 " of %" PRIu32 " experts of each layer fit into memory, so only "
-                           "these are measured",
-                           n, n_expert);
-    return MOEC_OK;
 }
 
 /* ---- decoding ---- */
@@ -224,6 +125,7 @@ struct decoder {
     float *hidden;           /* (stride) */
     float *logits;           /* (n_vocab) */
     struct moec_random random;
+    struct moert_sampler sampler;
 };
 
 /* Where there is an encoder, a decoder's layer looks at a source too: one as long as the context, whose keys
@@ -263,16 +165,17 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
         const int32_t ordinal = moec_config_moe_ordinal(config, layer);
         row.decides.layer = ordinal > 0 ? (uint32_t)ordinal : 0;
         uint64_t attended = moec_now_ns();
-        job->resident.answered_ns = attended;
+        job->experts.answered_ns = attended;
         MOEC_TRY(moec_forward_mlp(
             &job->pass.forward, layer,
             &(struct moec_mlp_batch){.n_tok = 1, .hidden = d->hidden, .sequences = &sequences}, err));
-        job->samples.mlp[sample] = since(job->resident.answered_ns);
-        job->samples.router[sample] = (float)(job->resident.answered_ns - attended);
+        job->samples.mlp[sample] = since(job->experts.answered_ns);
+        job->samples.router[sample] = (float)(job->experts.answered_ns - attended);
         job->samples.attention[sample] = (float)(attended - begun);
     }
     begun = moec_now_ns();
     MOEC_TRY(moec_forward_head(&job->pass.forward, 1, d->hidden, d->logits, config->n_vocab, err));
+    (void)moert_sampler_next(&d->sampler, d->logits, config->n_vocab);
     job->samples.head[at] = since(begun);
     moec_kv_state_append(&d->kv, 1);
     return MOEC_OK;
@@ -284,7 +187,7 @@ static enum moec_status decode(struct compute_job *job, struct moec_route_state 
                                struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    struct decoder d = {.state = state, .random = {1}};
+    struct decoder d = {.state = state, .random = {1}, .sampler = moert_sampler_greedy()};
     void *hidden = NULL, *logits = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_kv_state_create(config,
@@ -419,6 +322,29 @@ static enum moec_status measure_deciding(struct compute_job *job, struct moec_er
     return decode_deciding(job, &route, err);
 }
 
+/* What a MoE layer takes longer that predicts the next one by its router, mean over the MoE layers: the same
+ * tokens once more. */
+static enum moec_status measure_predicting(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    const uint32_t n_moe = moec_config_moe_count(config), n_before = job->samples.n;
+    double more_ns = 0;
+    if (n_moe < 2)
+        return MOEC_OK;
+    MOEC_TRY(moec_device_experts_predict(&job->experts, err));
+    const enum moec_status status = decode(job, NULL, job->samples.n_positions, err);
+    moec_device_experts_predict_no_more(&job->experts);
+    for (uint32_t layer = 0; status == MOEC_OK && layer < config->n_layer; layer++) {
+        const size_t first = (size_t)layer * job->samples.most;
+        if (moec_config_is_moe(config, layer))
+            more_ns += (double)median(job, job->samples.mlp + first, job->samples.n) -
+                       (double)job->device->layers[layer].mlp_ns;
+    }
+    job->device->predict_ns = more_ns > 0 ? (uint64_t)(more_ns / n_moe) : 0;
+    job->samples.n = n_before;
+    return status;
+}
+
 static enum moec_status encode_source(struct compute_job *job, struct moec_session *session,
                                       struct moec_random *random, struct moec_error *err)
 {
@@ -437,6 +363,7 @@ static enum moec_status measure_tokens(struct compute_job *job, struct moec_erro
     const struct moec_config *config = &job->bundle->config;
     struct moec_session *session = NULL;
     struct moec_random random = {1}, source_random = {2};
+    struct moert_sampler sampler = moert_sampler_greedy();
     void *logits = NULL;
     enum moec_status status = MOEC_OK;
     uint32_t n = job->samples.n < job->samples.n_positions ? job->samples.n : job->samples.n_positions;
@@ -448,6 +375,7 @@ static enum moec_status measure_tokens(struct compute_job *job, struct moec_erro
         MOEC_TRY_OUT(moec_progress_report(job->options->progress, "tokens", i, n, err));
         uint64_t begun = moec_now_ns();
         MOEC_TRY_OUT(moec_session_step(session, &token, 1, &at, 1, logits, err));
+        (void)moert_sampler_next(&sampler, logits, config->n_vocab);
         job->samples.embed[i] = since(begun);
     }
     job->device->token_ns = median(job, job->samples.embed, n);
@@ -486,6 +414,20 @@ struct specimen {
     uint8_t *record; /* owned */
     struct moec_mlp mlp;
 };
+
+/* A record of a bundle. */
+struct record_key {
+    uint32_t copy, ordinal, expert;
+};
+
+static enum moec_status load_record(const struct moec_bundle *bundle, struct record_key key, uint8_t *record,
+                                    struct moec_mlp *mlp, struct moec_error *err)
+{
+    MOEC_TRY(moec_bundle_read_record(bundle, (struct moec_record_id){key.copy, key.ordinal, key.expert},
+                                     record, err));
+    moec_record_bind(moec_bundle_layout(bundle, key.copy, key.ordinal, key.expert), record, mlp);
+    return MOEC_OK;
+}
 
 /* Up to EXPERT_SAMPLES records with these bits, evenly over the bundle, in memory; and their mean size. */
 static enum moec_status load_specimens(struct compute_job *job, uint32_t bits, struct specimen *specimens,
@@ -603,7 +545,7 @@ static enum moec_status measure_codecs(struct compute_job *job, struct moec_erro
 {
     const struct moec_device_codecs_setup setup = {.bundle = job->bundle,
                                                    .forward = &job->pass.forward,
-                                                   .n_kept = job->resident.n_kept,
+                                                   .n_kept = job->experts.n_kept,
                                                    .limit_ns = limit_ns(job) / CODECS_SHARE};
     return moec_device_measure_codecs(&setup, job->device, err);
 }
@@ -612,7 +554,7 @@ static enum moec_status measure_waits(struct compute_job *job, struct moec_error
 {
     const struct moec_device_waits_setup setup = {.bundle = job->bundle,
                                                   .forward = &job->pass.forward,
-                                                  .resident = &job->resident.base,
+                                                  .resident = &job->experts.base,
                                                   .limit_ns = limit_ns(job) / MOEC_DEVICE_WAITS,
                                                   .progress = job->options->progress};
     return moec_device_measure_waits(&setup, job->device, err);
@@ -628,8 +570,7 @@ static void release(struct compute_job *job)
     if (job->pass.is_open)
         moec_forward_release(&job->pass.forward);
     moec_model_free(job->pass.model);
-    free(job->resident.mlps);
-    free(job->resident.records);
+    moec_device_experts_close(&job->experts);
 }
 
 enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
@@ -642,11 +583,13 @@ enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
     job.samples.n_positions = bundle->config.n_position < POSITIONS ? bundle->config.n_position : POSITIONS;
     job.samples.most =
         PASSES * job.samples.n_positions > SHARED_ROUNDS ? PASSES * job.samples.n_positions : SHARED_ROUNDS;
-    MOEC_TRY_OUT(load_resident(&job, err));
+    const uint64_t limit_bytes =
+        options->experts_bytes > 0 ? options->experts_bytes : moec_machine_memory_bytes() / 2;
+    MOEC_TRY_OUT(moec_device_experts_open(bundle, limit_bytes, options->progress, &job.experts, err));
     MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &dense, err));
     MOEC_TRY_OUT(moec_model_create(&bundle->config, &dense, &job.pass.model, err));
     MOEC_TRY_OUT(moec_forward_init(&job.pass.forward, job.pass.model, options->kernels, options->n_threads,
-                                   &job.resident.base, 1, err));
+                                   &job.experts.base, 1, err));
     job.pass.is_open = true;
     device->n_threads = (uint32_t)job.pass.forward.pool.n_threads;
     (void)snprintf(device->instruction_set, sizeof device->instruction_set, "%s", options->kernels->name);
@@ -654,10 +597,11 @@ enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
     MOEC_TRY_OUT(decode(&job, NULL, job.samples.most, err));
     MOEC_TRY_OUT(fill_layers(&job, err));
     MOEC_TRY_OUT(measure_deciding(&job, err));
+    MOEC_TRY_OUT(measure_predicting(&job, err));
     MOEC_TRY_OUT(measure_tokens(&job, err));
     const struct moec_device_products_setup products = {.dense = &job.pass.model->dense,
                                                         .forward = &job.pass.forward,
-                                                        .resident = &job.resident.base,
+                                                        .resident = &job.experts.base,
                                                         .n_tokens = job.samples.n};
     MOEC_TRY_OUT(moec_device_measure_products(&products, &device->products_ns, err));
     MOEC_TRY_OUT(measure_shared(&job, err));

@@ -7,6 +7,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/forward/pass/session.h"
 #include "runtime/storage/record_reader.h"
 
@@ -17,12 +18,12 @@
 #define SETTLING     3u
 #define ROUNDS       4u
 #define MOST_TOKENS  (ROUNDS * (BLOCK_TOKENS - SETTLING)) /* that are timed, of a kind and a wait */
-#define RING_BYTES   ((uint64_t)8 << 20)
+#define SELDOM       3u                                   /* layers to a wait */
 #define INSTANT      1000000000000u /* bytes a second of a device whose answers are all wait */
 
-/* Waits in each MoE layer: none, one, or one for each expert of a token; and none, while another thread reads
- * a record. */
-enum kind { NEVER, ONCE, ALWAYS, BESIDE, N_KIND };
+/* Waits in each MoE layer: none, one, or one for each expert of a token; one in every third layer; and none,
+ * while another thread reads a record. */
+enum kind { NEVER, ONCE, ALWAYS, RARELY, BESIDE, N_KIND };
 
 static const uint64_t waits_ns[MOEC_DEVICE_WAITS] = {50000, 100000, 150000, 250000, 1000000};
 
@@ -44,36 +45,30 @@ struct companion {
 struct waiting {
     struct moec_experts base;
     const struct moec_device_waits_setup *setup;
-    struct moec_forward forward; /* the setup's, with these experts */
-    struct moec_reader *reader;  /* owned */
-    uint8_t *slots;              /* (n_slots, slot_bytes), owned */
-    uint64_t slot_bytes;
-    uint32_t n_slots; /* used in turns, so that records arrive where the processor's caches are cold */
-    uint32_t n_read;  /* so far */
-    uint32_t n_waits; /* of a layer */
-    uint32_t n_active, n_taken; /* of the layer at work */
-    uint64_t waited_ns;         /* since the token began */
-    bool reads_beside;
+    struct moec_forward forward;     /* the setup's, with these experts */
+    struct moec_expert_cache *cache; /* owned: reads, and keeps nothing */
+    enum kind kind;
+    uint32_t n_waits; /* of the layer at work */
+    uint32_t n_active, n_taken;
+    uint32_t n_held; /* that were read, and not released yet */
+    uint32_t held[MOEC_MAX_TOP_K];
     struct companion companion;
 };
 
 /* ---- reading ---- */
 
-/* Expert key % n_expert of MoE layer key / n_expert: asks, waits, checks, as the expert cache does for what
- * its reader has just begun. */
+/* Expert key % n_expert of MoE layer key / n_expert. */
 static enum moec_status read_expert(const struct moec_bundle *bundle, struct moec_reader *reader,
-                                    uint32_t key, uint8_t *slot, uint64_t *waited_ns, struct moec_error *err)
+                                    uint32_t key, uint8_t *slot, struct moec_error *err)
 {
     const uint32_t ordinal = key / bundle->config.n_expert, expert = key % bundle->config.n_expert;
     const struct moec_record_entry *record = moec_bundle_record(bundle, 0, ordinal, expert);
     const struct moec_record_place place = moec_record_place_of(bundle, record->offset, record->n_bytes);
     struct moec_read read = {.offset = place.offset, .n_bytes = place.n_bytes, .buffer = slot};
     struct moec_read *done = NULL;
-    const uint64_t begun_ns = moec_now_ns();
     reader->ops->submit(reader, &read);
     while (done == NULL)
         done = reader->ops->wait(reader);
-    *waited_ns += read.at.done_ns > begun_ns ? read.at.done_ns - begun_ns : 0;
     if (read.error != 0)
         return moec_record_failed(bundle, (struct moec_record_id){0, ordinal, expert}, read.error, NULL, err);
     return moec_bundle_check_record(bundle, (struct moec_record_id){0, ordinal, expert}, slot + place.skip,
@@ -85,7 +80,6 @@ static void *run_companion(void *argument)
     struct companion *companion = argument;
     const struct moec_bundle *bundle = companion->waiting->setup->bundle;
     const uint32_t n_expert = bundle->config.n_expert, n_layer = moec_config_moe_count(&bundle->config);
-    uint64_t waited_ns = 0;
     (void)pthread_mutex_lock(&companion->lock);
     while (!companion->is_stopping) {
         if (!companion->is_asked || companion->status != MOEC_OK) {
@@ -96,7 +90,7 @@ static void *run_companion(void *argument)
         companion->is_asked = false;
         (void)pthread_mutex_unlock(&companion->lock);
         const enum moec_status status =
-            read_expert(bundle, companion->reader, key, companion->slot, &waited_ns, &companion->error);
+            read_expert(bundle, companion->reader, key, companion->slot, &companion->error);
         (void)pthread_mutex_lock(&companion->lock);
         companion->status = status;
     }
@@ -131,7 +125,8 @@ static enum moec_status companion_status(struct companion *companion, struct moe
     return status;
 }
 
-static enum moec_status start_companion(struct waiting *waiting, uint64_t wait_ns, struct moec_error *err)
+static enum moec_status start_companion(struct waiting *waiting, uint64_t wait_ns, uint64_t slot_bytes,
+                                        struct moec_error *err)
 {
     const struct moec_record_io io = {
         .emulation = {.bytes_per_second = INSTANT, .latency_ns = wait_ns},
@@ -139,11 +134,10 @@ static enum moec_status start_companion(struct waiting *waiting, uint64_t wait_n
     struct companion *companion = &waiting->companion;
     void *slot = NULL;
     companion->waiting = waiting;
-    MOEC_TRY(moec_alloc_pages(&slot, waiting->slot_bytes, "a record that is read", err));
+    MOEC_TRY(moec_alloc_pages(&slot, slot_bytes, "a record that is read", err));
     companion->slot = slot;
     MOEC_TRY(moec_record_reader_create(waiting->setup->bundle, 0, &io,
-                                       (struct moec_read_buffer){slot, waiting->slot_bytes},
-                                       &companion->reader, err));
+                                       (struct moec_read_buffer){slot, slot_bytes}, &companion->reader, err));
     (void)pthread_mutex_init(&companion->lock, NULL);
     (void)pthread_cond_init(&companion->asked, NULL);
     companion->is_started = pthread_create(&companion->thread, NULL, run_companion, companion) == 0;
@@ -177,53 +171,87 @@ static bool must_wait(const struct waiting *waiting)
     return waiting->n_taken + waiting->n_waits >= waiting->n_active;
 }
 
+static uint32_t ordinal_of(const struct waiting *waiting, uint32_t layer)
+{
+    return (uint32_t)moec_config_moe_ordinal(&waiting->setup->bundle->config, layer);
+}
+
+static uint32_t count_waits(const struct waiting *waiting, uint32_t ordinal)
+{
+    const struct moec_config *config = &waiting->setup->bundle->config;
+    switch (waiting->kind) {
+    case ONCE:
+        return 1;
+    case ALWAYS:
+        return config->top_k;
+    case RARELY:
+        return (ordinal - moec_config_moe_encoder_count(config)) % SELDOM == 0 ? 1 : 0;
+    default:
+        return 0;
+    }
+}
+
 static void waiting_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct waiting *waiting = (struct waiting *)self;
+    struct moec_experts *resident = waiting->setup->resident;
     waiting->n_active = answer->active.n;
-    waiting->n_taken = 0;
-    if (waiting->reads_beside)
+    waiting->n_waits = count_waits(waiting, ordinal_of(waiting, answer->layer));
+    waiting->n_taken = waiting->n_held = 0;
+    resident->ops->expect(resident, answer);
+    if (waiting->kind == BESIDE)
         ask_companion(&waiting->companion);
 }
 
 static bool waiting_ready(struct moec_experts *self, struct moec_expert_request request)
 {
-    (void)request;
-    return !must_wait((struct waiting *)self);
+    struct waiting *waiting = (struct waiting *)self;
+    struct moec_experts *resident = waiting->setup->resident;
+    return !must_wait(waiting) && resident->ops->ready(resident, request);
 }
 
+/* What is waited for is held in memory too. */
 static enum moec_status waiting_acquire(struct moec_experts *self, struct moec_expert_request request,
                                         struct moec_mlp *mlp, struct moec_error *err)
 {
     struct waiting *waiting = (struct waiting *)self;
-    struct moec_experts *resident = waiting->setup->resident;
-    const struct moec_bundle *bundle = waiting->setup->bundle;
-    const uint32_t expert = request.expert;
-    MOEC_TRY(moec_experts_check_form(self, request, err));
+    struct moec_experts *resident = waiting->setup->resident,
+                        *reading = moec_expert_cache_experts(waiting->cache);
     const bool is_read = must_wait(waiting);
     waiting->n_taken++;
+    MOEC_TRY(resident->ops->acquire(resident, request, mlp, err));
     if (!is_read)
-        return resident->ops->acquire(resident, request, mlp, err);
-    uint8_t *slot = waiting->slots + waiting->n_read++ % waiting->n_slots * waiting->slot_bytes;
-    const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(&bundle->config, request.layer);
-    MOEC_TRY(read_expert(bundle, waiting->reader, ordinal * bundle->config.n_expert + expert, slot,
-                         &waiting->waited_ns, err));
-    const struct moec_record_entry *entry = moec_bundle_record(bundle, 0, ordinal, expert);
-    moec_record_bind(moec_bundle_layout(bundle, 0, ordinal, expert),
-                     slot + moec_record_place_of(bundle, entry->offset, entry->n_bytes).skip, mlp);
-    return MOEC_OK;
+        return MOEC_OK;
+    const enum moec_status status = reading->ops->acquire(reading, request, mlp, err);
+    if (status == MOEC_OK)
+        waiting->held[waiting->n_held++] = request.expert;
+    else
+        resident->ops->release(resident, request);
+    return status;
 }
 
 static void waiting_release(struct moec_experts *self, struct moec_expert_request request)
 {
-    (void)self;
-    (void)request;
+    struct waiting *waiting = (struct waiting *)self;
+    struct moec_experts *resident = waiting->setup->resident,
+                        *reading = moec_expert_cache_experts(waiting->cache);
+    for (uint32_t i = 0; i < waiting->n_held; i++)
+        if (waiting->held[i] == request.expert)
+            reading->ops->release(reading, request);
+    resident->ops->release(resident, request);
+}
+
+static void waiting_cancel(struct moec_experts *self, struct moec_expert_request request)
+{
+    struct moec_experts *resident = ((struct waiting *)self)->setup->resident;
+    resident->ops->cancel(resident, request);
 }
 
 static const struct moec_experts_ops waiting_ops = {
     .acquire = waiting_acquire,
     .release = waiting_release,
     .expect = waiting_expect,
+    .cancel = waiting_cancel,
     .ready = waiting_ready,
 };
 
@@ -232,35 +260,23 @@ static enum moec_status open_waiting(struct waiting *waiting, const struct moec_
 {
     const struct moec_bundle *bundle = setup->bundle;
     const struct moec_config *config = &bundle->config;
-    const struct moec_record_io io = {
-        .emulation = {.bytes_per_second = INSTANT, .latency_ns = wait_ns},
-    };
-    void *slots = NULL;
-    *waiting = (struct waiting){.base = {.ops = &waiting_ops, .max_held = config->n_expert},
+    const uint64_t slot_bytes = moec_record_sizes_of(bundle, 0).largest_bytes;
+    const struct moec_expert_cache_options options = {
+        .buffer.n_bytes = slot_bytes * config->top_k,
+        .records.io.emulation = {.bytes_per_second = INSTANT, .latency_ns = wait_ns},
+        .keeps.nothing = true};
+    *waiting = (struct waiting){.base = {.ops = &waiting_ops, .max_held = setup->resident->max_held},
                                 .setup = setup,
                                 .forward = *setup->forward};
     waiting->forward.experts = &waiting->base;
-    for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
-        for (uint32_t e = 0; e < config->n_expert; e++) {
-            const uint64_t n_bytes = moec_record_slot_bytes(bundle, 0, s, e);
-            waiting->slot_bytes = waiting->slot_bytes > n_bytes ? waiting->slot_bytes : n_bytes;
-        }
-    waiting->n_slots = (uint32_t)(RING_BYTES / waiting->slot_bytes);
-    waiting->n_slots = waiting->n_slots > config->top_k ? waiting->n_slots : config->top_k;
-    MOEC_TRY(moec_alloc_pages(&slots, waiting->n_slots * waiting->slot_bytes, "records that are read", err));
-    waiting->slots = slots;
-    MOEC_TRY(moec_record_reader_create(
-        bundle, 0, &io, (struct moec_read_buffer){waiting->slots, waiting->n_slots * waiting->slot_bytes},
-        &waiting->reader, err));
-    return start_companion(waiting, wait_ns, err);
+    MOEC_TRY(moec_expert_cache_create(bundle, &options, &waiting->cache, err));
+    return start_companion(waiting, wait_ns, slot_bytes, err);
 }
 
 static void close_waiting(struct waiting *waiting)
 {
     stop_companion(&waiting->companion);
-    if (waiting->reader != NULL)
-        waiting->reader->ops->destroy(waiting->reader);
-    free(waiting->slots);
+    moec_expert_cache_free(waiting->cache);
 }
 
 /* ---- tokens ---- */
@@ -271,15 +287,25 @@ struct times {
     double n_beside;               /* records that were read beside a token, on average */
 };
 
+/* From asking the device to its answers, of all reads so far. */
+static uint64_t read_ns(const struct waiting *waiting)
+{
+    const uint32_t n_layer = moec_config_moe_count(&waiting->setup->bundle->config);
+    uint64_t sum_ns = 0;
+    for (uint32_t s = 0; s < n_layer; s++)
+        sum_ns += moec_expert_cache_layer_counters(waiting->cache, s).read_ns;
+    return sum_ns;
+}
+
 static enum moec_status decode(struct waiting *waiting, struct moec_session *session, float *logits,
                                struct moec_random *random, float *ns, struct moec_error *err)
 {
     const uint32_t at = 0, n_vocab = waiting->setup->bundle->config.n_vocab;
     const uint32_t token = (uint32_t)moec_random_below(random, n_vocab);
-    const uint64_t begun_ns = moec_now_ns();
-    waiting->waited_ns = 0;
+    const uint64_t read_before_ns = read_ns(waiting), begun_ns = moec_now_ns();
     MOEC_TRY(moec_session_step(session, &token, 1, &at, 1, logits, err));
-    *ns = (float)(moec_now_ns() - begun_ns - waiting->waited_ns);
+    const uint64_t took_ns = moec_now_ns() - begun_ns;
+    *ns = (float)took_ns - (float)(read_ns(waiting) - read_before_ns);
     return MOEC_OK;
 }
 
@@ -311,7 +337,6 @@ static enum moec_status decode_in_turns(struct waiting *waiting, float *logits, 
                                         struct moec_error *err)
 {
     const struct moec_device_waits_setup *setup = waiting->setup;
-    const uint32_t n_each[N_KIND] = {0, 1, setup->bundle->config.top_k, 0};
     const uint64_t begun_ns = moec_now_ns();
     struct moec_random random = {1};
     struct moec_session *session = NULL;
@@ -325,8 +350,7 @@ static enum moec_status decode_in_turns(struct waiting *waiting, float *logits, 
          round++) {
         for (enum kind kind = NEVER; kind < N_KIND; kind++) {
             const uint32_t n_read = companion_count(&waiting->companion);
-            waiting->n_waits = n_each[kind];
-            waiting->reads_beside = kind == BESIDE;
+            waiting->kind = kind;
             MOEC_TRY_OUT(decode_block(waiting, session, logits, &random, &times->ns[kind][times->n], err));
             if (kind == BESIDE)
                 times->n_beside += (double)(companion_count(&waiting->companion) - n_read) / BLOCK_TOKENS;
@@ -384,10 +408,15 @@ static void conclude(const struct times *times, const struct moec_bundle *bundle
     const double n_layer = moec_config_moe_count(config) - moec_config_moe_encoder_count(config);
     const double n_next = config->top_k - 1.0;
     const double never = median(times->ns[NEVER], times->n), once = median(times->ns[ONCE], times->n);
-    const double always = median(times->ns[ALWAYS], times->n);
+    const double always = median(times->ns[ALWAYS], times->n), rarely = median(times->ns[RARELY], times->n);
+    const uint32_t n_rare = ((uint32_t)n_layer - 1) / SELDOM + 1;
     if (n_layer == 0)
         return;
-    wait->first_ns = whole((once - never) / n_layer - check_ns);
+    /* The last layer's wait is a lone one too. */
+    const double lone = (rarely - never) / (double)n_rare;
+    wait->first_ns = whole((n_layer > 1 ? (once - never - lone) / (n_layer - 1) : lone) - check_ns);
+    wait->lone_ns = whole(lone - check_ns);
+    wait->lone_ns = wait->lone_ns > wait->first_ns ? wait->lone_ns : wait->first_ns;
     wait->next_ns = n_next > 0 ? whole((always - once) / n_layer / n_next - check_ns) : wait->first_ns;
 }
 

@@ -2,12 +2,13 @@
  * stalls on purpose (internal to profiler/device/).
  *
  * Tokens are decoded by the runtime's own forward pass, with every record in memory but those of the experts
- * that are waited for: each of these is read by the runtime's reader on an emulated device that answers after
- * a set time, and checked. What such a token takes beyond its waits and one that never waits is what the
- * processor loses: a thread wakes late, the others of its team have gone to sleep and are woken or done
- * without, caches have gone cold, experts are computed one by one. Blocks of such tokens and of others take
- * turns; among the others some beside which another thread reads and checks a record in every layer, as a
- * preload is. */
+ * that are waited for: each of these is read by the runtime's expert cache from an emulated device that
+ * answers after a set time, and checked. What such a token takes beyond its waits and one that never waits is
+ * what the processor loses: the other threads of a team have gone to sleep and are woken or done without,
+ * caches have gone cold, experts are computed one by one. A layer that waits after another leaves them
+ * asleep, one that does not wakes them, so some tokens wait in every layer and others in every third. Blocks
+ * of tokens take turns; among them are some beside which another thread reads and checks a record in every
+ * layer, as a prefetch is. */
 #ifndef MOEC_PROFILER_DEVICE_WAITS_H
 #define MOEC_PROFILER_DEVICE_WAITS_H
 

@@ -175,12 +175,20 @@ static void set_layer(const struct moec_device *device, const struct moec_device
     out->shared_ns[ordinal] = (double)layer->mlp_ns - all_ns * factor;
 }
 
-double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns, bool is_first)
+static double cost_of(const struct moec_device_wait *wait, enum moec_simulated_wait which)
+{
+    return (double)(which == MOEC_WAIT_FIRST  ? wait->first_ns
+                    : which == MOEC_WAIT_LONE ? wait->lone_ns
+                                              : wait->next_ns);
+}
+
+double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns,
+                                enum moec_simulated_wait which)
 {
     double before_ns = 0, cost_before = 0;
     for (uint32_t i = 0; i < device->n_waits; i++) {
         const struct moec_device_wait *wait = &device->waits[i];
-        const double cost = is_first ? (double)wait->first_ns : (double)wait->next_ns;
+        const double cost = cost_of(wait, which);
         if (stall_ns < (double)wait->stall_ns)
             return cost_before +
                    (cost - cost_before) * (stall_ns - before_ns) / ((double)wait->stall_ns - before_ns);
@@ -220,6 +228,7 @@ static enum moec_status set_compute(const struct moec_device *device,
     out->last_ns = gap_ns + (double)device->head_ns;
     out->last_ns_per_position = per_position;
     out->move_ns_per_byte = device->move_ns_per_byte;
+    out->predict_ns = (double)device->predict_ns;
     out->preload_ns = (double)device->preload_ns;
     out->n_waits = device->n_waits;
     memcpy(out->waits, device->waits, sizeof out->waits);

@@ -25,13 +25,22 @@ struct moec_simulated_device {
     double last_ns_per_position;
     bool is_recorded;        /* computing takes what the trace says that it took */
     double move_ns_per_byte; /* in the buffer, by the computing thread */
+    double predict_ns;       /* that a layer takes to predict the next one's experts by its router */
     double preload_ns;       /* of computing, lost to each read that the loader's thread begins */
     uint32_t n_waits;
     struct moec_device_wait waits[MOEC_DEVICE_WAITS];
 };
 
-/* What a wait of this length costs in addition to itself; is_first: the first wait in its layer. */
-double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns, bool is_first);
+/* Waits of a layer. */
+enum moec_simulated_wait {
+    MOEC_WAIT_FIRST,
+    MOEC_WAIT_LONE, /* the first, where the next layer has none, or there is none in this step */
+    MOEC_WAIT_NEXT, /* any other */
+};
+
+/* What a wait of this length costs in addition to itself. */
+double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns,
+                                enum moec_simulated_wait which);
 
 /* What is simulated. All may be NULL. */
 struct moec_simulated_hardware {

@@ -50,6 +50,7 @@ struct clock {
     double loader_ns;  /* nothing is on its way any more, and everything is checked */
     double last_done_ns;
     double owed_ns;       /* computing that reads of prefetches have cost, and that is still to pass */
+    double lone_ns;       /* what the last wait costs more if the next layer has none */
     double expert_ns;     /* of the answer's, as recorded */
     uint64_t recorded_ns; /* when the layer before was done, as recorded */
     double answer_ns;     /* prefetches are not chosen before */
@@ -117,6 +118,13 @@ static uint64_t whole_ns(double ns)
     return ns < 1e18 ? (uint64_t)ns : (uint64_t)1000000000000000000;
 }
 
+/* Computing, or what goes with it. */
+static void spend(struct run *run, double ns)
+{
+    COUNT(run, run->at.ordinal, compute_ns, ns);
+    run->clock.now_ns += ns;
+}
+
 /* ---- storage ---- */
 
 static struct moec_arena *arena_of(const struct run *run, uint32_t key)
@@ -172,13 +180,30 @@ static void learn_time(struct run *run, uint32_t key, double waited_ns)
 static void demand(struct run *run, uint32_t key)
 {
     struct record *record = &run->buffer.records[key];
-    const double move_ns = place(run, key);
-    COUNT(run, run->at.ordinal, compute_ns, move_ns);
-    run->clock.now_ns += move_ns;
+    spend(run, place(run, key));
     if (record->ready_ns <= run->clock.now_ns || record->place == QUEUED || record->ready_ns == INFINITY)
         issue(run, key, run->clock.now_ns);
     record->place = ASKED;
     run->asked.flying[run->asked.n_flying++] = key;
+}
+
+/* What the wait costs beyond itself. */
+static void pay_wait(struct run *run, double waited_ns)
+{
+    const struct moec_simulated_device *device = run->setup->device;
+    const bool is_first = run->asked.n_waits++ == 0;
+    const double cost_ns =
+        moec_simulated_wait_cost(device, waited_ns, is_first ? MOEC_WAIT_FIRST : MOEC_WAIT_NEXT);
+    if (is_first)
+        run->clock.lone_ns = moec_simulated_wait_cost(device, waited_ns, MOEC_WAIT_LONE) - cost_ns;
+    spend(run, cost_ns);
+}
+
+/* The layer has come to its end without a wait, or the step has: what slept since the last one is awake. */
+static void pay_lone_wait(struct run *run)
+{
+    spend(run, run->clock.lone_ns);
+    run->clock.lone_ns = 0;
 }
 
 /* The computing thread takes the next one that arrives, and checks it. */
@@ -197,12 +222,8 @@ static void collect(struct run *run)
     }
     run->clock.loader_ns = fmax(run->clock.loader_ns, run->clock.now_ns);
     COUNT(run, run->at.ordinal, stall_ns, run->clock.now_ns - begun_ns);
-    if (waited_ns > 0) {
-        const double cost_ns =
-            moec_simulated_wait_cost(run->setup->device, waited_ns, run->asked.n_waits++ == 0);
-        COUNT(run, run->at.ordinal, compute_ns, cost_ns);
-        run->clock.now_ns += cost_ns;
-    }
+    if (waited_ns > 0)
+        pay_wait(run, waited_ns);
 }
 
 static void evicted(void *context, uint32_t key)
@@ -295,6 +316,8 @@ static void load_until(struct run *run, double until_ns)
         const double at_ns =
             is_queued ? fmax(run->clock.loader_ns, run->clock.answer_ns) : prefetch_time(run);
         if (at_ns > until_ns || (!is_queued && !run->prefetches.is_going))
+            return;
+        if (!is_queued && !moec_preload_has_time(run->prefetches.preload, whole_ns(at_ns)))
             return;
         if (!is_queued) {
             run->prefetches.is_going = prefetch_at(run, at_ns);
@@ -406,6 +429,14 @@ static void take_back_passed(struct run *run, const struct moec_router_answer *a
     run->passed.n = 0;
 }
 
+/* What the router of a later layer says is computed while demanded reads are on their way. */
+static void predict(struct run *run)
+{
+    if (run->setup->device->is_recorded || !run->setup->preload.predictor->needs_next_gate)
+        return;
+    spend(run, run->setup->device->predict_ns);
+}
+
 /* The preloader learns the answer; what is bounded by number is queued at once. */
 static void prefetch(struct run *run, const struct moec_router_answer *answer)
 {
@@ -415,6 +446,7 @@ static void prefetch(struct run *run, const struct moec_router_answer *answer)
     run->clock.answer_ns = run->clock.now_ns;
     moec_preload_answer(run->prefetches.preload, answer, run->at.ordinal, whole_ns(run->clock.now_ns));
     for (uint32_t ahead = 1; moec_preload_wants_rank(run->prefetches.preload, ahead); ahead++) {
+        predict(run);
         moec_preload_rank(run->prefetches.preload, answer, ahead);
         run->prefetches.is_going = run->setup->preload.count == 0;
         while (run->prefetches.is_going && prefetch_time(run) <= run->clock.now_ns)
@@ -604,6 +636,8 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     come_to_next(run, answer);
     prefetch(run, answer);
     compute(run, answer);
+    if (run->asked.n_waits == 0)
+        pay_lone_wait(run);
 }
 
 /* ---- a run ---- */
@@ -792,6 +826,7 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
             run_layer(&run, &answer);
         }
         run.at.ordinal = recording->shape.n_layer - 1;
+        pay_lone_wait(&run);
         if (run.at.step->layers.end == recording->shape.n_layer)
             pass_time(&run, setup->device->last_ns, setup->device->last_ns_per_position);
         if (!run.at.step->is_prefill)

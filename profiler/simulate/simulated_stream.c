@@ -92,7 +92,8 @@ static void run_layer(struct stream *stream, const struct moec_router_answer *an
             const double wait_ns = fmax(0, stream->clock.ready_ns - stream->clock.now_ns);
             double work_ns = uses * stream->device->compute_ns[key];
             if (wait_ns > 0)
-                work_ns += moec_simulated_wait_cost(stream->device, wait_ns, n_waits++ == 0);
+                work_ns += moec_simulated_wait_cost(stream->device, wait_ns,
+                                                    n_waits++ == 0 ? MOEC_WAIT_FIRST : MOEC_WAIT_NEXT);
             next++;
             stream->counts->stall_ns += wait_ns;
             stream->counts->compute_ns += work_ns;

@@ -21,7 +21,8 @@ static struct moec_device sample(bool is_emulated)
                                  .decide_ns = is_emulated ? 0 : 88,
                                  .n_products = is_emulated ? 0 : 2,
                                  .n_waits = 2,
-                                 .waits = {{1000, 200, 30}, {5000, 400, 0}},
+                                 .predict_ns = 99,
+                                 .waits = {{1000, 200, 30, 250}, {5000, 400, 0, 400}},
                                  .n_layer = 2};
     memset(device.model_sha256, 'a', 64);
     device.layers = calloc(2, sizeof *device.layers);
@@ -115,7 +116,7 @@ static void test_device__comes_back_as_it_was_written(void **state)
         assert_true(back.embed_ns == 500 && back.head_ns == 70000 && back.token_ns == 600000 &&
                     back.token_position == 40 && back.products_ns == (emulated ? 510000 : 0) &&
                     back.check_ns_per_byte == 0.125 && back.move_ns_per_byte == 0.25 &&
-                    back.preload_ns == 77 && back.decide_ns == device.decide_ns);
+                    back.preload_ns == 77 && back.decide_ns == device.decide_ns && back.predict_ns == 99);
         assert_int_equal(back.n_products, device.n_products);
         assert_memory_equal(back.products, device.products, sizeof back.products);
         assert_int_equal(back.n_waits, 2);
@@ -165,6 +166,7 @@ static void test_device__what_cannot_be_is_refused(void **state)
         const char *message;
     } cases[] = {
         {"\"stall_ns\": 5000", "\"stall_ns\": 1000", MOEC_ERR_FORMAT, "stall_ns"},
+        {"\"lone_ns\": 400", "\"lone_ns\": 399", MOEC_ERR_FORMAT, "lone_ns"},
         {"\"moec device\"", "\"moec profile\"", MOEC_ERR_FORMAT, "expected a 'moec device'"},
         {"\"version\": 1", "\"version\": 2", MOEC_ERR_UNSUPPORTED, "version 2"},
         {"\"threads\": 2", "\"threads\": 0", MOEC_ERR_FORMAT, "threads"},
@@ -295,6 +297,24 @@ static void test_device__unknown_members_are_left_alone(void **state)
     moec_device_release(&device);
 }
 
+/* Descriptions of earlier versions have no costs of predictions and lone waits. */
+static void test_device__what_was_not_measured_costs_nothing_more(void **state)
+{
+    (void)state;
+    struct moec_device device = sample(true), back;
+    struct moec_error err = {0};
+    char *text = text_of(&device), *without = replaced(text, "predict_ns", "-"),
+         *old = replaced(without, "lone_ns", "-");
+    assert_status(moec_device_parse(old, strlen(old), "d.json", &back, &err), MOEC_OK, err);
+    assert_int_equal(back.predict_ns, 0);
+    assert_int_equal(back.waits[0].lone_ns, back.waits[0].first_ns);
+    moec_device_release(&back);
+    free(old);
+    free(without);
+    free(text);
+    moec_device_release(&device);
+}
+
 static void test_device__is_loaded_from_a_file(void **state)
 {
     (void)state;
@@ -326,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_device__says_how_many_experts_are_read_ahead),
         cmocka_unit_test(test_device__a_gpu_that_cannot_be_is_refused),
         cmocka_unit_test(test_device__unknown_members_are_left_alone),
+        cmocka_unit_test(test_device__what_was_not_measured_costs_nothing_more),
         cmocka_unit_test(test_device__is_loaded_from_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,8 +99,8 @@ static void test_simulated_run__waits_cost(void **state)
     synthetic_recording(&made.replay, &made.recording);
     synthetic_model(&made.recording, NULL, &made.model);
     make_device(&made.model, 1, &made.device);
-    assert_float_equal(moec_simulated_wait_cost(&made.device, 50, true), 0, 0);
-    made.device.waits[0] = (struct moec_device_wait){.stall_ns = 100, .first_ns = 40, .next_ns = 10};
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 50, MOEC_WAIT_FIRST), 0, 0);
+    made.device.waits[0] = (struct moec_device_wait){100, 40, 10, 40};
     made.device.n_waits = 1;
     struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
     setup.buffer.is_cold = true;
@@ -109,12 +109,44 @@ static void test_simulated_run__waits_cost(void **state)
     assert_float_equal(result.tpot_ns_median, 226, 1e-9);
     assert_float_equal(result.decode.stall_ns, 2 * (115 + 32), 1e-9);
     assert_float_equal(result.decode.compute_ns, 537.4f, 1e-3f);
-    made.device.waits[1] = (struct moec_device_wait){.stall_ns = 1000, .first_ns = 400, .next_ns = 10};
+    made.device.waits[0].lone_ns = 60; /* the last layer's */
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
+    assert_float_equal(result.tpot_ns_p95, 625.4f, 1e-3f);
+    assert_float_equal(result.decode.compute_ns, 557.4f, 1e-3f);
+    made.device.waits[1] = (struct moec_device_wait){1000, 400, 10, 600};
     made.device.n_waits = 2;
-    assert_float_equal(moec_simulated_wait_cost(&made.device, 25, true), 10, 1e-9);
-    assert_float_equal(moec_simulated_wait_cost(&made.device, 550, true), 220, 1e-9);
-    assert_float_equal(moec_simulated_wait_cost(&made.device, 550, false), 10, 1e-9);
-    assert_float_equal(moec_simulated_wait_cost(&made.device, 5000, true), 400, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 25, MOEC_WAIT_FIRST), 10, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 550, MOEC_WAIT_FIRST), 220, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 550, MOEC_WAIT_NEXT), 10, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 550, MOEC_WAIT_LONE), 330, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 5000, MOEC_WAIT_FIRST), 400, 1e-9);
+    release(&made);
+}
+
+/* In the second token the first layer alone waits: 287.7 until its experts are done, 98 in the other layer and
+ * 20 for the lone wait, and 30. */
+static void test_simulated_run__lone_waits_cost_more(void **state)
+{
+    (void)state;
+    struct made made;
+    struct moec_simulated_result result;
+    struct moec_simulated_counts layers[2];
+    synthetic_steps(2, 4, 2, 0, 2, &made.replay);
+    for (uint32_t i = 0; i < 4; i++)
+        made.replay.experts[2 * i] = 3;
+    made.replay.experts[4] = 1;
+    made.replay.experts[5] = 2;
+    synthetic_recording(&made.replay, &made.recording);
+    synthetic_model(&made.recording, NULL, &made.model);
+    make_device(&made.model, 1, &made.device);
+    made.device.waits[0] = (struct moec_device_wait){100, 40, 10, 60};
+    made.device.n_waits = 1;
+    struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
+    setup.buffer.is_cold = true;
+    assert_int_equal(moec_simulated_run(&setup, &result, layers, NULL), MOEC_OK);
+    assert_float_equal(result.tpot_ns_p95, 625.4f, 1e-3f);
+    assert_float_equal(result.tpot_ns_median, 435.7f, 1e-3f);
+    assert_float_equal(layers[0].compute_ns, 2 * (98 + 42.7f), 1e-3f);
     release(&made);
 }
 
@@ -351,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_simulated_run__times_by_hand),
         cmocka_unit_test(test_simulated_run__waits_cost),
+        cmocka_unit_test(test_simulated_run__lone_waits_cost_more),
         cmocka_unit_test(test_simulated_run__reads_of_the_loader_cost),
         cmocka_unit_test(test_simulated_run__lru_falls_off_its_cliff),
         cmocka_unit_test(test_simulated_run__time_decides_nothing),
