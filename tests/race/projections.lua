@@ -31,7 +31,7 @@ return function(moec)
   if not moec.profile or not moec.max_loss then return nil, "needs data and --max-loss" end
   local variants, plans = moec.variants(), {}
   for _, pair in ipairs {{2, 2}, {2, 3}, {2, 4}, {3, 3}, {3, 4}, {4, 4}, {4, 5}} do
-    for _, dense in ipairs {{4, 4}, {4, 6}, {6, 6}, {8, 8}} do
+    for _, dense in ipairs {{2, 3}, {3, 3}, {3, 4}, {4, 4}, {4, 6}, {6, 6}, {8, 8}} do
       local made = plan(moec, variants, pair[1], pair[2], dense[1], dense[2])
       plans[#plans + 1] = {made = made, bytes = moec.size(made), name = string.format("gate and up %d, down %d, dense %d, embedding %d",
         pair[1], pair[2], dense[1], dense[2])}

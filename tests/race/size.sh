@@ -12,7 +12,7 @@
 #     PYTHON=python3               that has numpy and gguf
 #     PARTS='llama gate-up moec uniform projections'     only these
 #     TARGETS='1% 2% 5%'           losses to promise
-#     TYPES='IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M Q5_K_M'      of llama.cpp
+#     TYPES='IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M Q5_K_M Q6_K'      of llama.cpp
 set -eu
 [ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '4,15p' >&2; exit 2; }
 model=$1 calibration=$2 test=$3 folder=${4:-build/race}
@@ -21,7 +21,7 @@ build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
 python=${PYTHON:-python3}
 : "${LLAMA:=}" "${PARTS:=llama gate-up moec uniform projections}" "${TARGETS:=1% 2% 5%}"
-: "${TYPES:=IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M Q5_K_M}"
+: "${TYPES:=IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M Q5_K_M Q6_K}"
 results=$folder/results
 mkdir -p "$results"
 
@@ -161,15 +161,19 @@ fi
 
 # The smallest uniform setting without GPTQ whose loss on TEST itself is at most 2 %: settings by bytes, the first that
 # meets it. Sizes need no data.
-uniform_options() { # BITS GROUP DENSE
-    echo "--policy uniform --bits $1 --group $2 --quantizer hqq --dense-bits $3"
-    [ "$2" = channel ] || echo "--scheme asymmetric-nested"
+uniform_options() { # BITS GROUP DENSE, where GROUP may be 'shift'
+    echo "--policy uniform --bits $1 --dense-bits $3"
+    case $2 in
+        shift) echo "--quantizer trellis" ;;
+        channel) echo "--quantizer hqq --group channel" ;;
+        *) echo "--quantizer hqq --group $2 --scheme asymmetric-nested" ;;
+    esac
     [ "$3" -eq 16 ] || echo "--dense-quantizer linear"
 }
 
 uniform() {
     for bits in 2 3 4; do
-        for group in channel 16 32 64 128; do
+        for group in shift channel 16 32 64 128; do
             for dense in 16 8 4; do
                 # shellcheck disable=SC2046 # options are words
                 size=$("$moec" compile "$model" $(uniform_options $bits $group $dense) --dry-run --json -q \
@@ -190,13 +194,15 @@ uniform() {
 
 if wants gate-up; then
     for bits in 2 3 4; do
-        name=gate-up-moec-INT$bits
-        [ ! -e "$results/$name.json" ] || continue
+        set -- "$results/gate-up-moec-int$bits-"*.json # whatever its codec is
+        [ ! -e "$1" ] || continue
+        bundle=$folder/gate-up-moec-$bits.moec
         if "$moec" compile "$model" --data "$calibration" --max-loss 90% --policy "$here/gate_up.lua" --bits "$bits" \
-            --sensitivity none --dense-bits 16 --journal "$folder/journal" -q -o "$folder/$name.moec" >"$folder/compile.log" 2>&1; then
-            score "$name" "$("$python" "$here/table.py" --gate-up-records "$folder/$name.moec" "$moec")" "$folder/$name.moec"
+            --sensitivity none --dense-bits 16 --journal "$folder/journal" -q -o "$bundle" >"$folder/compile.log" 2>&1; then
+            codec=$("$python" "$here/table.py" --gate-up-codec "$bundle" "$moec")
+            score "gate-up-moec-$codec" "$("$python" "$here/table.py" --gate-up-records "$bundle" "$moec")" "$bundle"
         else
-            skip "$name: moec compile ends with $(tail -n 1 "$folder/compile.log")"
+            skip "gate and up at $bits bits: moec compile ends with $(tail -n 1 "$folder/compile.log")"
         fi
     done
 fi

@@ -6,6 +6,7 @@
     table.py --gate-up-bytes TYPES         bytes of gate and up in a GGUF file, of `gguf_files.py types`
     table.py --gate-up-records BUNDLE MOEC bytes of the records of a bundle whose down projections have 16 bits, less
                                            those of down
+    table.py --gate-up-codec BUNDLE MOEC   the codec of all its gate and up projections, such as int2-shift
 
 Two sets of (bytes, loss) are compared at equal loss: along one set's points that no other of it beats in both, log loss
 is taken as linear in bytes between neighbours; outside of their range nothing is said. Where the interval of a small loss
@@ -19,9 +20,10 @@ import subprocess
 import sys
 
 # What moec is built to reach: bytes of a bundle with a promised loss, by model; and ratios of bytes at equal loss.
-BUNDLES = {"quill": {"1%": 12_800_000, "2%": 11_500_000, "5%": 10_000_000}, "sample": {"2%": 1_750_000}}
+BUNDLES = {"quill": {"1%": 9_400_000, "2%": 8_800_000, "5%": 8_200_000}, "sample": {"2%": 1_200_000}}
 POINT = {"2%": 0.02}  # the loss that is measured on the test text, beside the promise
-LLAMA_RATIO, GATE_UP_RATIO, UNIFORM_RATIO, MIXING_GAIN = 0.8, 0.9, 0.8, 0.05
+LLAMA_RATIO, UNIFORM_RATIO, MIXING_GAIN = 0.8, 0.8, 0.05
+GATE_UP_RATIO = {2: 0.72, 3: 0.74, 4: 0.76}  # by the bits of moec's codec
 
 
 def megabytes(n_bytes):
@@ -48,13 +50,16 @@ class Result:
         return convert(other.read_text(encoding="utf-8")) if other.exists() else None
 
 
-def rows(title, results, note):
+def rows(title, results, columns):
+    """`columns`: what the last columns say of a result, by their titles."""
     if not results:
         return
-    print(f"\n**{title}**\n\n| setting | bytes | loss (90 % interval) | mean KL | |\n| --- | --- | --- | --- | --- |")
+    print(f"\n**{title}**\n\n| {' | '.join(['setting', 'bytes', 'loss (90 % interval)', 'mean KL', *columns])} |")
+    print("|" + " --- |" * (4 + len(columns)))
     for each in sorted(results, key=lambda result: result.bytes):
-        print(f"| {each.name} | {each.bytes:,} | {percent(each.loss)} ({percent(each.low)} to {percent(each.high)}) "
-              f"| {each.kl:.5f} | {note(each)} |")
+        cells = [each.name, f"{each.bytes:,}", f"{percent(each.loss)} ({percent(each.low)} to {percent(each.high)})",
+                 f"{each.kl:.5f}", *(text_of(each) for text_of in columns.values())]
+        print(f"| {' | '.join(cells)} |")
 
 
 def loss_of(result):
@@ -113,27 +118,38 @@ class Verdict:
                   f"{percent(each.low)} to {percent(each.high)}, leaves that open)", each.bytes <= limit * other)
         return True
 
-    def ratios(self, title, ours, theirs, limit, needed=None):
-        """Every result of ours against theirs, each at most `limit`; `needed` names who must be there."""
+    def ratios(self, title, ours, theirs, limit_of, needed=None):
+        """Every result of ours against theirs, each at most its limit; `needed` names who must be there."""
         compared = 0
         for each in sorted(ours, key=lambda result: result.bytes):
+            limit = limit_of(each)
             compared += self.by_loss(title, each, theirs, limit) or self.by_kl(title, each, theirs, limit)
         if compared == 0 and ours and theirs and needed:
             self.line(f"{title}: no loss of {needed} lies within the range of the others", False)
 
 
-def remark(result):
-    """Seconds of a compile; of a GGUF file the types that others fell back to, and the second copy of a tied head."""
+def bits_of(result):
+    """2 of gate-up-moec-int2-shift."""
+    return int(result.name.removeprefix("gate-up-moec-int").split("-")[0])
+
+
+def seconds(result):
+    return f"{result.seconds} s" if result.seconds is not None else ""
+
+
+def other_types(result):
+    """Types of a GGUF file's tensors whose rows its own types cannot take."""
     if not result.types:
-        return f"{result.seconds} s" if result.seconds is not None else ""
-    roles = {}
+        return ""
+    names = {}
     for name, entry in result.types["fallbacks"].items():
-        for kind in entry["types"]:
-            roles.setdefault(kind, []).append(f"{name.removesuffix('.weight')} ({entry['columns']} columns)")
-    notes = [f"{kind} for {', '.join(names)}" for kind, names in roles.items()]
-    if result.types["head_again"]:
-        notes.append(f"tied head again: {result.types['head_again']:,} bytes")
-    return "; ".join(notes)
+        names.setdefault(", ".join(entry["types"]), []).append(name.removesuffix(".weight"))
+    return "; ".join(f"{', '.join(tensors)}: {kinds}" for kinds, tensors in names.items())
+
+
+def second_head(result):
+    """Bytes of the second copy of a tied head."""
+    return f"{result.types['head_again']:,}" if result.types and result.types["head_again"] else ""
 
 
 def promises(verdict, ours, marks):
@@ -184,11 +200,11 @@ def report(folder, model):
     ours = {each.name: each for each in of("moec-")}
     llama = of("llama-")
     print(f"# {model}")
-    rows("moec, defaults", ours.values(), remark)
-    rows("llama.cpp, whole files", llama, remark)
-    rows("one plan of projections for all experts", of("projections-"), remark)
-    rows("uniform, without GPTQ", of("uniform-"), remark)
-    rows("gate and up alone, bytes of these two", of("gate-up-"), lambda result: "")
+    rows("moec, defaults", ours.values(), {"compile": seconds})
+    rows("llama.cpp, whole files", llama, {"other types": other_types, "second head": second_head})
+    rows("one plan of projections for all experts", of("projections-"), {"compile": seconds})
+    rows("uniform, without GPTQ", of("uniform-"), {"compile": seconds})
+    rows("gate and up alone, bytes of these two", of("gate-up-"), {})
     if (folder / "same-logits").exists():
         print("\nBF16 GGUF: " + (folder / "same-logits").read_text(encoding="utf-8").strip())
     print("\n**Verdict**\n")
@@ -196,9 +212,9 @@ def report(folder, model):
     tried = any((folder / "results").glob("moec-*.compile"))
     promises(verdict, ours, BUNDLES.get(model, {}) if tried else {})
     quantised = [each for each in llama if each.name != "llama-BF16"]
-    verdict.ratios("llama.cpp", ours.values(), quantised, LLAMA_RATIO, "moec's bundles")
-    verdict.ratios("gate and up alone", front(of("gate-up-moec-")), of("gate-up-llama-"), GATE_UP_RATIO,
-                   "moec's codecs")
+    verdict.ratios("llama.cpp", ours.values(), quantised, lambda each: LLAMA_RATIO, "moec's bundles")
+    verdict.ratios("gate and up alone", of("gate-up-moec-"), of("gate-up-llama-"),
+                   lambda each: GATE_UP_RATIO[bits_of(each)], "moec's codecs")
     against_uniform(verdict, ours, of("uniform-"))
     mixing(ours, {each.name: each for each in of("projections-")})
     skipped = (folder / "skipped").read_text(encoding="utf-8") if (folder / "skipped").exists() else ""
@@ -214,12 +230,19 @@ def gate_up_bytes(path):
     return sum(entry[1] for name in ("ffn_gate_exps.weight", "ffn_up_exps.weight") for entry in roles[name].values())
 
 
-def gate_up_records(bundle, moec):
-    done = subprocess.run([moec, "inspect", bundle, "--json"], check=True, capture_output=True)
-    page = json.loads(done.stdout)
+def inspected(bundle, moec):
+    return json.loads(subprocess.run([moec, "inspect", bundle, "--json"], check=True, capture_output=True).stdout)
+
+
+def gate_up_records(page):
     model = page["model"]
     down = 2 * model["moe_layers"] * model["experts"] * model["expert_neurons"] * model["hidden_size"]
     return page["copies"][0]["record_bytes"] - down
+
+
+def gate_up_codec(page):
+    (codec,) = [each["codec"] for each in page["codecs"] if each["gate"] > 0]
+    return codec.removesuffix(" channel").replace(" ", "-")
 
 
 def main():
@@ -233,7 +256,10 @@ def main():
         print(gate_up_bytes(arguments[1]))
         return 0
     if len(arguments) == 3 and arguments[0] == "--gate-up-records":
-        print(gate_up_records(*arguments[1:]))
+        print(gate_up_records(inspected(*arguments[1:])))
+        return 0
+    if len(arguments) == 3 and arguments[0] == "--gate-up-codec":
+        print(gate_up_codec(inspected(*arguments[1:])))
         return 0
     if len(arguments) != 2:
         sys.exit(__doc__)
