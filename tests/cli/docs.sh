@@ -74,4 +74,16 @@ while read -r kind room neighbours; do
     fi
 done <tests/rooms.tab
 
+# The roles of dense tensors in the format's page are those of the source.
+sed -n 's/^ *X(\([A-Z_]*\), \([0-9]*\),.*/\1 \2/p' formats/model/dense.h | sort >"$work/numbers"
+sed -n 's/.*\[MOEC_ROLE_\([A-Z_]*\)\] = "\(.*\)",$/\1 \2/p' formats/model/dense.c | sort >"$work/names"
+missing=$(join "$work/numbers" "$work/names" | while read -r _ number name; do
+    grep -qF "| $number | $name |" formats/bundle/FORMAT.md || echo "$number"
+done)
+if [ -z "$missing" ] && [ "$(join "$work/numbers" "$work/names" | wc -l)" -eq "$(wc -l <"$work/numbers")" ]; then
+    pass "formats/bundle/FORMAT.md names every role"
+else
+    fail "formats/bundle/FORMAT.md lacks roles: $(echo "$missing" | tr '\n' ' ')"
+fi
+
 done_testing

@@ -256,4 +256,26 @@ try 2 "a quantizer beside a profile" "$moec" compile $model --policy marginal --
 says stderr "--[a-z]+ has no effect: the profile .* already fixes its value" "is explained"
 try 1 "and nothing was written" test -e "$work/x.moec"
 
+# ---- bundles of the older trellis code ----
+
+# Written before --quantizer trellis meant shift codes, from random weights: make_random_checkpoint --preset small --layers 1
+# --hidden 72 --heads 4 --kv-heads 2 --experts 4 --top-k 2 --ff 40 --vocab 64. Its text and export are those of then.
+old=tests/fixtures/bundles/trellis.moec
+try 0 "an older bundle is whole" "$moec" verify $old
+try 0 "and can be inspected" "$moec" inspect $old
+says stdout 'int2 trellis channel: gate 4, up 4, down 4' "inspect names its code"
+for cpu in auto scalar; do
+    for arithmetic in canonical int8; do
+        try 0 "it runs, $cpu, $arithmetic" "$moec" run $old -p "some words" -n 40 --ignore-eos --ctx 64 --cpu $cpu \
+            --arithmetic $arithmetic
+        says stdout '^v v v v v a g B g B g B g B g B g B g B g B g B X z a Q Z f D Q Z i P K$' "with the text of then"
+    done
+done
+try 0 "it is exported" "$moec" export $old -q -o "$work/old"
+if [ "$(sha256sum <"$work/old/model.safetensors" | cut -c1-16)" = 9e8bc04deadef4c1 ]; then
+    pass "with the weights of then"
+else
+    fail "with the weights of then"
+fi
+
 done_testing

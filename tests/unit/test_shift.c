@@ -72,6 +72,26 @@ static void test_shift__rows_decode_by_the_definition(void **state)
     }
 }
 
+/* formats/bundle/FORMAT.md */
+static void test_shift__examples_of_the_format(void **state)
+{
+    static const uint8_t bytes[16] = {0x1f, 0x73, 0x31, 0x59, 0xeb, 0xe7, 0x4d, 0x1d,
+                                      0x57, 0xfb, 0x09, 0x81, 0x63, 0xaf, 0x65, 0x85};
+    static const float levels[3][12] = {{35, 24, -28, -29, 50, -50, 23, 72, 44, 102, -24, -50},
+                                        {55, 40, 64, 85, 19, -39, -85, -45, 3, 4, -33, -19},
+                                        {64, 104, -22, 0, 127, 46, -17, -9, 51, -70, -104, 8}};
+    (void)state;
+    for (int bits = 2; bits <= 4; bits++) {
+        uint8_t row[18];
+        float decoded[32];
+        memcpy(row, bytes, 4 * (size_t)bits);
+        row[4 * bits] = 0x00; /* a scale of 1 */
+        row[4 * bits + 1] = 0x3c;
+        moec_codec_decode_row(codec_of(bits), row, 32, decoded);
+        assert_memory_equal(decoded, levels[bits - 2], sizeof levels[0]);
+    }
+}
+
 static void test_shift__codes_pack_and_give_their_levels(void **state)
 {
     (void)state;
@@ -303,6 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shift__rows_decode_by_the_definition),
+        cmocka_unit_test(test_shift__examples_of_the_format),
         cmocka_unit_test(test_shift__codes_pack_and_give_their_levels),
         cmocka_unit_test(test_shift__tables_agree),
         cmocka_unit_test(test_shift__search_finds_the_best_codes),
