@@ -9,8 +9,9 @@
 # goes on where it stopped, and a later one with a larger N makes the rest. Delete FOLDER after a change of moec.
 #
 # A text is cut into pieces of 8 KB at ends of lines; every fourth, from another one on with each draw, is held out. Prints a
-# line for each compile and three counts, and ends with 1 when one of them fails (in proportion with fewer than 40 compiles):
+# line for each compile and four counts, and ends with 1 when one of them fails (in proportion with fewer than 40 compiles):
 #   bundles written                                                                  at least 38
+#   bundles of less than half of the weights' bytes, since what is safe may be 16 bits   at least 38
 #   held-out loss above the target beyond its own one-sided 95 % end                 at most 5
 #   held-out loss minus the certificate's within their joint 90 % interval           at least 32
 # About 20 s for a compile of the sample on two cores, 3 min for one of a model of 60 MB.
@@ -73,6 +74,7 @@ compile_one() {
             printf '\t%s' "$(number "$file" $key)" >>"$base.row"
         done
     done
+    printf '\t%s' "$(number "$base.json" source_bytes)" >>"$base.row"
     { cat "$base.row" && echo; } >>"$results"
     rm -f "$bundle"
 }
@@ -107,6 +109,8 @@ awk -F'\t' '
     $5 != "written" { printf "%-7s %4d %5s%% %-9s nothing was written\n", $1, $2, $3, $4; next }
     {
         written++
+        small = 2 * $6 < $14
+        smalls += small
         target = $3 / 100
         up = sqrt(($11 - $12) ^ 2 + ($10 - $8) ^ 2)
         down = sqrt(($13 - $11) ^ 2 + ($8 - $9) ^ 2)
@@ -115,15 +119,16 @@ awk -F'\t' '
         over = $12 > target
         agrees += agree
         overs += over
-        printf "%-7s %4d %5s%% %-9s %9d %6s  %5.2f%% (%5.2f to %5.2f)  %5.2f%% (%5.2f to %5.2f) %s%s\n", $1, $2, $3, $4, $6, $7,
+        printf "%-7s %4d %5s%% %-9s %9d %6s  %5.2f%% (%5.2f to %5.2f)  %5.2f%% (%5.2f to %5.2f) %s%s%s\n", $1, $2, $3, $4, $6, $7,
             100 * $8, 100 * $9, 100 * $10, 100 * $11, 100 * $12, 100 * $13, over ? " ABOVE THE TARGET" : "",
-            agree ? "" : " DIFFERS FROM THE CERTIFICATE"
+            agree ? "" : " DIFFERS FROM THE CERTIFICATE", small ? "" : " HARDLY SMALLER"
     }
     function need(share) { share *= n; return share == int(share) ? share : int(share) + 1 }
     END {
         least = need(38 / 40); most = int(n * 5 / 40); agreed = need(32 / 40)
         printf "\nbundles written: %d of %d, expected at least %d\n", written, n, least
+        printf "bundles of less than half of the weights: %d, expected at least %d\n", smalls, least
         printf "held-out loss above the target: %d, expected at most %d\n", overs, most
         printf "held-out loss as certified: %d, expected at least %d\n", agrees, agreed
-        exit !(written >= least && overs <= most && agrees >= agreed)
+        exit !(written >= least && smalls >= least && overs <= most && agrees >= agreed)
     }' "$folder/list" "$results"
