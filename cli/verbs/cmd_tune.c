@@ -25,6 +25,7 @@
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_fit.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "profiler/bench/bench_tokens.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/moe/sparsity.h"
 #include "runtime/policy/decide/route.h"
@@ -37,6 +38,8 @@
 #include <unistd.h>
 
 #define REPLAYED_TOKENS 8192u /* generated ones, of which the bytes that a run reads are told */
+#define LEAST_SAMPLES   16u   /* of windows that are as long as asked; else of shorter ones */
+#define LEAST_LENGTH    16u   /* tokens of those */
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
@@ -134,6 +137,7 @@ struct tune_job {
          * before them where there is a bundle without; NaN where no replay tells. */
         double read_bytes, before_bytes;
         uint64_t buffer_bytes;
+        struct moec_bench_tokens samples; /* that were replayed, owned */
     } found;
     struct cli_progress progress;
 };
@@ -474,6 +478,9 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
     if (!isnan(job->found.read_bytes)) {
         moec_json_out_double(root, "run_read_bytes_per_token", job->found.read_bytes);
         moec_json_out_u64(root, "run_buffer_bytes", job->found.buffer_bytes);
+        moec_json_out_u64(root, "run_samples", job->found.samples.n_sample);
+        moec_json_out_u64(root, "run_prompt_tokens", job->found.samples.prompt_tokens);
+        moec_json_out_u64(root, "run_tokens", job->found.samples.n_tokens);
     }
     moec_json_out_double(root, "computed_share", report->after.computed_share);
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
@@ -493,18 +500,23 @@ static void print_costs(const struct tune_job *job)
     const struct moec_tune_cost before = job->found.report.before, after = job->found.report.after;
     const bool is_replayed = !isnan(job->found.read_bytes);
     const double n_before = is_replayed ? job->found.before_bytes : before.read_bytes;
-    char earlier[32] = "", computed[64] = "", buffer[64] = "", size[24];
+    const struct moec_bench_tokens *told = &job->found.samples;
+    char earlier[32] = "", computed[64] = "", buffer[64] = "", samples[80] = "", size[24];
     if (isfinite(n_before))
         (void)snprintf(earlier, sizeof earlier, " (%.1f without the settings)", n_before / 1024);
     if (after.computed_share < 1)
         (void)snprintf(computed, sizeof computed, "; the model uses %.0f%% of what is read",
                        100 * after.computed_share);
-    if (is_replayed)
+    if (is_replayed) {
         (void)snprintf(buffer, sizeof buffer, " in a buffer of %s",
                        cli_memory_text(size, job->found.buffer_bytes));
-    cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s%s\n",
+        (void)snprintf(samples, sizeof samples,
+                       "; %" PRIu32 " samples, prompts of %" PRIu32 " tokens and %" PRIu32 " after them",
+                       told->n_sample, told->prompt_tokens, told->n_tokens);
+    }
+    cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s%s%s\n",
                       (is_replayed ? job->found.read_bytes : after.read_bytes) / 1024, buffer, earlier,
-                      computed);
+                      computed, samples);
     if (after.computed_share < 1)
         cli_print_wrapped(
             stdout, 13,
@@ -577,27 +589,62 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
     return fill_table(job, &inputs, &progress, err);
 }
 
+/* ---- what a run reads ---- */
+
+static uint32_t count_windows(const struct moec_windows *windows, uint32_t n_tokens)
+{
+    uint32_t n = 0;
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        n += windows->length[w] >= n_tokens;
+    return n;
+}
+
+/* The samples that moec bench takes of the same data, so that both tell the same; none where texts are too short. */
+static enum moec_status take_samples(struct tune_job *job, uint32_t n_prompt, struct moec_error *err)
+{
+    const struct cli_measure_options *measure = &job->options.measure;
+    const struct moec_windows *windows = &job->data.windows;
+    struct moec_bench_tokens *samples = &job->found.samples;
+    struct moec_rows rows = {0};
+    uint32_t n = windows->seq_len_tokens;
+    while (n > LEAST_LENGTH && count_windows(windows, n) < LEAST_SAMPLES) {
+        n /= 2;
+        n_prompt = n_prompt > 1 ? n_prompt / 2 : 1;
+    }
+    samples->prompt_tokens = n_prompt < n ? n_prompt : n - 1;
+    samples->n_tokens = n - samples->prompt_tokens;
+    samples->n_sample = (REPLAYED_TOKENS - 1) / samples->n_tokens + 1;
+    if (samples->n_sample > count_windows(windows, n))
+        samples->n_sample = count_windows(windows, n);
+    if (samples->n_sample == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_rows_read(&measure->data.task, measure->data.path,
+                            moec_rows_budget(measure->memory.work_bytes), &rows, err));
+    const enum moec_status status = moec_bench_tokens_make(job->models.bundle.bundle, &rows, samples, err);
+    moec_rows_release(&rows);
+    return status;
+}
+
 /* What runs with the settings and without them read, records and prompts as they are: the logical cache alone
  * knows neither what a prompt displaces nor what more room holds. */
 static enum moec_status replay(struct tune_job *job, struct moec_error *err)
 {
     const struct moec_decision_settings *settings = &job->found.report.winner.settings;
     const char *path = job->args->positional[0];
-    const struct moec_windows *windows = &job->data.windows;
     /* A prompt's chunk is recorded with one prediction for all of its tokens. Fate asks one for each, and decides about
      * a prompt's tokens as about generated ones: they pass one by one. */
     const bool one_by_one = strncmp(settings->precision, "fate", 4) == 0 && !settings->decode_only;
     const uint32_t n_prompt =
         job->options.tune.trial.n_prompt > 0 && !one_by_one ? job->options.tune.trial.n_prompt : 1;
     struct moec_foretell_setup setup = {.n_threads = job->options.measure.by.n_threads,
-                                        .windows = windows,
-                                        .n_prompt = n_prompt,
-                                        .n_window =
-                                            REPLAYED_TOKENS / (windows->seq_len_tokens - n_prompt + 1) + 1};
+                                        .tokens = &job->found.samples};
     struct moec_foretell *recorded[2] = {NULL, NULL};
     struct moec_foretold told;
     enum moec_status status = MOEC_OK;
     char *trace = NULL;
+    MOEC_TRY(take_samples(job, n_prompt, err));
+    if (job->found.samples.n_sample == 0)
+        return MOEC_OK;
     if (asprintf(&trace, "%s.recording", job->written.path) < 0)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
     setup.trace = trace;
@@ -748,6 +795,7 @@ static int run_tune(const struct cli_args *args)
     const enum moec_status status = tune(&job, &err);
     cli_progress_end(&job.progress);
     moec_tune_report_release(&job.found.report);
+    moec_bench_tokens_release(&job.found.samples);
     moec_sparsity_table_release(&job.written.table);
     cli_part_windows_release(&job.data);
     moec_source_close(&job.models.original);

@@ -1,11 +1,12 @@
 /* One recording is replayed for every way: eviction, predictor and device change when experts come, never
  * which. Decisions are made again from recorded scores, which gives the logical cache's contents as well. The
- * first window only warms the buffer. The best of many must beat the first few by more than luck (WORTH). */
+ * first window or sample only warms the buffer. The best of many must beat the first few by more than luck (WORTH). */
 #include "compiler/tune/foretell.h"
 
 #include "formats/base/memory.h"
 #include "formats/bundle/dense_loading.h"
 #include "formats/trace/trace_json.h"
+#include "profiler/bench/bench_worker.h"
 #include "profiler/simulate/simulated_decisions.h"
 #include "profiler/simulate/simulated_run.h"
 #include "runtime/experts/low_copy.h"
@@ -73,40 +74,37 @@ static void set_decisions(const struct moec_decision_settings *settings, char sl
 }
 
 /* A prompt, then one token after the other. */
-static enum moec_status run_window(const struct moec_foretell_setup *setup, uint32_t w,
+static enum moec_status run_sample(const struct moec_bench_tokens *tokens, uint32_t sample,
                                    struct moert_session *session, float *logits, struct moec_error *err)
 {
-    const uint32_t *tokens = moec_windows_tokens(setup->windows, w), n = setup->windows->length[w];
-    const uint32_t n_prompt = setup->n_prompt < n ? setup->n_prompt : n - 1;
+    const uint32_t n_prompt = tokens->prompt_tokens, n = n_prompt + tokens->n_tokens;
+    const uint32_t *ids = tokens->tokens + (size_t)sample * n;
     struct moert_error theirs = {0};
     moert_session_truncate(session, 0);
     moert_session_set_prompt(session, n_prompt);
-    MOEC_TRY(from_runtime(moert_session_step(session, tokens, n_prompt, logits, &theirs), &theirs, err));
+    MOEC_TRY(from_runtime(moert_session_step(session, ids, n_prompt, logits, &theirs), &theirs, err));
     for (uint32_t i = n_prompt; i < n; i++)
-        MOEC_TRY(from_runtime(moert_session_step(session, &tokens[i], 1, logits, &theirs), &theirs, err));
+        MOEC_TRY(from_runtime(moert_session_step(session, &ids[i], 1, logits, &theirs), &theirs, err));
     return MOEC_OK;
 }
 
-static enum moec_status run_windows(const struct moec_foretell_setup *setup, struct moert_engine *engine,
+/* The sample that a bench does not count comes first here, too. */
+static enum moec_status run_samples(const struct moec_bench_tokens *tokens, struct moert_engine *engine,
                                     bool (*is_cancelled)(void), struct moec_error *err)
 {
+    const uint32_t n = tokens->n_sample + 1;
     struct moert_session *session = NULL;
     struct moert_error theirs = {0};
     enum moec_status status = MOEC_OK;
     void *logits = NULL;
-    uint32_t n_run = 0;
     MOEC_TRY(from_runtime(moert_session_create(engine, &session, &theirs), &theirs, err));
     MOEC_TRY_OUT(moec_alloc(&logits, moert_engine_info(engine).model.n_vocab, sizeof(float), "logits", err));
-    for (uint32_t w = 0; w < setup->windows->n_window && n_run <= setup->n_window; w++) {
-        const uint8_t *parts = setup->windows->part;
-        if ((parts != NULL && parts[w] != MOEC_PART_SEARCH) || setup->windows->length[w] < 2)
-            continue;
+    for (uint32_t i = 0; i < n; i++) {
         if (is_cancelled != NULL && is_cancelled()) {
             status = moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
             goto out;
         }
-        MOEC_TRY_OUT(run_window(setup, w, session, logits, err));
-        n_run++;
+        MOEC_TRY_OUT(run_sample(tokens, (i + n - 1) % n, session, logits, err));
     }
 out:
     free(logits);
@@ -124,13 +122,13 @@ static enum moec_status run(const struct moec_foretell_setup *setup, const char 
     struct moert_error theirs = {0}, last = {0};
     set_decisions(settings, slots, low_slots, &options.decisions);
     options.n_threads = setup->n_threads;
-    options.sessions.n_context = setup->windows->seq_len_tokens;
+    options.sessions.n_context = setup->tokens->prompt_tokens + setup->tokens->n_tokens;
     options.buffer.evict = moec_evict_lru.name;
     options.buffer.predict = moec_predict_gate.name; /* whose answers are recorded */
     options.trace.path = setup->trace;
     options.trace.scores = true;
     MOEC_TRY(from_runtime(moert_engine_open(path, &options, &engine, &theirs), &theirs, err));
-    const enum moec_status status = run_windows(setup, engine, is_cancelled, err);
+    const enum moec_status status = run_samples(setup->tokens, engine, is_cancelled, err);
     const enum moert_status ended = moert_engine_end(engine, &last);
     return status != MOEC_OK ? status : from_runtime(ended, &last, err);
 }

@@ -1,8 +1,8 @@
-/* What a generated token will take on a described device: a bundle with its decisions runs windows of text
- * here, with everything in memory, and what its routers choose is replayed through the buffer that the device
- * leaves, on the device's clock (profiler/simulate). So a candidate's own choices are counted, not those of
- * a run that did not decide. Eviction policies and predictors are tried on the same recording, since they
- * change no choice.
+/* What a generated token will take on a described device: a bundle with its decisions runs text here, with
+ * everything in memory, and what its routers choose is replayed through the buffer that the device leaves, on
+ * the device's clock (profiler/simulate). So a candidate's own choices are counted, not those of a run that
+ * did not decide. Eviction policies and predictors are tried on the same recording, since they change no
+ * choice.
  *
  * Thread rule: one call at a time; it runs an engine of its own. */
 #ifndef MOEC_COMPILER_FORETELL_H
@@ -12,7 +12,6 @@
 #include "formats/model/decision_settings.h"
 #include "formats/trace/device_description.h"
 #include "formats/trace/replay.h"
-#include "profiler/evaluate/windows.h"
 #include "runtime/forward/weights/model.h"
 
 #include <math.h>
@@ -21,14 +20,14 @@
  * given by which the same choices take another time. */
 #define MOEC_FORETELL_REVISION 2u
 
+struct moec_bench_tokens; /* profiler/bench/bench_worker.h */
+
 struct moec_foretell_setup {
     /* Of a model with the same layers; NULL: nothing takes time, so that bytes alone are told. Borrowed. */
     const struct moec_device *device;
-    const char *trace;                  /* path of a file that is written meanwhile, and removed */
-    int n_threads;                      /* as moec_pool_make */
-    const struct moec_windows *windows; /* of which the search part is run. Borrowed. */
-    uint32_t n_prompt;                  /* tokens of a window that are a prompt's */
-    uint32_t n_window;                  /* that are run at most, and one before them that only warms up */
+    const char *trace;                      /* path of a file that is written meanwhile, and removed */
+    int n_threads;                          /* as moec_pool_make */
+    const struct moec_bench_tokens *tokens; /* of samples, which are run as a bench runs them. Borrowed. */
 };
 
 /* Of a generated token, means. */

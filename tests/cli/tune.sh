@@ -114,6 +114,12 @@ says stdout '"bundle_certified_on_same_windows": true' "says that the windows ar
 try 0 "other windows" "$moec" tune "$work/c.moec" --data "$data" --reference "$sample" --samples 32 \
     --seq-len 32 --max-loss 25% --force -q --json --seed 3
 says stdout '"bundle_certified_on_same_windows": false' "are others"
+# What is said of a run is what a bench of the same samples reads.
+said=$(number run_read_bytes_per_token)
+try 0 "bench of its samples" "$moec" bench "$work/c.moec" --memory 50% --modes cache --predict none --data "$data" \
+    --samples "$(number run_samples)" --prompt-tokens "$(number run_prompt_tokens)" -n "$(number run_tokens)" -q --json
+measured=$(sed -n '/"name": "cache 50%/,$s/.*"bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
+check "reads what tune said" "$said > 0 && $measured > 0.97 * $said && $measured < 1.03 * $said"
 
 # ---- with a sparsity plan ----
 
