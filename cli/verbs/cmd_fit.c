@@ -40,6 +40,10 @@ static const struct cli_option options[] = {
     {"slots", 0, "N|PERCENT", NULL,
      "With --objective bytes: experts of each layer that will be in memory (default " MOEC_ROUTE_SLOTS ").",
      CLI_RARE | CLI_OF_MEMORY},
+    {"with", 0, CLI_LIST, "route|skip|prefill",
+     "What is searched beside bits: route,skip (default). Prefill is refused, and the message says what to use "
+     "instead.",
+     CLI_RARE | CLI_OF_LOSS},
     {"policy", 0, "POLICY", NULL,
      "A Lua file that searches instead of moec fit; or prior, which is built in: the strongest prior within the "
      "loss. What it returns is certified in the same way.",
@@ -142,9 +146,29 @@ static enum moec_status check_bytes(const struct cli_args *args, struct moec_err
     return MOEC_OK;
 }
 
+/* The experts of a fit have hardly more bits than the smallest low copy, so a prefill would save a prompt next to
+ * nothing (docs/measured/fit.md). */
+static enum moec_status check_with(const struct cli_args *args, struct moec_error *err)
+{
+    const char *with = cli_has(args, "with") ? cli_text(args, "with") : "route,skip";
+    if (strstr(with, "prefill") != NULL)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--with %s: moec fit leaves prompts to the router, since a prefill reads copies of 2 bits or "
+            "more, and the experts of a fit have hardly more than 2. Where experts shall have more, "
+            "'moec compile %s --data FILE --policy uniform --bits 4 --copies 2', then 'moec tune' the "
+            "bundle --with prefill",
+            with, args->positional[0]);
+    if (strstr(with, "route") != NULL && strstr(with, "skip") != NULL)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "--with %s: moec fit searches route and skip together: leave the option out", with);
+}
+
 static enum moec_status read_options(struct fit_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
+    MOEC_TRY(check_with(args, err));
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     if (cli_has(args, "profile") == (job->measure.data.path != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,

@@ -32,6 +32,9 @@ refused "cannot read --storage 'tape'" 2 "an unknown storage" fit --memory 64MiB
 refused 'moec-run takes at least .*; give --memory [0-9.]*MiB' 1 "a memory below the floor" fit --memory 4MiB --storage sd -o "$work/x.moec"
 refused ', or --ctx ' 1 "a context that is too long for it" "$moec" fit "$sample" --data "$data" --max-loss 5% --ctx 1024 \
     --memory 11MiB --storage sd -o "$work/x.moec"
+refused "the experts of a fit have hardly more than 2. .* --bits 4 --copies 2', then 'moec tune'" 2 "a prefill" \
+    fit --memory 64MiB --storage sd --with route,skip,prefill -o "$work/x.moec"
+refused 'searches route and skip together' 2 "a route alone" fit --memory 64MiB --storage sd --with route -o "$work/x.moec"
 head -c 2000 "$data" >"$work/short.txt"
 refused 'short.txt' 1 "a text that is too short" "$moec" fit "$sample" --data "$work/short.txt" --max-loss 5% --memory 64MiB \
     --storage sd -q -o "$work/x.moec"
@@ -45,8 +48,15 @@ refused 'or with layers that route by token' 1 "a model that routes by token" "$
     --data "$data" --max-loss 5% --memory 64MiB --storage sd -q -o "$work/x.moec"
 if [ -e "$work/x.moec" ]; then fail "nothing is written"; else pass "nothing is written"; fi
 
+# ---- what the refusal of a prefill names ----
+try 0 "a bundle of more bits, with a copy" "$moec" compile "$sample" --data "$data" --policy uniform --bits 4 --copies 2 \
+    --samples 32 --seq-len 32 -q -o "$work/copy.moec"
+try 0 "is tuned with a prefill" "$moec" tune "$work/copy.moec" --reference "$sample" --data "$data" --samples 32 --seq-len 32 \
+    --with prefill --max-loss 50% --force -q
+says stdout '^  prefill  *unpopular:' "which it has"
+
 # ---- everything fits into memory ----
-try 0 "a device that holds every expert" fit --memory 64MiB --storage 100MB/s,200us --json -o "$work/whole.moec"
+try 0 "a device that holds every expert" fit --memory 64MiB --storage 100MB/s,200us --with skip,route --json -o "$work/whole.moec"
 says stdout '"route": ""' "nothing decides"
 check "the loss is proven" "$(number loss_high) <= 0.05"
 check "nothing is read" "$(number read_bytes_per_token) == 0"
