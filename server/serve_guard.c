@@ -124,7 +124,8 @@ static enum moec_status add_keys(struct serve_options *options, const char *text
             MOEC_TRY(add_key(options, line, length, path, err));
     }
     if (options->n_key == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no key: write one into it, a line each", path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' has no key: write at least one key into it, one key per line", path);
     return MOEC_OK;
 }
 

@@ -166,7 +166,8 @@ static void print_next(const struct cli_compile_result *result)
     cli_print_word(stdout, result->paths.bundle);
     cli_print(stdout, " -p \"...\"\n");
     if (!moec_config_is_encoder_decoder(result->config) && !moec_config_routes_by_token(result->config))
-        cli_print(stdout, "      moec fit makes the fastest bundle for a device that cannot hold all experts\n");
+        cli_print(stdout,
+                  "      moec fit makes the fastest bundle for a device that cannot hold all experts\n");
 }
 
 static void print_result(const struct cli_compile_result *result)
@@ -227,7 +228,7 @@ static void print_result(const struct cli_compile_result *result)
     }
     cli_print(stdout,
               "\n             %" PRIu32
-              " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
+              " windows of '%s' that the search never saw; mean KL divergence %.5f nats per token\n",
               certificate->n_window, certificate->data_name, certificate->mean_kl);
 }
 

@@ -34,8 +34,10 @@ static void print_plan(uint32_t bits, uint64_t n_bytes, double saving, const cha
     else if (isnan(saving))
         cli_print(stdout, "%" PRIu32 " bits  %9s         %s", bits, cli_size_text(size, n_bytes), end);
     else
-        cli_print(stdout, "%" PRIu32 " bits  %9s  %+6.1f%%%s", bits, cli_size_text(size, n_bytes),
-                  -100 * saving, end);
+        cli_print(stdout,
+                  fabs(saving) < 0.0005 ? "%" PRIu32 " bits  %9s  %6.1f%%%s"
+                                        : "%" PRIu32 " bits  %9s  %+6.1f%%%s",
+                  bits, cli_size_text(size, n_bytes), fabs(saving) < 0.0005 ? 0 : -100 * saving, end);
 }
 
 /* Compile's codes beside the profile's. */
@@ -45,7 +47,7 @@ static void print_columns(const struct moec_profile *profile, const struct moec_
     if (!verdict->has_codes || !verdict->has_mixed)
         return;
     cli_print(stdout, "\n        compile's quantization         %s\n", moec_codes_words(profile, 0, own));
-    cli_print(stdout, "loss    all alike         mixing       all alike         mixing\n");
+    cli_print(stdout, "loss    bits         size   mixing       bits         size   mixing\n");
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_single *single = &verdict->singles[t];
         const struct moec_verdict_target *target = &verdict->targets[t];

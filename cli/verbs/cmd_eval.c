@@ -330,7 +330,7 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
     if (cli_has(job->args, "reference"))
         cli_print_wrapped(
             stdout, 4,
-            "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
+            "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL divergence %.6f nats per token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
     if (moec_route_is_on(&job->asked.decisions.route)) {
         cli_eval_print_decisions(&job->asked.decisions, &job->run.counts, &job->run.replayed);

@@ -236,7 +236,7 @@ static void print_certificate(const struct moec_certificate *certificate, bool i
               100 * certificate->search_loss, 100 * certificate->search_loss_high,
               is_unmeasured(certificate) ? " of the smallest plan" : "");
     if (certificate->n_token > 0)
-        cli_print(stdout, "  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);
+        cli_print(stdout, "  mean KL divergence               %.6f nats per token\n", certificate->mean_kl);
     if (certificate->n_token == 0)
         cli_print(stdout, "  measured on                      %" PRIu32 " rows of '%s'\n",
                   certificate->n_window, certificate->data_name);

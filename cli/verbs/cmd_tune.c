@@ -287,12 +287,12 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
     if (!job->options.tune.with_prefill || job->models.bundle.bundle->paths.n_layer > 0 ||
         job->options.tune.block_tokens < job->options.tune.trial.n_prompt)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' has no record of which experts calibration used, so no expert would be "
-                     "unpopular in a prompt's first %" PRIu32 " tokens. Compile the bundle with "
-                     "--profile, or choose --block-tokens below %" PRIu32 ", the tokens of a prompt",
-                     job->models.bundle.path, job->options.tune.block_tokens,
-                     job->options.tune.trial.n_prompt);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "'%s' does not record how often calibration used each expert, so it cannot tell which are "
+        "unpopular in the first %" PRIu32 " tokens of a prompt. Compile it with --profile, or give "
+        "--block-tokens less than the prompt's %" PRIu32 " tokens",
+        job->models.bundle.path, job->options.tune.block_tokens, job->options.tune.trial.n_prompt);
 }
 
 /* What is searched. */

@@ -199,9 +199,9 @@ static enum moec_status decode_turnover(const uint8_t *bytes, size_t n_bytes,
     const uint32_t n = n_bytes >= 4 ? moec_get_u32(bytes) : 0;
     if (n == 0 || n > MOEC_SPARSITY_MAX_SHARES || n_bytes - 4 != SHARE_BYTES * n)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the last %zu bytes of the %s do not fit their list of %" PRIu32
-                         " shares of neurons, expected 4 bytes and 8 more per share, and 1 to %u shares",
-                         n_bytes, what, n, MOEC_SPARSITY_MAX_SHARES);
+                         "the list of neuron shares at the end of the %s has %zu bytes and counts %" PRIu32
+                         " shares, expected 1 to %u shares, and 4 bytes plus %u bytes for each share",
+                         what, n_bytes, n, MOEC_SPARSITY_MAX_SHARES, (unsigned)SHARE_BYTES);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t share = moec_get_u32(bytes + 4 + SHARE_BYTES * i);
         const float value = moec_get_f32(bytes + 8 + SHARE_BYTES * i);

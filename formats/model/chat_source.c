@@ -27,13 +27,17 @@ enum moec_status moec_chat_source_add(struct moec_chat_source *source, const cha
     while (at < source->n && strcmp(source->texts[at].name, name) < 0)
         at++;
     const bool replaces = at < source->n && strcmp(source->texts[at].name, name) == 0;
-    if (!is_name(name, strlen(name)) || n_bytes > MOEC_CHAT_SOURCE_MAX_BYTES ||
-        (!replaces && source->n == MOEC_CHAT_SOURCE_MAX_TEXTS))
+    if (!is_name(name, strlen(name)))
         return moec_fail(
             err, MOEC_ERR_LIMIT,
-            "the chat text '%.40s' of %zu bytes cannot be added: its name is invalid, it has more than %zu "
-            "bytes, or there are already %u texts",
-            name, n_bytes, MOEC_CHAT_SOURCE_MAX_BYTES, MOEC_CHAT_SOURCE_MAX_TEXTS);
+            "a chat text is named '%.40s', expected 1 to %u lower-case letters, digits and underscores", name,
+            MOEC_CHAT_SOURCE_MAX_NAME);
+    if (n_bytes > MOEC_CHAT_SOURCE_MAX_BYTES)
+        return moec_fail(err, MOEC_ERR_LIMIT, "the chat text '%s' has %zu bytes, expected at most %zu", name,
+                         n_bytes, MOEC_CHAT_SOURCE_MAX_BYTES);
+    if (!replaces && source->n == MOEC_CHAT_SOURCE_MAX_TEXTS)
+        return moec_fail(err, MOEC_ERR_LIMIT, "the chat text '%s' is one too many, expected at most %u", name,
+                         MOEC_CHAT_SOURCE_MAX_TEXTS);
     if (moec_utf8_valid_bytes(bytes, n_bytes) != n_bytes || memchr(bytes, '\0', n_bytes) != NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "the chat text '%s' is not UTF-8, or has a NUL", name);
     MOEC_TRY(moec_strndup(&copy, bytes, n_bytes, err));

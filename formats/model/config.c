@@ -203,8 +203,7 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
     MOEC_TRY(check_factor(subject, "the minimum time step of a state space", k->step_min, err));
     if (k->step_min > 0 && k->mixer != MOEC_MIXER_SPACE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %g as the minimum time step of a state space but has no "
-                         "state space, expected 0",
+                         "%s gives a minimum time step of %g to a layer that has no state space, expected 0",
                          subject, (double)k->step_min);
     if (!moec_layer_mixes(k))
         return check_kind_alone(k, subject, err);

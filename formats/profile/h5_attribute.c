@@ -198,8 +198,9 @@ static enum moec_status read_fixed(struct moec_h5 *h5, struct place place, struc
     for (uint64_t i = 0; i < list.n; i++)
         if (memchr(texts + i * text_bytes, '\0', text_bytes) == NULL)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: text %" PRIu64 " of attribute '%s' of '%s' does not end within %zu bytes",
-                             h5->subject, i, name, path, text_bytes);
+                             "%s: attribute '%s' of '%s' has a text without an end: number %" PRIu64
+                             ", of %zu bytes",
+                             h5->subject, name, path, i, text_bytes);
     return MOEC_OK;
 }
 

@@ -81,7 +81,8 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
     struct span blocks[MAX_BLOCKS] = {0};
     uint32_t n_block = 1;
     if (prefix == NULL || (prefix[0] != 1 && memcmp(prefix, "OHDR", 4) != 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "the object has no header at address %" PRIu64, header);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the file is damaged: an object has no header at address %" PRIu64, header);
     if (prefix[0] != 1)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,

@@ -218,12 +218,12 @@ static enum moec_status check_bits(const uint32_t *bits, uint32_t n, const char 
     for (uint32_t b = 0; b < n; b++) {
         if (!is_bitwidth(bits[b]))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s number %" PRIu32 " is %" PRIu32
+                             "%s: the %s at index %" PRIu32 " is %" PRIu32
                              ", expected 1, 2, 3, 4, 5, 6, 8, 16 or 32",
                              subject, what, b, bits[b]);
         if (b > 0 && bits[b] <= bits[b - 1])
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s number %" PRIu32 " is %" PRIu32 " after %" PRIu32
+                             "%s: the %s at index %" PRIu32 " is %" PRIu32 " after %" PRIu32
                              ", expected increasing bitwidths",
                              subject, what, b, bits[b], bits[b - 1]);
     }

@@ -142,7 +142,8 @@ enum moec_status moec_replay_from_profile(const struct moec_profile *profile, ui
             "the profile is from an encoder-decoder model, whose sources are the prompts already: leave "
             "out --prefill");
     if (profile->n_trace_token == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "the profile has no routing trace to replay");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the profile has no routing of tokens to replay: make one with moec profile --data");
     for (uint32_t window = 0; window < profile->n_window; window++)
         out->n_step += moec_profile_traced(profile, window) - first_step(profile, window, prompt_tokens) + 1;
     MOEC_TRY_OUT(allocate(profile, out, err));

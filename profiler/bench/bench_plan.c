@@ -293,9 +293,10 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
         predicts |= strcmp(modes[m]->predict, "none") != 0;
     }
     if (needs_memory && options->n_memory == 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "no memory size given: give --memory shares of the experts or budgets for the "
-                         "process, such as 25%%,50%%,64MiB");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--memory is missing: give shares of the experts or sizes for the whole process, such as "
+            "--memory 25%%,50%%,64MiB");
     if (!takes_any && (options->n_evict > 0 || options->engine.buffer.predict != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--evict and --predict apply only to mode cache, which is not among --modes");

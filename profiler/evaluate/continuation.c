@@ -383,7 +383,9 @@ static enum moec_status score(struct moec_continuation *c, const struct scored *
         at += n;
     }
     if (!isfinite(nll))
-        return moec_fail(err, MOEC_ERR_FORMAT, "the likelihood of a choice is not finite");
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the model gives a choice a likelihood that is not finite: its weights are damaged or out of range");
     candidate->log_likelihood = -nll;
     candidate->n_tokens = (uint32_t)(scored->tokens.n - scored->first);
     return MOEC_OK;

@@ -504,8 +504,8 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, uint32_
     const uint32_t bits = moec_codec_bits(codec);
     if (bits >= 16)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "variants of %" PRIu32 " bits are the source's own weights: "
-                         "their codec cannot be set",
+                         "at %" PRIu32 " bits, experts keep the checkpoint's own weights, "
+                         "so no codec can be chosen for them",
                          bits);
     if (number >= MOEC_CODEC_TABLE || (number < MOEC_CODEC_FIRST_OTHER && number != bits))
         return moec_fail(err, MOEC_ERR_USAGE,

@@ -429,12 +429,12 @@ static void describe_spread(const struct moec_verdict *verdict, struct moec_para
         if (isnan(bits->ratio))
             moec_paragraph_add(paragraphs,
                                "the tenth of experts that change least do not change the output "
-                               "measurably (median %.2g nats a token, 90%% quantile %.2g)",
+                               "measurably (median %.2g nats per token, 90%% quantile %.2g)",
                                bits->median, bits->high);
         else
             moec_paragraph_add(paragraphs,
                                "the 90%% quantile of experts' effects is %.3g times the 10%% quantile "
-                               "(%.2g and %.2g nats a token)",
+                               "(%.2g and %.2g nats per token)",
                                bits->ratio, bits->high, bits->low);
         moec_paragraph_add(paragraphs,
                            "; the largest is that of layer %" PRIu32 " expert %" PRIu32 " with %.2g",
@@ -481,7 +481,7 @@ static void describe_additivity(const struct moec_verdict *verdict, struct moec_
         begun = true;
         moec_paragraph_add(paragraphs,
                            " All experts at %" PRIu32
-                           " bit%s together change KL by %.3g nats a token, the sum of "
+                           " bit%s together change KL by %.3g nats per token, the sum of "
                            "single experts by %.3g: %.2f times (loss %.3g%% and %.3g%%)",
                            bits->bits, bits->bits == 1 ? "" : "s", bits->joint_kl, bits->sum_kl,
                            bits->additivity, 100 * bits->joint_loss, 100 * bits->sum_loss);

@@ -18,8 +18,8 @@ enum moec_status moec_simulated_decisions_check(const struct moec_replay *replay
     if (replay->n_logit == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' lacks the router scores of all experts, which decisions need: record it with moec run "
-            "--trace FILE --trace-scores",
+            "'%s' does not hold the router scores of every expert, and decisions need them: record a new trace "
+            "with moec run --trace FILE --trace-scores",
             path);
     if (moec_config_is_encoder_decoder(config) || moec_config_routes_by_token(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,

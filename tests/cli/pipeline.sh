@@ -60,7 +60,7 @@ else
 fi
 says stdout 'layer|Layer' "--show labels its axes"
 says stdout '^Verdict: ' "--show says what to conclude"
-says stdout '^loss    all alike         mixing       all alike         mixing$' "and what one plan for all experts takes"
+says stdout '^loss    bits         size   mixing       bits         size   mixing$' "and what one plan for all experts takes"
 if grep -qE '^(Spread|Noise|Coverage|routing of)' "$work/stdout"; then fail "and no more"; else pass "and no more"; fi
 try 0 "profile --show --verbose" "$moec" profile --show "$work/profile.h5" --verbose
 says stdout 'predicted by next-layer gate +[0-9.]+% +[0-9.]+% +[0-9.]+%' "says what predicts routing"

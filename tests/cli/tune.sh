@@ -259,7 +259,7 @@ refused 'device-file serves only .--with precision.: add' 2 "a device of no widt
     tune --max-loss 2% --with route --device-file "$work/device-1KB.json" -q
 refused 'has both route and rank' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
-refused 'has no record of which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
+refused 'does not record how often calibration used each expert' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
 refused 'prompt-tokens does nothing where all tokens are decided about alike' 2 "prompts that are no others" tune --max-loss 2% --with route --decide all --prompt-tokens 8 -q
 refused 'leaves out prompts, but prefill in --with prefill applies only to prompts' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
 refused 'decide decode applies only to .* --with is sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q

@@ -288,8 +288,7 @@ static void test_config__section_of_layers_of_one_part(void **state)
     const struct damage damages[] = {
         {steps + 4, 8, MOEC_ERR_FORMAT, "8 bytes for minimum time steps, expected 12"},
         {steps + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the minimum time step of a state space"},
-        {steps + 15, 0x3e, MOEC_ERR_FORMAT,
-         "as the minimum time step of a state space but has no state space"},
+        {steps + 15, 0x3e, MOEC_ERR_FORMAT, "to a layer that has no state space, expected 0"},
         {mixers + 23, 1, MOEC_ERR_FORMAT, "has no MLP and has experts"},
         {mixers + 11, 0, MOEC_ERR_LIMIT, "dense MLP size 0, expected 1.."},
         {sizes + 12, 40, MOEC_ERR_LIMIT, "dense MLP size without an MLP 40"},
