@@ -220,11 +220,12 @@ size_t moec_codec_scales_bytes(struct moec_codec codec, size_t n);
  * 0; 1 bit: code 2); that happens when all weights are 0 and, where F16 rounds a group's scale, also when the
  * quotient is below 2^-25. HQQ chooses scale and zero its own way (formats/codec/hqq.h), and so does GPTQ
  * here, which has only the weights. Float dtypes convert with round to nearest even; gaussian and
- * logarithmic: formats/codec/dictionary.h. Trellis and shift: the path of least squared error and the scale
- * of least squared error for its levels in turn, from the root mean square of the weights or from
- * moec_shift_scale; a scale that F16 rounds to 0 encodes zeros. `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight is NaN or
- * infinite, or a scale or a 16-bit float overflows (the message gives the index); MOEC_ERR_LIMIT and
- * MOEC_ERR_MEMORY when there is no memory for the groups or the path of a very long row. */
+ * logarithmic: formats/codec/dictionary.h. Shift: the path of least squared error and the scale of least
+ * squared error for its levels in turn, from moec_shift_scale; a scale that F16 rounds to 0 encodes zeros.
+ * `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_USAGE for the trellis scheme, which is only read;
+ * MOEC_ERR_FORMAT when a weight is NaN or infinite, or a scale or a 16-bit float overflows (the message gives
+ * the index); MOEC_ERR_LIMIT and MOEC_ERR_MEMORY when there is no memory for the groups or the path of a very
+ * long row. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights,
                                                         size_t n, uint8_t *row, struct moec_error *err);
 

@@ -42,7 +42,7 @@ static const struct moec_codec_form forms[] = {
     [TRELLIS] = {.traits = {.rows_together = 1, .stands_alone = true, .is_path = true},
                  .has_levels = true,
                  .scale_bytes = 2,
-                 .encode = moec_trellis_encode_row,
+                 .encode = moec_trellis_refuse_row,
                  .decode = moec_trellis_decode_span,
                  .pack = moec_trellis_pack_block,
                  .is_finite = moec_integers_row_is_finite},

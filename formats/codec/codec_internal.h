@@ -83,11 +83,14 @@ bool moec_codec_has_infinity(const uint8_t *halves, size_t n, uint32_t infinity)
 MOEC_FORM_FUNCTIONS(floats)
 MOEC_FORM_FUNCTIONS(integers)
 MOEC_FORM_FUNCTIONS(dictionary)
-MOEC_FORM_FUNCTIONS(trellis)
 MOEC_FORM_FUNCTIONS(shift)
 MOEC_FORM_FUNCTIONS(mxfp4_form)
 enum moec_status moec_mxfp4_form_refuse_row(struct moec_codec codec, const float *weights, size_t n,
                                             uint8_t *row, struct moec_error *err);
+enum moec_status moec_trellis_refuse_row(struct moec_codec codec, const float *weights, size_t n,
+                                         uint8_t *row, struct moec_error *err);
+void moec_trellis_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,
+                              size_t count, float *weights);
 bool moec_floats_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);
 bool moec_integers_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);
 bool moec_mxfp4_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);

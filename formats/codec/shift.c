@@ -4,9 +4,6 @@
  * sets find the same codes, ties included. */
 #include "formats/codec/shift.h"
 
-#include "formats/base/bytes.h"
-#include "formats/codec/path_costs.h"
-
 #include <pthread.h>
 #include <string.h>
 #ifdef __x86_64__
@@ -108,6 +105,32 @@ static const struct table *table_of(uint32_t bits)
     return &tables[bits - 2];
 }
 
+/* ---- costs of the states ---- */
+
+#define SETTLED 32 /* weights after which costs are counted from the least again, or F32 would lose them */
+
+/* Rows begin with bits of 0. */
+static void begin_costs(float costs[static STATES])
+{
+    for (uint32_t s = 0; s < STATES; s++)
+        costs[s] = s == 0 ? 0 : 1e30f;
+}
+
+static uint32_t least_cost(const float costs[static STATES])
+{
+    uint32_t best = 0;
+    for (uint32_t s = 1; s < STATES; s++)
+        best = costs[s] < costs[best] ? s : best;
+    return best;
+}
+
+static void settle_costs(float costs[static STATES])
+{
+    const float least = costs[least_cost(costs)];
+    for (uint32_t s = 0; s < STATES; s++)
+        costs[s] -= least;
+}
+
 #define WALK_LANES 4
 #define TARGET
 #define NAMED(name) name##_plain
@@ -160,9 +183,9 @@ void moec_shift_search(uint32_t bits, const float *weights, size_t n, float scal
     const struct table *table = table_of(bits);
     _Alignas(64) float costs[2][STATES];
     const uint32_t n_free = 1u << moec_shift_of(bits)->free_bits;
-    moec_path_begin(costs[0]);
+    begin_costs(costs[0]);
     walk(table, n_free, weights, n, scale, costs, choices);
-    uint32_t state = moec_path_least(costs[n % 2]);
+    uint32_t state = least_cost(costs[n % 2]);
     for (size_t i = n; i-- > 0;) {
         const uint32_t x = state & MOEC_SHIFT_CODED, oldest = choices[i].oldest[x] >> (state / 4 * 2) & 3;
         state = STATES / 4 * oldest + state / 4;

@@ -1,9 +1,15 @@
-/* Rows of the shift scheme. */
+/* Rows of the shift scheme. A search needs a scale, and the best scale follows from the codes: they are found
+ * in turns. */
 #include "formats/base/bytes.h"
 #include "formats/base/half.h"
+#include "formats/base/memory.h"
 #include "formats/codec/codec_internal.h"
-#include "formats/codec/path_row.h"
 #include "formats/codec/shift.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS 3 /* searches, with a scale fitted between them: later ones change next to nothing */
 
 void moec_shift_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
 {
@@ -20,27 +26,66 @@ void moec_shift_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
     moec_put_u64(out + moec_shift_free_bytes(bits), coded);
 }
 
-static void search(struct moec_codec codec, const float *weights, size_t n, float scale, void *choices,
-                   uint8_t *codes)
+/* The scale of least squared error for the codes that there are; the old one where they say nothing. */
+static float fitted_scale(const float *weights, const float *values, size_t n, float old)
 {
-    moec_shift_search(code_bits(codec.dtype), weights, n, scale, choices, codes);
+    double product = 0, square = 0;
+    for (size_t i = 0; i < n; i++) {
+        product += (double)weights[i] * (double)values[i];
+        square += (double)values[i] * (double)values[i];
+    }
+    return product > 0 ? (float)(product / square) : old;
 }
 
-static void values(struct moec_codec codec, const uint8_t *codes, size_t n, float *out)
-{
-    moec_shift_values(code_bits(codec.dtype), codes, n, out);
-}
+/* Of n weights each. */
+struct search {
+    uint32_t bits;
+    struct moec_shift_choices *choices;
+    float *values;
+    uint8_t *codes;
+};
 
-static float first_scale(struct moec_codec codec, const float *weights, size_t n)
+static enum moec_status search_paths(const struct search *search, const float *weights, size_t n,
+                                     uint16_t *scale, struct moec_error *err)
 {
-    return moec_shift_scale(code_bits(codec.dtype), weights, NULL, n);
+    for (int round = 0;; round++) {
+        const float old = moec_f16_to_f32(*scale);
+        uint16_t next;
+        moec_shift_search(search->bits, weights, n, old, search->choices, search->codes);
+        moec_shift_values(search->bits, search->codes, n, search->values);
+        MOEC_TRY(moec_codec_to_half(fitted_scale(weights, search->values, n, old), "scale", &next, err));
+        if (round == ROUNDS - 1 || next == *scale || next == 0)
+            return MOEC_OK;
+        *scale = next;
+    }
 }
 
 enum moec_status moec_shift_encode_row(struct moec_codec codec, const float *weights, size_t n, uint8_t *row,
                                        struct moec_error *err)
 {
-    const struct moec_path path = {search, values, first_scale, sizeof(struct moec_shift_choices), 0};
-    return moec_path_encode_row(&path, codec, weights, n, row, err);
+    enum moec_status status = MOEC_OK;
+    struct search search = {.bits = code_bits(codec.dtype)};
+    uint16_t scale = 0;
+    uint8_t stored[2];
+    void *scratch = NULL;
+    if (n == 0)
+        return MOEC_OK;
+    if (moec_codec_range(weights, n).top_bits >= F32_INF)
+        return moec_codec_fail_not_finite(weights, n, err);
+    MOEC_TRY(moec_codec_to_half(moec_shift_scale(search.bits, weights, NULL, n), "scale", &scale, err));
+    MOEC_TRY(moec_alloc(&scratch, n, sizeof *search.choices + sizeof *search.values + 1,
+                        "the path of a row's codes", err));
+    search.choices = scratch;
+    search.values = (float *)(search.choices + n);
+    search.codes = (uint8_t *)(search.values + n);
+    memset(search.codes, 0, n);
+    if (scale != 0)
+        status = search_paths(&search, weights, n, &scale, err);
+    store_u16(stored, scale);
+    if (status == MOEC_OK)
+        moec_codec_pack_row(codec, search.codes, stored, NULL, n, row);
+    free(scratch);
+    return status;
 }
 
 void moec_shift_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first, size_t count,

@@ -111,8 +111,8 @@ NAMED(walk_any)(const struct table *table, const uint32_t n_free, const float *w
         NAMED(step)
         (table, n_free, weights[i] / scale, (const VEC *)costs[i % 2], (VEC *)costs[(i + 1) % 2],
          &choices[i]);
-        if (i % MOEC_PATH_SETTLED == MOEC_PATH_SETTLED - 1)
-            moec_path_settle(costs[(i + 1) % 2]);
+        if (i % SETTLED == SETTLED - 1)
+            settle_costs(costs[(i + 1) % 2]);
     }
 }
 

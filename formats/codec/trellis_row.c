@@ -1,10 +1,10 @@
-/* Rows of the trellis scheme. */
+/* Rows of the trellis scheme, which older bundles have: read, but no longer written. */
 #include "formats/base/half.h"
 #include "formats/codec/codec_internal.h"
-#include "formats/codec/path_row.h"
+#include "formats/codec/levels.h"
 #include "formats/codec/trellis.h"
 
-#include <math.h>
+const float moec_trellis_levels[MOEC_TRELLIS_LEVELS] = {MOEC_LEVELS_TRELLIS};
 
 /* Coded bits, then free bits. */
 void moec_trellis_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
@@ -14,35 +14,12 @@ void moec_trellis_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
     store_u32(out + 4, moec_codec_gather_bit(codes, 1));
 }
 
-static void search(struct moec_codec codec, const float *weights, size_t n, float scale, void *choices,
-                   uint8_t *codes)
-{
-    (void)codec;
-    moec_trellis_search(weights, n, scale, choices, codes);
-}
-
-static void values(struct moec_codec codec, const uint8_t *codes, size_t n, float *out)
-{
-    (void)codec;
-    moec_trellis_values(codes, n, out);
-}
-
-/* The root mean square: what levels are made for. */
-static float first_scale(struct moec_codec codec, const float *weights, size_t n)
-{
-    double squares = 0;
-    (void)codec;
-    for (size_t i = 0; i < n; i++)
-        squares += (double)weights[i] * (double)weights[i];
-    return (float)sqrt(squares / (double)n);
-}
-
-/* Rows of zeros have levels above 0, for zeros without a sign. */
-enum moec_status moec_trellis_encode_row(struct moec_codec codec, const float *weights, size_t n,
+enum moec_status moec_trellis_refuse_row(struct moec_codec codec, const float *weights, size_t n,
                                          uint8_t *row, struct moec_error *err)
 {
-    const struct moec_path path = {search, values, first_scale, sizeof(uint64_t), MOEC_TRELLIS_FREE};
-    return moec_path_encode_row(&path, codec, weights, n, row, err);
+    (void)codec, (void)weights, (void)n, (void)row;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "codes of scheme trellis are read but no longer written: scheme shift has less error");
 }
 
 void moec_trellis_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,

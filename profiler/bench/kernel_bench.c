@@ -32,7 +32,6 @@ static const struct moec_codec codecs[] = {
     {.dtype = MOEC_DTYPE_INT2, .group = 32},
     {.dtype = MOEC_DTYPE_INT2, .group = 64},
     {.dtype = MOEC_DTYPE_INT2, .group = 64, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED},
-    {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
     {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_SHIFT},
     {.dtype = MOEC_DTYPE_INT3},
     {.dtype = MOEC_DTYPE_INT3, .group = 64},

@@ -61,7 +61,6 @@ static enum moec_status measure_products(struct job *job, struct moec_error *err
         {.dtype = MOEC_DTYPE_INT3, .group = 64},
         {.dtype = MOEC_DTYPE_INT2, .group = 64},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 32},
-        {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
         {.dtype = MOEC_DTYPE_INT4, .scheme = MOEC_SCHEME_SHIFT},
         {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_SHIFT},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_SHIFT}};

@@ -259,7 +259,6 @@ static void bench_encoded(const struct moec_kernels *set)
                                                {.dtype = MOEC_DTYPE_INT2, .scheme = 5, .group = 64},
                                                {.dtype = MOEC_DTYPE_INT2, .scheme = 5, .group = 32},
                                                {.dtype = MOEC_DTYPE_INT2, .scheme = 5, .group = 16},
-                                               {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
                                                {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_SHIFT},
                                                {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_SHIFT},
                                                {.dtype = MOEC_DTYPE_INT4, .scheme = MOEC_SCHEME_SHIFT},

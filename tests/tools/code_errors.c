@@ -18,7 +18,6 @@ static const struct moec_codec codecs[] = {
      .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED,
      .group = 64,
      .quantizer = MOEC_QUANTIZER_HQQ},
-    {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
     {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_SHIFT},
     {.dtype = MOEC_DTYPE_INT3,
      .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED,

@@ -93,7 +93,7 @@ static void check_section(const struct moec_gpu_description *gpu, const struct m
     assert_int_equal(gpu->n_copies, 4 * 3); /* 4, 16 and 64 KiB */
     for (uint32_t i = 0; i < gpu->n_copies; i++)
         assert_int_equal(gpu->copies[i].n_bytes, 4096u << i % 3 * 2);
-    assert_int_equal(gpu->n_products, 14);
+    assert_int_equal(gpu->n_products, 13);
     for (uint32_t i = 0; i < gpu->n_products; i++) {
         assert_int_equal(gpu->products[i].rows, bundle->config.n_ff_expert);
         assert_int_equal(gpu->products[i].columns, bundle->config.n_embd);

@@ -25,8 +25,8 @@ static void check_same(walker *other)
                 w[i] = (float)(int32_t)(seed >> 32) * (seed % 64 == 0 ? 0x1p-30f : 0x1p-33f);
             }
             memset(costs, 0, sizeof costs);
-            moec_path_begin(costs[0][0]);
-            moec_path_begin(costs[1][0]);
+            begin_costs(costs[0][0]);
+            begin_costs(costs[1][0]);
             walk_plain(table, 1u << (bits - 2), w, n, 0.002f, costs[0], choices[0]);
             other(table, 1u << (bits - 2), w, n, 0.002f, costs[1], choices[1]);
             assert_memory_equal(costs[0], costs[1], sizeof costs[0]);
