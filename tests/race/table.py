@@ -106,7 +106,8 @@ class Verdict:
             return False
         self.line(f"{title}: {each.name} at {percent(each.loss)}: {megabytes(each.bytes)} against {megabytes(at[0])}, "
                   f"{each.bytes / at[0]:.3f} of it (at most {limit:g}, {each.bytes / at[1]:.3f} at the lower end of its "
-                  f"interval, {each.bytes / at[2]:.3f} at the upper end of its interval)", each.bytes <= limit * at[0])
+                  f"interval, {each.bytes / at[2]:.3f} at the upper end of its interval{beside_kl(each, theirs)})",
+                  each.bytes <= limit * at[0])
         return True
 
     def by_kl(self, title, each, theirs, limit):
@@ -126,6 +127,11 @@ class Verdict:
             compared += self.by_loss(title, each, theirs, limit) or self.by_kl(title, each, theirs, limit)
         if compared == 0 and ours and theirs and needed:
             self.line(f"{title}: no loss of {needed} lies within the range of the others", False)
+
+
+def beside_kl(each, theirs):
+    other = bytes_at(theirs, each.kl, kl_of) if each.kl > 0 else None
+    return f"; {each.bytes / other:.3f} of it at a mean KL of {each.kl:.5f}" if other else ""
 
 
 def bits_of(result):
