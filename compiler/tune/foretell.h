@@ -18,7 +18,7 @@
 
 /* Of what is foretold: journals keep times of one revision. Raised with each change of the simulator or of what it is
  * given by which the same choices take another time. */
-#define MOEC_FORETELL_REVISION 2u
+#define MOEC_FORETELL_REVISION 3u
 
 struct moec_bench_tokens; /* profiler/bench/bench_worker.h */
 
