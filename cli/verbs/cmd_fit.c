@@ -41,8 +41,8 @@ static const struct cli_option options[] = {
      "With --objective bytes: experts of each layer that will be in memory (default " MOEC_ROUTE_SLOTS ").",
      CLI_RARE | CLI_OF_MEMORY},
     {"with", 0, CLI_LIST, "route|skip|prefill",
-     "What is searched beside bits: route,skip (default). Prefill is refused, and the message says what to use "
-     "instead.",
+     "What is searched beside bits: route,skip (default). Another list is refused; with prefill, the message says "
+     "what to use instead.",
      CLI_RARE | CLI_OF_LOSS},
     {"policy", 0, "POLICY", NULL,
      "A Lua file that searches instead of moec fit; or prior, which is built in: the strongest prior within the "

@@ -124,7 +124,7 @@ sed -n 's/^ *"\(weights_per_second\|read_share\|read_bytes_per_second\|region_ns
 holds '$2 <= 0 { exit 1 } END { exit NR < 80 }' "have rates above 0, on one thread and on two"
 says stdout '"codec": "int4 symmetric g32"' "of each codec"
 sed -n 's/^ *"\(products_per_second\|peak_share\)": \([^,]*\),\{0,1\}$/\1 \2/p' "$work/stdout" >"$work/rows"
-holds '$2 <= 0 || $1 == "peak_share" && $2 > 20 { exit 1 } END { exit NR != 120 }' "of several tokens too"
+holds '$2 <= 0 || $1 == "peak_share" && $2 > 20 { exit 1 } END { exit NR != 144 }' "of several tokens too"
 if cmp -s "$work/stdout" "$work/kernels.json"; then pass "-o writes the same JSON"; else fail "-o writes the same JSON"; fi
 try 0 "kernels as a table" "$moec" bench --kernels --cpu scalar --threads 1 --quiet
 says stdout '^int3 symmetric channel +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[0-9.]+$' "have a line for each codec"
@@ -147,7 +147,7 @@ refuse() {
 }
 refuse "an unknown mode" "unknown mode 'fly'" "$bundle" --modes fly --memory 25%
 refuse "a mode without its copy" "\-\-copies 16" "$work/single.moec" --modes io-free
-refuse "no memory" "give --memory" "$bundle" --modes cache
+refuse "no memory" "\-\-memory is missing" "$bundle" --modes cache
 refuse "a share over 100 %" "'101%'" "$bundle" --memory 101%
 refuse "no share" "'0%'" "$bundle" --memory 25%,0%
 refuse "bytes without a unit" "such as 25MiB" "$bundle" --memory 50%,25
