@@ -321,6 +321,19 @@ static struct moec_json_out *json_mixing(const struct cli_compile_result *result
     return node;
 }
 
+/* How many different plans were measured on each part. */
+static struct moec_json_out *json_measured(const struct moec_search_trace *trace)
+{
+    static const char *const names[MOEC_TRACE_N_PART] = {"search", "select", "certificate"};
+    uint64_t count[MOEC_TRACE_N_PART] = {0};
+    struct moec_json_out *node = moec_json_out_object();
+    for (size_t i = 0; i < trace->n; i++)
+        count[trace->points[i].part]++;
+    for (int part = 0; part < MOEC_TRACE_N_PART; part++)
+        moec_json_out_u64(node, names[part], count[part]);
+    return node;
+}
+
 enum moec_status cli_print_compile_json(const struct cli_compile_result *result, struct moec_error *err)
 {
     const struct moec_compile_report *report = result->report;
@@ -331,6 +344,7 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
     moec_json_out_bool(root, "written", report->is_written);
     moec_json_out_string(root, "policy", result->options->search.policy);
     moec_json_out_u64(root, "evaluations", report->n_evaluations);
+    moec_json_out_node(root, "measured", json_measured(&report->trace));
     if (report->fit.n_expert > 0)
         moec_json_out_node(root, "fitted", json_fit(&report->fit));
     if (result->options->experts.orders_neurons) {

@@ -32,6 +32,8 @@ says stderr "one plan of projections for all experts" "the plan without mixing i
 says stdout '"policy": "hull"' "the policy is the default"
 says stdout '"experts_without_tokens": 0' "experts that no token reached are counted"
 says stdout '"dense_matrices_not_fitted": 0' "and matrices that GPTQ cannot fit"
+check "the plans that were measured on each part are counted" \
+    "$(number "$work/a.json" search) > 1 && $(number "$work/a.json" select) == 1 && $(number "$work/a.json" certificate) > 1"
 check "the promise is kept on the certificate part" "$(number "$work/a.json" loss_high) <= 0.05"
 check "the bundle is less than a fifth of the weights" \
     "5 * $(number "$work/a.json" bundle_bytes) < $(number "$work/a.json" source_bytes)"

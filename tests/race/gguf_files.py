@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Between Hugging Face folders and GGUF files of the decoders that both moec and llama.cpp run.
 
-    gguf_files.py write MODEL OUT.gguf            a folder of BF16 weights as a GGUF file of the same values
+    gguf_files.py write MODEL OUT.gguf            a folder of BF16 weights as a GGUF file of the same values; experts
+                                                  in MXFP4 (gpt_oss) keep their codes
     gguf_files.py read IN.gguf MODEL OUT          a GGUF file as a folder of F32 weights, decoded exactly
     gguf_files.py read IN.gguf MODEL OUT --only gate,up
                                                   the same, all other weights as in MODEL
     gguf_files.py types IN.gguf MODEL             bytes and types by role, as JSON; fallbacks are tensors whose rows
                                                   cannot be cut into the blocks of 256 that the asked types have
 
-Families: qwen2_moe and olmoe. Needs numpy and gguf of PyPI. A tied head is stored twice, because llama.cpp's loaders of
-these families know no other; norms, biases and routers are F32, as llama.cpp's own converter has them.
+Families: qwen2_moe and olmoe; `write` also takes qwen3_moe and gpt_oss. Needs numpy and gguf of PyPI. A tied head is
+stored twice, because llama.cpp's loaders of these families know no other; norms, biases and routers are F32, as
+llama.cpp's own converter has them.
 """
 
 import argparse
@@ -40,19 +42,31 @@ LAYER = {
     "attn_q_norm.weight": "self_attn.q_norm.weight",
     "attn_k_norm.weight": "self_attn.k_norm.weight",
     "attn_output.weight": "self_attn.o_proj.weight",
+    "attn_output.bias": "self_attn.o_proj.bias",
+    "attn_sinks.weight": "self_attn.sinks",
     "ffn_gate_inp.weight": "mlp.gate.weight",
     "ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight",
     "ffn_gate_shexp.weight": "mlp.shared_expert.gate_proj.weight",
     "ffn_up_shexp.weight": "mlp.shared_expert.up_proj.weight",
     "ffn_down_shexp.weight": "mlp.shared_expert.down_proj.weight",
 }
+# What is called otherwise in gpt_oss, whose experts are stacked in the folder too, gate and up in turns.
+GPT_OSS = {
+    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "ffn_gate_inp.weight": "mlp.router.weight",
+    "ffn_gate_inp.bias": "mlp.router.bias",
+}
+GPT_OSS_EXPERTS = {"ffn_gate_exps": ("gate_up_proj", 0, 2), "ffn_up_exps": ("gate_up_proj", 1, 2),
+                   "ffn_down_exps": ("down_proj", 0, 1)}
+GPT_OSS_ROPE = {"factor": 32.0, "original_max_position_embeddings": 4096}  # where config.json says nothing
 EXPERTS = {"ffn_gate_exps.weight": "gate", "ffn_up_exps.weight": "up", "ffn_down_exps.weight": "down"}
 OUTSIDE = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-ARCHITECTURES = {"qwen2_moe": "qwen2moe", "olmoe": "olmoe"}
+ARCHITECTURES = {"qwen2_moe": "qwen2moe", "olmoe": "olmoe", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
+MXFP4_WEIGHTS = 32  # that share a scale
 
 
 class Folder:
@@ -76,7 +90,7 @@ class Folder:
         """(values as stored, type)"""
         file, start, tensor = self.where[name]
         first, end = tensor["data_offsets"]
-        kind = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32}[tensor["dtype"]]
+        kind = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32, "U8": np.uint8}[tensor["dtype"]]
         values = np.fromfile(file, dtype=kind, count=(end - first) // np.dtype(kind).itemsize, offset=start + first)
         return values.reshape(tensor["shape"]), tensor["dtype"]
 
@@ -120,14 +134,31 @@ def add_vocabulary(writer, folder):
     writer.add_add_bos_token(False)
 
 
-def write(model, out):
-    folder = Folder(model)
-    config = folder.config
-    if config["model_type"] not in ARCHITECTURES:
-        sys.exit(f"'{model}' is of family '{config['model_type']}', expected one of {', '.join(ARCHITECTURES)}")
-    writer = gguf.GGUFWriter(out, ARCHITECTURES[config["model_type"]])
-    writer.add_name(folder.path.name)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+def mxfp4(blocks, scales):
+    """Blocks as ggml has them, (expert, row, bytes): a scale, then in each byte weight i and weight i + 16 of the 32. The
+    folder has weight 2 i and weight 2 i + 1."""
+    codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], MXFP4_WEIGHTS)
+    half = MXFP4_WEIGHTS // 2
+    packed = codes[..., :half] | codes[..., half:] << 4
+    return np.concatenate([scales[..., None], packed], axis=-1).reshape(*blocks.shape[:2], -1)
+
+
+def add_gpt_oss_experts(writer, folder, layer):
+    for name, (projection, first, step) in GPT_OSS_EXPERTS.items():
+        source = f"model.layers.{layer}.mlp.experts.{projection}"
+        blocks, scales = (folder.bits(source + part)[0][:, first::step] for part in ("_blocks", "_scales"))
+        writer.add_tensor(f"blk.{layer}.{name}.weight", mxfp4(blocks, scales),
+                          raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        writer.add_tensor(f"blk.{layer}.{name}.bias", folder.f32(source + "_bias")[:, first::step].copy())
+
+
+def add_stacked_experts(writer, folder, layer):
+    for name, projection in EXPERTS.items():
+        stacked = np.stack([folder.bf16(each) for each in expert_names(layer, projection, folder.config)])
+        writer.add_tensor(f"blk.{layer}.{name}", stacked.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+
+
+def add_dimensions(writer, config):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -142,10 +173,34 @@ def write(model, out):
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if config.get("shared_expert_intermediate_size"):
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if config.get("head_dim"):
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+    if config["model_type"] == "gpt_oss":
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_sliding_window(config["sliding_window"])
+        rope = config.get("rope_scaling") or GPT_OSS_ROPE
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def write(model, out):
+    folder = Folder(model)
+    config = folder.config
+    if config["model_type"] not in ARCHITECTURES:
+        sys.exit(f"'{model}' is of family '{config['model_type']}', expected one of {', '.join(ARCHITECTURES)}")
+    is_gpt_oss = config["model_type"] == "gpt_oss"
+    names = {name: source for name, source in LAYER.items() if source not in GPT_OSS.values()} | GPT_OSS \
+        if is_gpt_oss else LAYER
+    writer = gguf.GGUFWriter(out, ARCHITECTURES[config["model_type"]])
+    writer.add_name(folder.path.name)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_MXFP4_MOE if is_gpt_oss else gguf.LlamaFileType.MOSTLY_BF16)
+    add_dimensions(writer, config)
     add_vocabulary(writer, folder)
 
     def add(name, source):
-        if "norm" in name or "bias" in name or "gate_inp" in name:
+        if "norm" in name or "bias" in name or "gate_inp" in name or "sinks" in name:
             writer.add_tensor(name, folder.f32(source).squeeze())
         else:
             writer.add_tensor(name, folder.bf16(source).view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
@@ -153,13 +208,10 @@ def write(model, out):
     for name, source in OUTSIDE.items():
         add(name, source if source in folder else OUTSIDE["token_embd.weight"])
     for layer in range(config["num_hidden_layers"]):
-        for name, source in LAYER.items():
+        for name, source in names.items():
             if f"model.layers.{layer}.{source}" in folder:
                 add(f"blk.{layer}.{name}", f"model.layers.{layer}.{source}")
-        for name, projection in EXPERTS.items():
-            stacked = np.stack([folder.bf16(each) for each in expert_names(layer, projection, config)])
-            writer.add_tensor(f"blk.{layer}.{name}", stacked.view(np.uint8),
-                              raw_dtype=gguf.GGMLQuantizationType.BF16)
+        (add_gpt_oss_experts if is_gpt_oss else add_stacked_experts)(writer, folder, layer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -185,6 +237,8 @@ def decoded(reader, folder, only):
 
 def read(path, model, out, only):
     folder = Folder(model)
+    if folder.config["model_type"] == "gpt_oss":
+        sys.exit(f"'{model}' is of family 'gpt_oss', which is only written")
     tensors = dict(decoded(gguf.GGUFReader(path), folder, only))
     for name in folder.where:
         if only and name not in tensors:

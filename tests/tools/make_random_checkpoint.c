@@ -4,15 +4,15 @@
  *     make_random_checkpoint --tokenizer TOKENIZER.json
  *         [--preset olmoe-1b-7b|qwen3-30b-a3b|gpt-oss-20b|small] [--layers N] [--hidden N] [--heads N]
  *         [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N]
- *         [--shard SIZE_MB] [--seed S] [--hash-layers N] FOLDER
+ *         [--shard SIZE_MB] [--seed S] [--hash-layers N] [--no-weights] FOLDER
  *
  * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16; of the preset
  * qwen3-30b-a3b that of Qwen3-MoE, of gpt-oss-20b that of gpt-oss with experts in MXFP4, and with
  * --hash-layers that of hash_moe (docs/families.md), whose first N layers route by a random table of the
- * tokens. Weights are
- * uniform in +-sqrt(3 / inputs), so that a product of normed inputs has variance 1 and activations stay sane
- * over any number of layers; norms are 1. The same options give the same bytes on every machine. Memory stays
- * at a few MiB: tensors are written as they are drawn. */
+ * tokens. Weights are uniform in +-sqrt(3 / inputs), so that a product of normed inputs has variance 1 and
+ * activations stay sane over any number of layers; norms are 1. With --no-weights there are only config.json
+ * and tokenizer, which are enough for moec doctor. The same options give the same bytes on every machine.
+ * Memory stays at a few MiB: tensors are written as they are drawn. */
 #include "formats/base/half.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ struct maker {
     const char *tokenizer, *folder;
     struct tensor *tensors;
     uint32_t n_tensor, n_shard;
-    bool is_hashed;
+    bool is_hashed, has_no_weights;
     uint32_t n_hash;  /* layers that route by token */
     uint64_t n_bytes; /* of all weights */
 };
@@ -432,9 +432,11 @@ static void write_config(const struct maker *maker)
             ",\n  \"vocab_size\": %" PRIu32 ",\n  \"max_position_embeddings\": %" PRIu32 ",\n",
             d->n_embd, d->n_ff, d->n_layer, d->n_head, d->n_kv_head, d->n_expert, d->top_k, d->n_vocab,
             d->n_position);
-    fprintf(file, "  \"attention_bias\": %s,\n", d->is_gpt_oss ? "true" : "false");
+    /* As Qwen3-MoE's published models have it. */
+    fprintf(file, "  \"attention_bias\": %s,\n  \"norm_topk_prob\": %s,\n", d->is_gpt_oss ? "true" : "false",
+            d->head_dim > 0 && !d->is_gpt_oss ? "true" : "false");
     fputs("  \"clip_qkv\": null,\n  \"hidden_act\": \"silu\",\n"
-          "  \"norm_topk_prob\": false,\n  \"rms_norm_eps\": 1e-05,\n  \"rope_theta\": 10000.0,\n"
+          "  \"rms_norm_eps\": 1e-05,\n  \"rope_theta\": 10000.0,\n"
           "  \"rope_scaling\": null,\n  \"tie_word_embeddings\": false,\n  \"eos_token_id\": 0\n}\n",
           file);
     finish(file, "config.json");
@@ -477,6 +479,14 @@ static void set_preset(struct maker *maker, const char *name)
     die("no preset", name == NULL ? "" : name);
 }
 
+/* Options that have no value. */
+static bool read_flag(struct maker *maker, const char *option)
+{
+    const bool found = strcmp(option, "--no-weights") == 0;
+    maker->has_no_weights = maker->has_no_weights || found;
+    return found;
+}
+
 static void read_options(struct maker *maker, int argc, char **argv)
 {
     struct dimensions *d = &maker->sizes;
@@ -495,6 +505,8 @@ static void read_options(struct maker *maker, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         const char *text = i + 1 < argc ? argv[i + 1] : NULL;
         bool found = argv[i][0] == '-';
+        if (read_flag(maker, argv[i]))
+            continue;
         if (!found)
             maker->folder = argv[i];
         else if (strcmp(argv[i], "--preset") == 0)
@@ -546,6 +558,10 @@ int main(int argc, char **argv)
         die("more than 999 shards in", maker.folder);
     write_config(&maker);
     copy_tokenizer(&maker);
+    if (maker.has_no_weights) {
+        free(maker.tensors);
+        return 0;
+    }
     write_shards(&maker);
     write_index(&maker);
     printf("%s: %" PRIu64 " bytes of weights in %" PRIu32 " tensors and %" PRIu32 " files\n", maker.folder,
