@@ -14,18 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name from a file or the command line, as it may stand on a page. */
-struct name {
-    char text[MOEC_ERROR_BYTES];
-};
-
-static struct name clean(const char *from)
-{
-    struct name name;
-    moec_plot_clean_text(name.text, sizeof name.text, from);
-    return name;
-}
-
 static const struct moec_tune_report *report_of(const struct cli_fit_page *page)
 {
     return page->result->report;
@@ -66,8 +54,8 @@ static void put_promise(FILE *stream, const struct cli_fit_page *page)
         "On %" PRIu32 " windows of '%s' that the search never saw, the loss of bits and decisions "
         "together is %.3f %%, and at most %.3f %% with a confidence of %.3g %%. This is a statement "
         "about text like this data, and about no other.",
-        certificate->n_window, clean(page->data).text, 100 * certificate->loss, 100 * certificate->loss_high,
-        100 * certificate->confidence);
+        certificate->n_window, moec_html_name(page->data).text, 100 * certificate->loss,
+        100 * certificate->loss_high, 100 * certificate->confidence);
     (void)fputs("</p>\n", stream);
 }
 
@@ -128,7 +116,7 @@ static void put_result(FILE *stream, const struct cli_fit_page *page)
     moec_html_section_open(stream, "result", "Result");
     if (page->failure != NULL) {
         (void)fputs("<p class=\"lead\"><strong>No bundle:</strong> ", stream);
-        moec_html_text(stream, clean(page->failure).text);
+        moec_html_text(stream, moec_html_name(page->failure).text);
         (void)fputs("</p>\n", stream);
     }
     (void)fputs("<dl>\n", stream);
@@ -238,15 +226,6 @@ static enum moec_status put_curve(FILE *stream, const struct cli_fit_page *page,
 
 /* ---- tables ---- */
 
-static struct moec_html_table open_table(FILE *stream, const char *label, const char *const *columns,
-                                         size_t n)
-{
-    struct moec_html_table table = {.stream = stream, .label = label};
-    moec_html_table_open(&table);
-    moec_html_table_row(&table, columns, n);
-    return table;
-}
-
 static void loss_cell(struct moec_html_table *table, double loss)
 {
     moec_html_table_number(table, "%.3f %%", 100 * loss);
@@ -264,7 +243,7 @@ static void put_tests(FILE *stream, const struct cli_fit_page *page)
         "the safest on until one fails; the last that passed is written.</p>\n",
         stream);
     struct moec_html_table table =
-        open_table(stream, "Tests of the certificate", columns, sizeof columns / sizeof *columns);
+        moec_html_table_begin(stream, "Tests of the certificate", columns, sizeof columns / sizeof *columns);
     for (uint32_t i = 0; i < report->n_sequence; i++) {
         const struct moec_tune_candidate *candidate = &report->candidates[report->sequence[i]];
         const struct moec_sequence_step none = {.loss = NAN, .high = NAN};
@@ -295,7 +274,7 @@ static void put_elsewhere(FILE *stream, const struct cli_fit_page *page)
         "same. Without one of its decisions the text changes, and no loss is certified.</p>\n",
         stream);
     struct moec_html_table table =
-        open_table(stream, "The same bundle elsewhere", columns, sizeof columns / sizeof *columns);
+        moec_html_table_begin(stream, "The same bundle elsewhere", columns, sizeof columns / sizeof *columns);
     for (uint32_t i = 0; i < result->n_look; i++) {
         const double amount = result->looks[i].amount;
         moec_html_table_cell(&table, "%s", result->looks[i].name);
@@ -321,7 +300,7 @@ static void put_candidates(FILE *stream, const struct cli_fit_page *page)
         "<p>Everything that was measured, in its order. A plan without decisions is its bits alone.</p>\n",
         stream);
     struct moec_html_table table =
-        open_table(stream, "Candidates", columns, sizeof columns / sizeof *columns);
+        moec_html_table_begin(stream, "Candidates", columns, sizeof columns / sizeof *columns);
     for (uint32_t i = 0; i < report->n_candidate; i++) {
         const struct moec_tune_candidate *candidate = &report->candidates[i];
         const struct moec_foretold *foretold = &candidate->foretold;
@@ -344,12 +323,12 @@ static void put_settings(FILE *stream, const struct cli_fit_page *page)
     const struct moec_certificate *certificate = &report_of(page)->certificate;
     moec_html_section_open(stream, "settings", "Settings and versions");
     (void)fputs("<dl>\n", stream);
-    moec_html_fact(stream, "Model", "%s", clean(page->model).text);
-    moec_html_fact(stream, "Data", "%s", clean(page->data).text);
+    moec_html_fact(stream, "Model", "%s", moec_html_name(page->model).text);
+    moec_html_fact(stream, "Data", "%s", moec_html_name(page->data).text);
     if (certificate->present)
         moec_html_fact(
             stream, "Certificate", "%" PRIu32 " windows of up to %" PRIu32 " tokens, %s arithmetic",
-            certificate->n_window, certificate->seq_len_tokens, clean(certificate->arithmetic).text);
+            certificate->n_window, certificate->seq_len_tokens, moec_html_name(certificate->arithmetic).text);
     moec_html_fact(stream, "Fitted by", "moec %s", MOEC_VERSION);
     (void)fputs("</dl>\n", stream);
     moec_html_section_close(stream);
@@ -379,7 +358,7 @@ static void put_answer(FILE *stream, const struct cli_fit_page *page)
 static enum moec_status put_page(FILE *stream, const struct cli_fit_page *page, struct moec_error *err)
 {
     char title[320];
-    (void)snprintf(title, sizeof title, "Fit of %.256s", clean(page->model).text);
+    (void)snprintf(title, sizeof title, "Fit of %.256s", moec_html_name(page->model).text);
     moec_html_begin(stream, title);
     put_answer(stream, page);
     put_result(stream, page);

@@ -16,28 +16,7 @@
 /* Where the numbers of a figure stand that are too many for its table. */
 static const char all_points[] = "the figure has all of them";
 
-/* A name from a file or the command line, as it may stand on a page. */
-struct name {
-    char text[MOEC_ERROR_BYTES];
-};
-
-static struct name clean(const char *from)
-{
-    struct name name;
-    moec_plot_clean_text(name.text, sizeof name.text, from);
-    return name;
-}
-
 /* ---- tables ---- */
-
-static struct moec_html_table open_table(FILE *stream, const char *label, const char *const *columns,
-                                         size_t n)
-{
-    struct moec_html_table table = {.stream = stream, .label = label};
-    moec_html_table_open(&table);
-    moec_html_table_row(&table, columns, n);
-    return table;
-}
 
 static void loss_cell(struct moec_html_table *table, double loss)
 {
@@ -79,7 +58,7 @@ static void put_promise(FILE *stream, const struct moec_compile_page *page)
                      "On %" PRIu32 " %s of '%s' that the search never saw, %s goes from %.4f to %.4f: a loss "
                      "of %.3f %%, from %.3f %% to %.3f %%.",
                      certificate->n_window, certificate->n_token > 0 ? "windows" : "rows",
-                     clean(certificate->data_name).text, clean(certificate->metric).text,
+                     moec_html_name(certificate->data_name).text, moec_html_name(certificate->metric).text,
                      certificate->reference, certificate->compiled, 100 * certificate->loss,
                      100 * certificate->loss_low, 100 * certificate->loss_high);
     if (!isnan(certificate->target))
@@ -111,11 +90,11 @@ static void put_answer(FILE *stream, const struct moec_compile_page *page)
                      100 * (double)report->n_bytes / (double)report->source_bytes);
     if (certificate->present && certificate->confidence > 0)
         moec_html_format(stream, "; its loss is %.3g %% (%s), at most %.3g %% with a confidence of %.3g %%",
-                         100 * certificate->loss, clean(certificate->metric).text,
+                         100 * certificate->loss, moec_html_name(certificate->metric).text,
                          100 * certificate->loss_high, 100 * certificate->confidence);
     else if (certificate->present)
         moec_html_format(stream, "; its loss is %.3g %% (%s)", 100 * certificate->loss,
-                         clean(certificate->metric).text);
+                         moec_html_name(certificate->metric).text);
     (void)fputs(".</p>\n", stream);
 }
 
@@ -156,7 +135,7 @@ static void put_result(FILE *stream, const struct moec_compile_page *page)
     moec_html_section_open(stream, "result", "Result");
     if (page->failure != NULL) {
         (void)fputs("<p class=\"lead\"><strong>No bundle:</strong> ", stream);
-        moec_html_text(stream, clean(page->failure).text);
+        moec_html_text(stream, moec_html_name(page->failure).text);
         (void)fputs("</p>\n", stream);
     }
     if (report->warning[0] != '\0') {
@@ -175,7 +154,7 @@ static void put_result(FILE *stream, const struct moec_compile_page *page)
     put_mixing(stream, page->report);
     put_fit(stream, &page->report->fit);
     moec_html_fact(stream, "Search", "policy %s, %" PRIu32 " measurements",
-                   clean(page->options->search.policy).text, report->n_evaluations);
+                   moec_html_name(page->options->search.policy).text, report->n_evaluations);
     (void)fputs("</dl>\n", stream);
     put_promise(stream, page);
     moec_html_section_close(stream);
@@ -213,7 +192,7 @@ static void put_points(FILE *stream, const struct moec_search_trace *trace, cons
     static const char *const parts[MOEC_TRACE_N_PART] = {"search", "selection", "certificate"};
     (void)fputs("<details><summary>All measurements, in their order</summary>\n", stream);
     struct moec_html_table table =
-        open_table(stream, "Measurements", columns, sizeof columns / sizeof *columns);
+        moec_html_table_begin(stream, "Measurements", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < trace->n && i < MOST_POINTS; i++) {
         const struct moec_trace_point *point = &trace->points[i];
         moec_html_table_cell(&table, "%zu", i + 1);
@@ -286,7 +265,7 @@ static enum moec_status put_bytes(FILE *stream, const struct moec_compile_page *
         (void)fputs("<p>There is no plan.</p>\n", stream);
     } else {
         struct moec_html_table table =
-            open_table(stream, "Bytes of the bundle", columns, sizeof columns / sizeof *columns);
+            moec_html_table_begin(stream, "Bytes of the bundle", columns, sizeof columns / sizeof *columns);
         for (size_t i = 0; i < shares->n; i++) {
             if (shares->items[i].n_bytes > 0)
                 put_share_row(&table, &shares->items[i], page->report->n_bytes);
@@ -333,7 +312,7 @@ static void put_sequence(FILE *stream, const struct moec_compile_report *report)
     static const char *const results[] = {"not tested", "passed", "failed"};
     const struct moec_search_trace *trace = &report->trace;
     struct moec_html_table table =
-        open_table(stream, "Tests of the certificate", columns, sizeof columns / sizeof *columns);
+        moec_html_table_begin(stream, "Tests of the certificate", columns, sizeof columns / sizeof *columns);
     for (uint32_t i = 0; i < trace->n_sequence; i++) {
         const struct moec_sequence_step *step = &trace->sequence[i];
         moec_html_table_cell(&table, "%" PRIu32, i + 1);
@@ -375,7 +354,7 @@ static void put_trials(FILE *stream, const struct moec_compile_report *report)
 {
     static const char *const columns[] = {"dense bits", "bytes", "loss", "at most", "measurements"};
     struct moec_html_table table =
-        open_table(stream, "Bits of dense weights", columns, sizeof columns / sizeof *columns);
+        moec_html_table_begin(stream, "Bits of dense weights", columns, sizeof columns / sizeof *columns);
     for (uint32_t i = 0; i < report->n_dense_trial; i++) {
         const struct moec_dense_trial *trial = &report->dense_trials[i];
         moec_html_table_cell(&table, "%" PRIu32, trial->bits);
@@ -398,7 +377,7 @@ static void put_settings(FILE *stream, const struct moec_compile_page *page)
     char digest[2 * MOEC_SHA256_BYTES + 1];
     moec_html_section_open(stream, "settings", "Settings, data, model and versions");
     (void)fputs("<dl>\n", stream);
-    moec_html_fact(stream, "Options", "%s", clean(options->source.options).text);
+    moec_html_fact(stream, "Options", "%s", moec_html_name(options->source.options).text);
     moec_html_fact(stream, "Confidence",
                    options->target.confidence > 0 ? "%.4g" : "none: the measured loss itself",
                    options->target.confidence);
@@ -406,19 +385,20 @@ static void put_settings(FILE *stream, const struct moec_compile_page *page)
     moec_sha256_hex(page->model_digest, digest);
     moec_html_fact(stream, "Model",
                    "%s: %s, %" PRIu32 " MoE layers x %" PRIu32 " experts, top-%" PRIu32 ", SHA-256 %s",
-                   clean(options->source.model).text, clean(page->config->family).text,
+                   moec_html_name(options->source.model).text, moec_html_name(page->config->family).text,
                    moec_config_moe_count(page->config), page->config->n_expert, page->config->top_k, digest);
     if (profile != NULL) {
         moec_sha256_hex(profile->data_digest, digest);
         moec_html_fact(stream, "Data of the profile",
                        "%s, task %s: %" PRIu32 " of %" PRIu64 " windows of up to %" PRIu32
                        " tokens, seed %" PRIu64 ", SHA-256 %s",
-                       clean(profile->data_name).text, clean(profile->task).text, profile->n_window,
-                       profile->n_window_available, profile->seq_len_tokens, profile->seed, digest);
+                       moec_html_name(profile->data_name).text, moec_html_name(profile->task).text,
+                       profile->n_window, profile->n_window_available, profile->seq_len_tokens, profile->seed,
+                       digest);
         moec_html_fact(stream, "Losses measured in", "%s arithmetic",
                        moec_arithmetic_certificate_name(options->by.arithmetic));
-        moec_html_fact(stream, "Profile made by", "moec %s, %s arithmetic", clean(profile->moec_version).text,
-                       clean(profile->arithmetic).text);
+        moec_html_fact(stream, "Profile made by", "moec %s, %s arithmetic",
+                       moec_html_name(profile->moec_version).text, moec_html_name(profile->arithmetic).text);
     } else {
         moec_html_fact(stream, "Data", "none");
     }
@@ -434,7 +414,8 @@ static void put_settings(FILE *stream, const struct moec_compile_page *page)
 static enum moec_status put_page(FILE *stream, const struct moec_compile_page *page, struct moec_error *err)
 {
     char title[320];
-    (void)snprintf(title, sizeof title, "Compile of %.256s", clean(page->options->source.model).text);
+    (void)snprintf(title, sizeof title, "Compile of %.256s",
+                   moec_html_name(page->options->source.model).text);
     moec_html_begin(stream, title);
     put_answer(stream, page);
     (void)fputs("<nav aria-label=\"Contents\"><ul>"

@@ -278,6 +278,22 @@ static enum moec_status fill_layers(struct compute_job *job, struct moec_error *
     return MOEC_OK;
 }
 
+/* What the routers of MoE layers, or what comes after them, took longer in the last tokens than in those of
+ * the description, mean over the layers; 0 if they did not. */
+static uint64_t mean_more_ns(struct compute_job *job, bool of_routers)
+{
+    const struct moec_config *config = &job->bundle->config;
+    float *samples = of_routers ? job->samples.router : job->samples.mlp;
+    double more_ns = 0;
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const struct moec_device_layer *before = &job->device->layers[layer];
+        if (moec_config_is_moe(config, layer))
+            more_ns += (double)median(job, samples + (size_t)layer * job->samples.most, job->samples.n) -
+                       (double)(of_routers ? before->router_ns : before->mlp_ns);
+    }
+    return more_ns > 0 ? (uint64_t)(more_ns / moec_config_moe_count(config)) : 0;
+}
+
 /* What routers take longer that decide by a logical cache, as moec fit's do, mean over the MoE layers: the same
  * tokens again, with a prior and a skip. */
 static enum moec_status decode_deciding(struct compute_job *job, struct moec_route *route,
@@ -287,20 +303,14 @@ static enum moec_status decode_deciding(struct compute_job *job, struct moec_rou
     const uint32_t n_moe = moec_config_moe_count(config), n_before = job->samples.n;
     struct moec_decider decider = {0};
     struct moec_route_state state = {0};
-    double more_ns = 0;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_decider_create(config, route, 1, &decider, err));
     MOEC_TRY_OUT(moec_route_state_create(config, route, n_moe, job->samples.n_positions, &state, err));
     job->pass.forward.decider = &decider;
     status = decode(job, &state, job->samples.n_positions, err);
     job->pass.forward.decider = NULL;
-    for (uint32_t layer = 0; status == MOEC_OK && layer < config->n_layer; layer++) {
-        const size_t first = (size_t)layer * job->samples.most;
-        if (moec_config_is_moe(config, layer))
-            more_ns += (double)median(job, job->samples.router + first, job->samples.n) -
-                       (double)job->device->layers[layer].router_ns;
-    }
-    job->device->decide_ns = more_ns > 0 ? (uint64_t)(more_ns / n_moe) : 0;
+    if (status == MOEC_OK)
+        job->device->decide_ns = mean_more_ns(job, true);
     job->samples.n = n_before;
 out:
     moec_route_state_release(&state);
@@ -328,19 +338,13 @@ static enum moec_status measure_predicting(struct compute_job *job, struct moec_
 {
     const struct moec_config *config = &job->bundle->config;
     const uint32_t n_moe = moec_config_moe_count(config), n_before = job->samples.n;
-    double more_ns = 0;
     if (n_moe < 2)
         return MOEC_OK;
     MOEC_TRY(moec_device_experts_predict(&job->experts, err));
     const enum moec_status status = decode(job, NULL, job->samples.n_positions, err);
     moec_device_experts_predict_no_more(&job->experts);
-    for (uint32_t layer = 0; status == MOEC_OK && layer < config->n_layer; layer++) {
-        const size_t first = (size_t)layer * job->samples.most;
-        if (moec_config_is_moe(config, layer))
-            more_ns += (double)median(job, job->samples.mlp + first, job->samples.n) -
-                       (double)job->device->layers[layer].mlp_ns;
-    }
-    job->device->predict_ns = more_ns > 0 ? (uint64_t)(more_ns / n_moe) : 0;
+    if (status == MOEC_OK)
+        job->device->predict_ns = mean_more_ns(job, false);
     job->samples.n = n_before;
     return status;
 }

@@ -90,6 +90,15 @@ void moec_html_table_row(struct moec_html_table *table, const char *const *cells
     moec_html_table_end_row(table);
 }
 
+struct moec_html_table moec_html_table_begin(FILE *stream, const char *label, const char *const *columns,
+                                             size_t n)
+{
+    struct moec_html_table table = {.stream = stream, .label = label};
+    moec_html_table_open(&table);
+    moec_html_table_row(&table, columns, n);
+    return table;
+}
+
 void moec_html_table_close(struct moec_html_table *table)
 {
     (void)fputs(table->label != NULL ? "</tbody></table></div>\n" : "</tbody></table>\n", table->stream);

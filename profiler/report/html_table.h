@@ -20,6 +20,9 @@ struct moec_html_table {
 };
 
 void moec_html_table_open(struct moec_html_table *table);
+/* One whose columns are numbers but for the first, opened, with its headings. */
+struct moec_html_table moec_html_table_begin(FILE *stream, const char *label, const char *const *columns,
+                                             size_t n);
 /* A cell; what it holds is text, at most 4095 bytes of it. */
 MOEC_PRINTF(2, 3) void moec_html_table_cell(struct moec_html_table *table, const char *format, ...);
 /* A number by the format of a double; a dash unless it is finite. */

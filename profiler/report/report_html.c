@@ -22,6 +22,13 @@
 #define MOST_ROWS       512  /* of a table */
 #define MOST_CELL_COUNT 8192 /* of a heatmap's table */
 
+struct moec_html_name moec_html_name(const char *from)
+{
+    struct moec_html_name name;
+    moec_plot_clean_text(name.text, sizeof name.text, from);
+    return name;
+}
+
 void moec_html_format(FILE *stream, const char *format, ...)
 {
     char text[4096];

@@ -17,6 +17,12 @@ void moec_html_end(FILE *stream);
 void moec_html_section_open(FILE *stream, const char *id, const char *title);
 void moec_html_section_close(FILE *stream);
 
+/* A name from a file or the command line, as it may stand on a page: control characters are '?'. */
+struct moec_html_name {
+    char text[MOEC_ERROR_BYTES];
+};
+struct moec_html_name moec_html_name(const char *from);
+
 MOEC_PRINTF(2, 3) void moec_html_format(FILE *stream, const char *format, ...);
 
 /* An entry of a description list (<dl>, the caller's): what, and its value. */
