@@ -1,9 +1,10 @@
 /* A record is read in one piece and checked by CRC32C, then its scales and floats for finite numbers. Both
- * happen before a caller sees the bytes. Records are padded by half of the alignment on average; a model of
- * small records gets a small alignment, so that padding stays under one percent. */
+ * happen before a caller sees the bytes. A model of small records gets a small alignment, so that padding stays
+ * under one percent. */
 #include "formats/bundle/bundle.h"
 
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_format.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,9 +13,14 @@
 uint32_t moec_bundle_choose_alignment(const struct moec_config *config)
 {
     const struct moec_codec least = {.dtype = MOEC_DTYPE_INT2};
-    const uint64_t padding = MOEC_BUNDLE_ALIGNMENT / 2;
-    return moec_record_layout_make(config, least).n_bytes < 100 * padding ? MOEC_BUNDLE_SMALL_ALIGNMENT
-                                                                          : MOEC_BUNDLE_ALIGNMENT;
+    const uint64_t n_bytes = moec_record_layout_make(config, least).n_bytes;
+    if (n_bytes / 100 >= MOEC_BUNDLE_ALIGNMENT / 2)
+        return MOEC_BUNDLE_ALIGNMENT;
+    uint32_t alignment = MOEC_BUNDLE_SMALL_ALIGNMENT;
+    while (alignment > MOEC_BUNDLE_LEAST_ALIGNMENT &&
+           moec_align_up(n_bytes, alignment) - n_bytes > n_bytes / 200)
+        alignment /= 2;
+    return alignment;
 }
 
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,

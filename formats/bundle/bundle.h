@@ -16,13 +16,15 @@
 #include "formats/model/tokenizer_model.h"
 #include "formats/tables/path_table.h"
 
-/* The file's alignment field: the default, and what it is where experts are small. */
+/* The file's alignment field: the default, and the most and the least where experts are small. */
 #define MOEC_BUNDLE_ALIGNMENT       4096
 #define MOEC_BUNDLE_SMALL_ALIGNMENT 512
+#define MOEC_BUNDLE_LEAST_ALIGNMENT 64
 
-/* The alignment that a compiled bundle has: half of it is what a record is padded with on average, and 4096
- * is taken where that is at most 1 % of the smallest record, an expert at 2 bits with a scale for each
- * channel; so it depends on nothing that a search changes. */
+/* The alignment that a compiled bundle has, from its smallest record: an expert at 2 bits with a scale for each
+ * channel. So it depends on nothing that a search changes. It is 4096 if records are padded by at most 1 % of
+ * the smallest one, by half of the alignment on average. Else it is the largest of 512, 256, 128 and 64 that
+ * pads the smallest record by at most 0.5 % of it, or 64. */
 uint32_t moec_bundle_choose_alignment(const struct moec_config *config);
 #define MOEC_MAX_COPIES 8
 
@@ -120,7 +122,9 @@ struct moec_record_entry {
 struct moec_bundle {
     struct moec_file file;
     uint32_t alignment;
-    uint32_t direct_unit; /* moec_file_direct_unit where the alignment is less than 4096 */
+    uint32_t
+        direct_unit; /* of offsets and buffers of requests: moec_file_direct_unit where the alignment is less than
+                           * 4096, else 4096 */
     struct moec_config config;
     struct moec_generation generation;
     struct moec_tokenizer_model *tokenizer;    /* owned; NULL when the checkpoint had none */

@@ -107,7 +107,7 @@ static struct sizes sizes_of(const struct moec_bundle *bundle, const struct moec
     uint64_t most = pair_bytes < MOEC_UNIT_READ_BYTES ? pair_bytes : MOEC_UNIT_READ_BYTES;
     most = most > unit_bytes ? most : unit_bytes;
     /* A request begins and ends at the reader's unit. */
-    const uint64_t step = moec_record_read_unit(bundle), read_bytes = (most / step + 3) * step;
+    const uint64_t step = bundle->direct_unit, read_bytes = (most / step + 3) * step;
     /* The ring takes a 32nd of the records at most, but has room for four reads. */
     uint64_t n_read = moec_record_sizes_of(bundle, 0).all_bytes / 32 / read_bytes;
     n_read = n_read < 4 ? 4 : n_read < MOEC_UNIT_RING_READS ? n_read : MOEC_UNIT_RING_READS;
@@ -320,7 +320,7 @@ bool moec_units_are_there(const struct moec_expert_cache *cache, uint32_t key, c
 static uint32_t count_together(const struct moec_bundle *bundle, const struct moec_expert_units *units,
                                const struct shape *shape, uint32_t first, const uint64_t *wanted)
 {
-    const uint64_t most = units->read_bytes - 2 * moec_record_read_unit(bundle);
+    const uint64_t most = units->read_bytes - 2 * bundle->direct_unit;
     uint32_t n = 1, next;
     while ((next = moec_bit_next(wanted, first + n, shape->n_unit)) < shape->n_unit &&
            (next - first - n) * shape->unit_bytes <= units->gap_bytes && next - first < MOEC_READ_MAX_UNITS &&
@@ -385,7 +385,7 @@ struct moec_cache_read *moec_units_take(struct moec_expert_cache *cache)
                            moec_cache_expert(cache, key));
     const struct moec_record_place from =
         moec_record_place_of(cache->bundle, entry->offset + range.offset, range.n_bytes);
-    uint8_t *buffer = place_in_ring(units, from.n_bytes, moec_record_read_unit(cache->bundle));
+    uint8_t *buffer = place_in_ring(units, from.n_bytes, cache->bundle->direct_unit);
     part.skip = from.skip;
     part.end = units->head;
     struct moec_cache_read *read = &units->reads[(units->first + units->n++) % MOEC_UNIT_READS];

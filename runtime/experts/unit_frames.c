@@ -32,7 +32,7 @@ static struct sizes sizes_of(const struct moec_expert_cache *cache)
 {
     const struct moec_record_parts *parts = cache->options.records.parts;
     const struct moec_bundle *bundle = cache->bundle;
-    const uint64_t read_unit = moec_record_read_unit(bundle),
+    const uint64_t read_unit = bundle->direct_unit,
                    step = bundle->alignment > read_unit ? bundle->alignment : read_unit;
     struct sizes sizes = {.are_units = true};
     for (uint32_t key = 0; key < cache->n_key; key++) {

@@ -1,15 +1,13 @@
-/* What records' alignment allows decides first: below 512 bytes nothing but the page cache, below a page no
- * mapping. A record is read from the unit before its offset, and `skip` is how far it begins in its slot. An
- * emulated device reads through the page cache, so that what stands under it is not the slower one. */
+/* What records' alignment allows decides first: below a page no mapping. A record is read from the unit before
+ * its offset, and `skip` is how far it begins in its slot. An emulated device reads through the page cache, so
+ * that what stands under it is not the slower one. */
 #include "runtime/storage/record_reader.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#define LEAST_DIRECT_ALIGNMENT 512
-#define MAPPED_ALIGNMENT       4096 /* a page */
-#define LEAST_SLOT_UNIT        64   /* kernels read whole cache lines */
+#define MAPPED_ALIGNMENT 4096 /* a page */
 
 /* Where the records of a copy level stand. */
 struct extent {
@@ -83,21 +81,13 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
         .io = io->io,
         .engine = io->engine,
         .depth = io->depth > 0 ? io->depth : MOEC_RECORD_READER_DEPTH,
-        .direct_unit = (uint32_t)moec_record_read_unit(bundle),
+        .direct_unit = bundle->direct_unit,
         .sample = {.n_bytes = extent.typical_bytes, .offset = extent.first, .end = extent.end},
         .buffer = {.bytes = buffer.bytes, .n_bytes = buffer.n_bytes},
     };
-    if (bundle->alignment < LEAST_DIRECT_ALIGNMENT) {
-        if (io->io == MOEC_IO_DIRECT)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "records of '%s' are aligned to %" PRIu32 " bytes, direct reads need %d; choose "
-                             "the way of reading 'cached' (--io)",
-                             bundle->file.path, bundle->alignment, LEAST_DIRECT_ALIGNMENT);
-        options.io = MOEC_IO_CACHED;
-    }
     MOEC_TRY(check_mapping(bundle, io, err));
     if (io->io == MOEC_IO_AUTO_MAPPED && bundle->alignment < MAPPED_ALIGNMENT)
-        options.io = bundle->alignment < LEAST_DIRECT_ALIGNMENT ? MOEC_IO_CACHED : MOEC_IO_AUTO;
+        options.io = MOEC_IO_AUTO;
     if (io->emulation.bytes_per_second > 0)
         options.io = way_under_emulation(bundle, &extent, options.io);
     struct moec_reader *reader = NULL;
@@ -108,15 +98,10 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
     return MOEC_OK;
 }
 
-uint64_t moec_record_read_unit(const struct moec_bundle *bundle)
-{
-    return bundle->alignment < LEAST_DIRECT_ALIGNMENT ? LEAST_SLOT_UNIT : bundle->direct_unit;
-}
-
 struct moec_record_place moec_record_place_of(const struct moec_bundle *bundle, uint64_t offset,
                                               uint64_t n_bytes)
 {
-    const uint64_t skip = offset % moec_record_read_unit(bundle);
+    const uint64_t skip = offset % bundle->direct_unit;
     return (struct moec_record_place){offset - skip, n_bytes + skip, (uint32_t)skip};
 }
 
@@ -124,8 +109,7 @@ uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy,
                                 uint32_t expert)
 {
     const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
-    const uint64_t least = moec_record_read_unit(bundle);
-    const uint64_t unit = bundle->alignment > least ? bundle->alignment : least;
+    const uint64_t unit = bundle->alignment > bundle->direct_unit ? bundle->alignment : bundle->direct_unit;
     return (moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes + unit - 1) / unit * unit;
 }
 

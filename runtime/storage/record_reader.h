@@ -19,20 +19,16 @@ struct moec_record_io {
     struct moec_reader_test_hook test_hook;
 };
 
-/* A reader of the records of one copy level into `buffer`. Records that stand at multiples of less than 512
- * bytes are read through the page cache, and of less than 4096 are not mapped by MOEC_IO_AUTO_MAPPED. Errors:
- * those of moec_reader_create; MOEC_ERR_UNSUPPORTED for MOEC_IO_DIRECT and MOEC_IO_MAPPED with such records,
- * MOEC_ERR_USAGE for MOEC_IO_MAPPED with an emulation. */
+/* A reader of the records of one copy level into `buffer`. Records that stand at multiples of less than 4096 bytes
+ * are not mapped by MOEC_IO_AUTO_MAPPED. Errors: those of moec_reader_create; MOEC_ERR_UNSUPPORTED for
+ * MOEC_IO_MAPPED with such records, MOEC_ERR_USAGE for MOEC_IO_MAPPED with an emulation. */
 MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
                                                             const struct moec_record_io *io,
                                                             struct moec_read_buffer buffer,
                                                             struct moec_reader **out, struct moec_error *err);
 
-/* Bytes to a multiple of which offsets and buffers of this reader's requests stand. */
-uint64_t moec_record_read_unit(const struct moec_bundle *bundle);
-
-/* The request that reads n_bytes at `offset` of the file, a record or a part of one: it begins at the unit
- * before them. A record of a bundle aligned to 512 begins inside a unit where the device has 4096. */
+/* The request that reads n_bytes at `offset` of the file, a record or a part of one: it begins at the bundle's
+ * direct_unit before them, which may be larger than the alignment of records. */
 struct moec_record_place {
     uint64_t offset;  /* in the file */
     uint64_t n_bytes; /* including those before what is wanted */

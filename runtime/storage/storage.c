@@ -103,7 +103,7 @@ uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t or
     const struct moec_bundle *bundle = storage->setup.bundle;
     if (storage->is_whole)
         return moec_record_slot_bytes(bundle, storage->setup.copy, ordinal, expert);
-    const uint64_t unit = moec_record_read_unit(bundle);
+    const uint64_t unit = bundle->direct_unit;
     return (moec_storage_place_of(storage, ordinal, expert).n_bytes + unit - 1) / unit * unit;
 }
 

@@ -43,7 +43,7 @@ try 2 "a slower device that is to be mapped" run --emulate-storage 2GB/s,50us --
 says stderr 'emulated storage cannot map' "is refused"
 try 0 "a bundle of small experts" "$moec" compile datasets/sample/model --policy uniform --bits 4 -q -o "$work/small.moec"
 try 1 "mapped" "$moec" run "$work/small.moec" -p Once -n 4 --io mapped
-says stderr 'aligned to 512 bytes, mapping needs 4096' "is refused"
+says stderr 'aligned to 64 bytes, mapping needs 4096' "is refused"
 try 0 "by itself" "$moec" run "$work/small.moec" -p Once -n 4 --stats
 says stderr '^ +(direct|cached)' "it is read"
 

@@ -249,18 +249,31 @@ static void test_bundle__round_trip(void **state)
     assert_status(moec_bundle_verify(f->path, NULL, NULL, &err), MOEC_OK, err);
 }
 
-/* Padding to 4096 is 1 % of a record of 204,800 bytes: 2 bits of 819,200 weights, without their scales. */
+/* Padding to 4096 is 1 % of a record of 204,800 bytes: 2 bits of 819,200 weights, without their scales. Below that,
+ * padding of a record at 2 bits is at most .5 % of it. */
 static void test_bundle__small_experts_stand_closer(void **state)
 {
     (void)state;
     struct moec_config config = {.n_embd = 1024, .n_ff_expert = 256};
-    assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
-    config.n_ff_expert = 264; /* 3 x 264 rows of 256 + 2 bytes are 204,336 */
-    assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
+    assert_int_equal(moec_bundle_choose_alignment(&config), 512); /* 198,144 bytes, padded by none */
+    config.n_ff_expert = 264; /* 3 x 264 rows of 256 + 2 bytes are 204,336, padded by 464 */
+    assert_int_equal(moec_bundle_choose_alignment(&config), 512);
     config.n_ff_expert = 265;
     assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_ALIGNMENT);
     config.mlp.plain = true; /* two matrices */
-    assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
+    assert_int_equal(moec_bundle_choose_alignment(&config), 512);
+    static const struct {
+        uint32_t n_embd, n_ff, alignment;
+    } cases[] = {
+        {256, 128, 256}, /* 25,344 bytes: 512 would pad 256, which is 1 % */
+        {128, 96, 64},   /* 9,792 bytes: 128 would pad 64, .65 % */
+        {256, 126, 128}, /* 24,948 bytes: 256 would pad 140, .56 % */
+        {16, 4, 64},     /* 72 bytes: padded by 56 whatever the alignment */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct moec_config small = {.n_embd = cases[i].n_embd, .n_ff_expert = cases[i].n_ff};
+        assert_int_equal(moec_bundle_choose_alignment(&small), cases[i].alignment);
+    }
 }
 
 /* Random models with and without optional parts, at several alignments: the size is always as predicted. */

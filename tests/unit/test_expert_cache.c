@@ -5,6 +5,7 @@
 #include "tests/unit/cache_totals.h"
 #include "tests/unit/sample_bundle.h"
 
+#include "formats/bundle/bundle_format.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/storage/storage.h"
 
@@ -26,7 +27,7 @@ static struct sample_fixture *make_aligned(uint32_t n_expert, uint32_t n_embd, u
 static struct sample_fixture *make_fixture(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff,
                                            bool equal_sizes)
 {
-    return make_aligned(n_expert, n_embd, n_ff, equal_sizes, 64);
+    return make_aligned(n_expert, n_embd, n_ff, equal_sizes, MOEC_BUNDLE_ALIGNMENT);
 }
 
 static int set_up_mixed(void **state)
@@ -41,10 +42,10 @@ static int set_up_equal(void **state)
     return 0;
 }
 
-/* Records at multiples of 512, read by the unit of this device. */
+/* Records at multiples of 64, read by the unit of this device. */
 static int set_up_small(void **state)
 {
-    *state = make_aligned(16, 40, 24, false, MOEC_BUNDLE_SMALL_ALIGNMENT);
+    *state = make_aligned(16, 40, 24, false, MOEC_BUNDLE_LEAST_ALIGNMENT);
     return 0;
 }
 
@@ -247,7 +248,8 @@ static void test_expert_cache__sizes(void **state)
 {
     struct sample_fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
-    uint64_t record = (moec_bundle_record(f->bundle, 0, 0, 0)->n_bytes + 63) / 64 * 64;
+    const uint64_t record =
+        moec_align_up(moec_bundle_record(f->bundle, 0, 0, 0)->n_bytes, MOEC_BUNDLE_ALIGNMENT);
     assert_int_equal(sizes.largest_bytes, record);
     assert_int_equal(sizes.all_bytes, SAMPLE_MOE * 8 * record);
     assert_int_equal(sizes.token_bytes, SAMPLE_MOE * 2 * record);
@@ -326,7 +328,7 @@ static void test_expert_cache__truncated_file_is_an_error(void **state)
     struct moec_experts *source = moec_expert_cache_experts(cache);
     struct moec_mlp mlp;
     use(f, cache, 2, 0, 0);
-    assert_int_equal(truncate(f->path, (off_t)f->bundle->file.n_bytes - 2000), 0);
+    assert_int_equal(truncate(f->path, (off_t)moec_bundle_record(f->bundle, 2, 1, 7)->offset + 100), 0);
     assert_status(source->ops->acquire(source, moec_expert_request_of(2, 7), &mlp, &err), MOEC_ERR_IO, err);
     assert_message(err, "layer 2 expert 7");
     use(f, cache, 2, 0, 0);

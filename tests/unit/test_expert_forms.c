@@ -168,7 +168,7 @@ static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32
 /* What a request may read beyond its part: from the block before. */
 static uint64_t unit_of(const struct fixture *f)
 {
-    return moec_record_read_unit(f->of.bundle);
+    return f->of.bundle->direct_unit;
 }
 
 static void test_expert_forms__a_part_reads_its_bytes_alone(void **state)

@@ -26,8 +26,10 @@ static int set_up_prompt(void **state, uint32_t prompt, bool takes_all)
     struct fixture *f = calloc(1, sizeof *f);
     struct moec_error err = {0};
     sample_make(&f->of.sample, N_EXPERT, 40, 24, 5);
-    if (takes_all)
+    if (takes_all) {
         memset(f->of.sample.assignment, 4, SAMPLE_MOE * N_EXPERT);
+        f->of.sample.parts.alignment = MOEC_BUNDLE_ALIGNMENT;
+    }
     sample_open(&f->of);
     synthetic_steps(SAMPLE_MOE, N_EXPERT, f->of.sample.config.top_k, prompt, N_TOKEN, &f->replay);
     f->replay.moe_layers[1] = 2;
