@@ -219,9 +219,12 @@ static enum moec_status put_rope(const struct moec_gguf_making *m)
         text = (struct moec_gguf_text){"llama3", 6};
     if (m->source->find(m->source, LONG_FACTORS, &factors))
         text = (struct moec_gguf_text){"longrope", 8};
-    if (text.n_bytes == 4 && memcmp(text.bytes, "none", 4) == 0)
-        return MOEC_OK;
-    return put_scaling(m, text);
+    if (text.n_bytes != 4 || memcmp(text.bytes, "none", 4) != 0)
+        return put_scaling(m, text);
+    struct moec_json_out *plain = moec_json_out_object(); /* without it, gpt_oss has YaRN */
+    moec_json_out_string(plain, "rope_type", "default");
+    moec_json_out_node(m->root, "rope_scaling", plain);
+    return MOEC_OK;
 }
 
 /* `attention.sliding_window_pattern`: which layers have a window, or that each so many-th has none. */

@@ -218,6 +218,29 @@ static void test_gguf__what_the_converter_changes_is_undone(void **state)
     }
 }
 
+/* Where config.json of a gpt_oss model says nothing about RoPE, it is YaRN; a GGUF file means plain RoPE. */
+static void test_gguf__rope_without_scaling(void **state)
+{
+    static const char yarn[] = {4, 0, 0, 0, 0, 0, 0, 0, 'y', 'a', 'r', 'n'}; /* with its length before it */
+    char *folder = temporary_folder();
+    struct moec_error err = {0};
+    struct moec_checkpoint *ck = NULL;
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(GGUF "families", "gpt_oss.gguf", &n),
+            *at = memmem(bytes, n, yarn, sizeof yarn);
+    (void)state;
+    assert_non_null(at);
+    memcpy(at + 8, "none", 4);
+    temporary_write(folder, "plain.gguf", bytes, n);
+    char *path = temporary_path(folder, "plain.gguf");
+    assert_ok(moec_checkpoint_open(path, &ck, &err), err);
+    assert_int_equal(moec_checkpoint_config(ck)->kinds[0].rope_scaling.kind, MOEC_ROPE_PLAIN);
+    moec_checkpoint_close(ck);
+    free(path);
+    free(bytes);
+    temporary_remove(folder);
+}
+
 /* ---- tokenizers ---- */
 
 /* A line of expected.txt: text in hex, ids, and of a tokenizer.json ids with those around the text. */
@@ -681,6 +704,7 @@ int main(void)
         cmocka_unit_test(test_gguf__control_pieces_of_templates),
         cmocka_unit_test(test_gguf__models_that_are_not_known),
         cmocka_unit_test(test_gguf__routers_that_a_family_does_not_have),
+        cmocka_unit_test(test_gguf__rope_without_scaling),
         cmocka_unit_test(test_gguf__what_the_converter_leaves_out),
         cmocka_unit_test(test_gguf__parts_belong_together),
         cmocka_unit_test(test_gguf__no_tokenizer),
