@@ -23,7 +23,8 @@
 #define TYPICAL_SEQUENCE 1       /* one plan of projections for all experts */
 #define TYPICAL_TESTS    3       /* beside that of the source's own weights, which takes none */
 #define TYPICAL_PROVEN   256     /* windows of the certificate part that are tested on */
-#define WANTED_SHARE     0.5     /* of all variants of experts, where only those are fitted that are wanted */
+#define WANTED_SHARE     0.36    /* of all variants of experts, where only wanted ones are fitted */
+#define WANTED_ROOM      0.5     /* the same, where there must be room for them */
 #define OTHER_MODELS     1       /* of harm, beside classes and roles: the original */
 #define N_DENSE_CODEC    5       /* that a dense matrix is fitted at */
 #define PAIR_PRICE       6.0     /* of a fit, for two weights of a row that one changes after the other */
@@ -338,7 +339,7 @@ struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_req
     }
     if (request->options->search.offers_variants)
         forecast.fitted_bytes =
-            (uint64_t)((basis.is.wanted ? WANTED_SHARE : 1) * expert_weights(request->config) *
+            (uint64_t)((basis.is.wanted ? WANTED_ROOM : 1) * expert_weights(request->config) *
                        EXPERT_BITS(basis.scope.n_expert_codec) / 8);
     if (request->options->dense.is_planned)
         forecast.fitted_bytes += (uint64_t)(sum_dense(&basis, count_weights) * DENSE_BITS / 8);
