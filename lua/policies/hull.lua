@@ -11,8 +11,12 @@
 -- are few: the select part, which nothing has seen, says what the plan that was found loses, and the search part only how much
 -- more or less others do.
 --
+-- A prefix leaves harm unspent before a step that is too large, such as a whole embedding. Exchanges use it: the plan nearest to
+-- the target may be a prefix in which some small steps are undone for a large one.
+--
 -- The answer is a sequence for the certificate: from the safest plan to the one whose estimate just meets the target.
 local assignment = require "assignment"
+local exchange = require "exchange"
 local target = require "target"
 
 local MAX_EVALUATIONS = 12 -- of prefixes
@@ -24,6 +28,8 @@ local MARGINS = {3.0, 1.4} -- each test costs as much as the certificate's part
 local MAX_SEQUENCE = 8
 local WORTH_MIXING = 0.05
 local ALIKE_EVALUATIONS = 5 -- of plans whose experts are all alike
+local EXCHANGE_EVALUATIONS = 2 -- of plans that use what a prefix leaves of its harm
+local WORTH_EXCHANGING = 0.005 -- of the bundle's bytes
 
 -- ---- units and steps ----
 
@@ -264,6 +270,29 @@ local function goals(max_loss, se)
   return result
 end
 
+-- ---- exchanges ----
+
+-- A plan by exchanges (lua/modules/exchange.lua) whose KL on the search part is that of the goal, where it is smaller than `than`
+-- bytes and worth it.
+local function find_exchange(moec, steps, top, harm, kl, scale, than)
+  local budget, best = kl / scale.factor, nil
+  for _ = 1, EXCHANGE_EVALUATIONS do
+    local k = longest(harm, #steps, budget)
+    local plan = assignment.copy(top)
+    for _, step in ipairs(exchange.best(steps, k, budget, WORTH_EXCHANGING * than / 5)) do set(plan, step.unit, step.name) end
+    local bytes = moec.size(plan)
+    if bytes > (best and best.bytes - 1 or than * (1 - WORTH_EXCHANGING)) then break end
+    local result = moec.evaluate(plan)
+    moec.log(string.format("exchanging large steps for small ones (%s): loss %s, KL %.5f, at most %.5f",
+      target.bytes(bytes), target.percent(result.loss), result.kl, kl))
+    local fits = result.kl <= kl * (1 + CLOSE)
+    if fits then best = {plan = plan, bytes = bytes} end
+    if fits and result.kl >= kl * (1 - 5 * CLOSE) then break end
+    budget = budget * (kl / result.kl) * (1 - CLOSE)
+  end
+  return best and best.plan
+end
+
 -- ---- one plan of projections for all experts ----
 
 -- The smallest plan under the model whose experts are all alike, within the same harm: the dense matrices take the rest.
@@ -310,8 +339,7 @@ end
 
 -- Says what mixing by expert gains over it at the same expected loss; returns it where it is smaller, which happens where the
 -- model of harm is wrong about a variant that many experts take.
-local function compare_alike(moec, variants, steps, top, harm, k, scale)
-  if scale.kl <= 0 then return nil end
+local function compare_alike(moec, variants, steps, top, harm, k, scale, mixed)
   local budget, best, kl = harm[k], nil, harm[k] * scale.factor
   for _ = 1, ALIKE_EVALUATIONS do
     local alike = best_alike(moec, variants, steps, top, budget)
@@ -324,7 +352,7 @@ local function compare_alike(moec, variants, steps, top, harm, k, scale)
     budget = budget * (kl / result.kl) * (1 - 3 * CLOSE)
   end
   if not best then return nil end
-  local bytes = moec.size(prefix(steps, top, k))
+  local bytes = moec.size(mixed)
   local gain = 1 - bytes / best.bytes
   moec.log(string.format("one plan of projections for all experts (%s) has %s at this loss; mixing by expert has %s, %s %s",
     assignment.describe(best.plan), target.bytes(best.bytes), target.bytes(bytes), target.percent(math.abs(gain)),
@@ -371,27 +399,33 @@ return function(moec)
     end
   end
 
-  local sequence, last = {top}, 0
+  local sequence, last, kl, last_kl = {top}, 0, 0, nil
   for _, goal in ipairs(goals(moec.max_loss, standard_error(moec, found.result, windows))) do
     local k
     if scale.kl > 0 then
-      k = longest(harm, #steps, kl_of_loss(scale, goal) / scale.factor)
+      kl = kl_of_loss(scale, goal)
+      k = longest(harm, #steps, kl / scale.factor)
     else
       k = math.floor(found.k * goal / moec.max_loss)
     end
     if k > last then
       sequence[#sequence + 1] = prefix(steps, top, k)
-      last = k
+      last, last_kl = k, kl
     end
+  end
+  local bytes = moec.size(sequence[#sequence])
+  local compares = not moec.pair_share and scale.kl > 0 -- bundles, of which KL is known
+  if compares then
+    moec.log(string.format("under this model no plan of these variants that loses as little is smaller than %s",
+      target.bytes(bytes - (steps[last + 1] and math.ceil(steps[last + 1].bytes) or 0))))
+    local exchanged = find_exchange(moec, steps, top, harm, kl, scale, bytes)
+    if exchanged then sequence[#sequence + (last_kl == kl and 0 or 1)] = exchanged end
   end
   if moec.max_size and moec.size(sequence[#sequence]) > moec.max_size then
     return nil, string.format("the smallest plan found within the loss target has %d bytes, more than --max-size",
       moec.size(sequence[#sequence]))
   end
-  if moec.pair_share then return {sequence = sequence} end -- what follows compares bundles
-  moec.log(string.format("under this model no plan of these variants that loses as little is smaller than %s",
-    target.bytes(moec.size(sequence[#sequence]) - (steps[last + 1] and math.ceil(steps[last + 1].bytes) or 0))))
-  local alike = compare_alike(moec, variants, steps, top, harm, last, scale)
+  local alike = compares and compare_alike(moec, variants, steps, top, harm, last, scale, sequence[#sequence])
   if alike then
     if #sequence == MAX_SEQUENCE then sequence[#sequence] = nil end
     sequence[#sequence + 1] = alike

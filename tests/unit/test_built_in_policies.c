@@ -182,6 +182,33 @@ static void test_built_in_policies__hull_ends_its_sequence_under_the_target(void
     moec_profile_release(&profile);
 }
 
+/* A prefix has no room for the last step, of 600 bytes; with two small projections left at 8 bits there is room for it. */
+static void test_built_in_policies__hull_exchanges_small_steps_for_a_large_one(void **state)
+{
+    (void)state;
+    struct world world;
+    struct moec_profile profile;
+    struct moec_policy_answer answer = {0};
+    const double target = 0.1445; /* less 1.4 standard errors of the certificate, a KL of 0.12 */
+    MUST(synthetic_profile(&shape, &profile));
+    fill_harm(&world, 2e-5); /* without what follows, 0.084 */
+    for (uint32_t i = 0; i < N_LAYER * N_EXPERT; i++)
+        for (size_t n = 0; n < N_NUMBER; n++)
+            world.harm[i][MOEC_PROJECTION_UP][n] *= 2; /* 0.0096 in all */
+    double *down = world.harm[0][MOEC_PROJECTION_DOWN];
+    down[0] = 0.03, down[1] = 0.0299;
+    run("hull", &world, &profile, target, 0, &answer);
+    const struct moec_plan *last = &answer.plans[answer.n_plan - 1];
+    struct moec_evaluation told;
+    MUST(tell_loss(&world, last, MOEC_PART_SEARCH, &told, &err));
+    assert_int_equal(last->experts[0].codecs[MOEC_PROJECTION_DOWN], INT2);
+    assert_true(told.kl > 0.115 && told.kl <= 0.1205);
+    assert_int_equal(size_of(last), 8 * 200 + 2 * 20 + 2 * 80);
+    assert_true(size_of(last) < size_of(&answer.plans[answer.n_plan - 2]));
+    moec_policy_answer_release(&answer);
+    moec_profile_release(&profile);
+}
+
 /* ---- marginal ---- */
 
 /* What expert i loses at the profiled bits {2, 3, 8}, over the baseline of 4. */
@@ -227,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_built_in_policies__hull_goes_by_harm_for_each_byte),
         cmocka_unit_test(test_built_in_policies__hull_ends_its_sequence_under_the_target),
+        cmocka_unit_test(test_built_in_policies__hull_exchanges_small_steps_for_a_large_one),
         cmocka_unit_test(test_built_in_policies__marginal_passes_over_what_is_off_the_front),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
