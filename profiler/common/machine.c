@@ -1,5 +1,6 @@
 #include "profiler/common/machine.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,36 @@ void moec_machine_processor(char *text, size_t capacity)
     for (char *at = text; *at != '\0'; at++)
         if (*at < ' ' || *at > '~')
             *at = '?';
+}
+
+uint32_t moec_machine_processor_count(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+/* cpu  user nice system idle iowait irq softirq steal ...: in ticks, and of all processors. */
+double moec_machine_busy_seconds(const char *proc)
+{
+    enum { USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL, N_COLUMN };
+    char path[1024];
+    uint64_t ticks[N_COLUMN] = {0};
+    const long per_second = sysconf(_SC_CLK_TCK);
+    (void)snprintf(path, sizeof path, "%s/stat", proc);
+    FILE *stream = fopen(path, "re");
+    if (stream == NULL)
+        return -1;
+    const int n = fscanf(stream,
+                         "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+                         " %" SCNu64 " %" SCNu64,
+                         &ticks[USER], &ticks[NICE], &ticks[SYSTEM], &ticks[IDLE], &ticks[IOWAIT],
+                         &ticks[IRQ], &ticks[SOFTIRQ], &ticks[STEAL]);
+    (void)fclose(stream);
+    if (n <= IDLE || per_second <= 0)
+        return -1;
+    const uint64_t busy =
+        ticks[USER] + ticks[NICE] + ticks[SYSTEM] + ticks[IRQ] + ticks[SOFTIRQ] + ticks[STEAL];
+    return (double)busy / (double)per_second;
 }
 
 uint64_t moec_machine_memory_bytes(void)

@@ -25,6 +25,16 @@ if [ "$(grep -c '"moe": ' "$work/d.json")" -eq "$("$moec" inspect "$work/m.moec"
 else
     fail "every layer is described"
 fi
+# One loop for each processor takes what the measurement needs.
+loops=
+for _ in $(seq "$(nproc)"); do
+    sh -c 'while :; do :; done' &
+    loops="$loops $!"
+done
+try 0 "measure beside other programs" "$moec" device "$work/m.moec" -o "$work/busy.json" --read-time 0.002 --compute-time 0.2
+# shellcheck disable=SC2086 # process numbers
+kill $loops
+says stderr "other programs took [0-9.]+ of this machine's [0-9]+ processors" "it is said that others ran"
 try 0 "imagined storage" "$moec" device --file "$work/m.moec" -o "$work/e.json" --emulate-storage 550MB/s,80us \
     --compute-time 0.05 --threads 1 --cpu scalar
 says stdout "emulated 550 MB/s, 80 us" "is named"
