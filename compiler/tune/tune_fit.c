@@ -192,6 +192,54 @@ static const struct moec_tune_candidate *find_beyond(const struct tune *tune,
     return best;
 }
 
+/* The ray that saved most of a draft's time for the loss that it added, of those that were tried. */
+static const struct ray *find_ray(const struct tune *tune)
+{
+    const struct moec_tune_report *report = tune->report;
+    const double least = NEAR * tune->options->trial.max_loss;
+    const struct ray *best = &rays[0];
+    double most = 0;
+    for (size_t r = 0; r < N_RAY; r++) {
+        struct moec_decision_settings settings;
+        set_route(&settings, &rays[r], FIRST_TRY);
+        for (uint32_t i = 0; i < report->n_candidate; i++) {
+            const struct moec_tune_candidate *candidate = &report->candidates[i],
+                                             *plain = &report->plain[candidate->draft];
+            const double saved =
+                1 - (double)moec_tune_amount(tune, candidate) / (double)moec_tune_amount(tune, plain);
+            const double gain = saved / fmax(candidate->search.loss - plain->search.loss, least);
+            if (strcmp(candidate->settings.route, settings.route) != 0 || gain <= most)
+                continue;
+            most = gain;
+            best = &rays[r];
+        }
+    }
+    return best;
+}
+
+bool moec_tune_fit_further(const struct tune *tune, const struct moec_tune_candidate *within,
+                           struct moec_decision_settings *out)
+{
+    const struct moec_tune_report *report = tune->report;
+    const double target = tune->options->trial.max_loss;
+    struct moec_route route = {0};
+    if (AIM * target - within->chosen.loss < NEAR * target || tune->options->fit->holds_all[within->draft] ||
+        tune->trial.inputs->bundle->config->top_k == 1)
+        return false;
+    if (!moec_decision_settings_are_on(&within->settings))
+        *out = settings_of(tune, within->draft, find_ray(tune), FIRST_TRY);
+    else if (moec_route_read(within->settings.route, &route, &(struct moec_error){0}) != MOEC_OK)
+        return false;
+    else
+        *out = settings_of(tune, within->draft,
+                           &(struct ray){1e3 * (double)route.share, 1e3 * (double)route.skip}, STRONGER);
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        if (report->candidates[i].draft == within->draft &&
+            strcmp(report->candidates[i].settings.route, out->route) == 0)
+            return false;
+    return true;
+}
+
 enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
@@ -201,7 +249,8 @@ enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added, struct 
         return MOEC_OK;
     const struct moec_tune_candidate *within = &report->candidates[report->sequence[report->n_sequence - 1]];
     const struct moec_tune_candidate *beyond = find_beyond(tune, within);
-    if (beyond == NULL || !moec_tune_fit_between(within, beyond, tune->options->trial.max_loss, &settings))
+    if (beyond != NULL ? !moec_tune_fit_between(within, beyond, tune->options->trial.max_loss, &settings)
+                       : !moec_tune_fit_further(tune, within, &settings))
         return MOEC_OK;
     struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
     MOEC_TRY(measure(tune, within->draft, &settings, candidate, err));

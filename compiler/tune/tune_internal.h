@@ -116,9 +116,14 @@ MOEC_WARN_UNUSED enum moec_status moec_tune_fit_try_plain(struct tune *tune, str
  * their chosen losses: where the loss is expected at the aim. False where no such try pays, or there are none. */
 bool moec_tune_fit_between(const struct moec_tune_candidate *within, const struct moec_tune_candidate *beyond,
                            double target, struct moec_decision_settings *out);
+/* Settings for a first or a stronger try beside a candidate within the loss, of whose draft nothing that was tried is
+ * faster: along the ray that saved most time for the loss it added. False where too little loss is left, memory holds
+ * all experts, or the try was made. */
+bool moec_tune_fit_further(const struct tune *tune, const struct moec_tune_candidate *within,
+                           struct moec_decision_settings *out);
 /* What the selection part shows of a draft's bits, which were fitted to the search part, moves where the loss is spent:
- * tries once between the fastest that is tested and what follows it, on both parts, as the report's next candidate and
- * on its front. */
+ * tries once between the fastest that is tested and what follows it, or where nothing of its draft does, with a route
+ * that decides more, on both parts, as the report's next candidate and on its front. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added,
                                                        struct moec_error *err);
 /* Puts that draft into the sequence where it is on the front. */

@@ -43,7 +43,7 @@ static const uint32_t left_out[] = {300, 450, 550, 600, 650, 700, 750, 800, 850,
 static const double plan_goals[] = {1, 0.75};
 #define N_PLAN_GOAL (sizeof plan_goals / sizeof *plan_goals)
 /* Tries of a fit once the selection part is known. */
-#define MOST_REFINED 2u
+#define MOST_REFINED 3u
 /* Settings that shares are tried with: none, and some of the front. */
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
 #define N_DECIDED                                                                                            \

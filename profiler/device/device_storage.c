@@ -117,7 +117,7 @@ static enum moec_status measure_one(struct storage_job *job, const struct width 
     return MOEC_OK;
 }
 
-/* Everything one way; nothing where the file system or the file's alignment refuses direct reads. */
+/* Everything one way; nothing where the file system refuses direct reads. */
 static enum moec_status measure_way(struct storage_job *job, enum moec_io io, struct moec_error *err)
 {
     struct moec_reader *reader = NULL;

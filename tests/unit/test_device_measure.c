@@ -1,21 +1,19 @@
-/* What is measured is a whole description, also where records stand too close for direct reads and memory
- * holds one expert of each layer. It compares times: runs alone. */
+/* What is measured is a whole description, also where records stand closer than blocks of the device and memory holds
+ * one expert of each layer. It compares times: runs alone. */
 #include "tests/unit/temporary.h"
 
 #include "profiler/device/device_measure.h"
 #include "tests/unit/sample_bundle.h"
 
 struct notes {
-    uint32_t n;
-    char last[256];
+    uint32_t n_kept; /* that say how many experts are kept; others tell of this machine */
     bool is_cancelled;
 };
 
 static void take_note(void *context, const char *line)
 {
     struct notes *notes = context;
-    notes->n++;
-    (void)snprintf(notes->last, sizeof notes->last, "%s", line);
+    notes->n_kept += strstr(line, "1 of 6 experts") != NULL;
 }
 
 static enum moec_status take_progress(void *context, const char *phase, double done, double total)
@@ -70,19 +68,18 @@ static void test_device_measure__gives_a_whole_description(void **state)
 
     assert_status(moec_device_measure(bundle, &options, &device, &err), MOEC_OK, err);
     check_device(&device);
-    assert_int_equal(notes.n, 2); /* no direct reads, too little memory */
-    assert_non_null(strstr(notes.last, "1 of 6 experts"));
-    assert_false(device.storage.is_direct_faster);
-    assert_true(device.storage.n_reads > 0);
+    assert_int_equal(notes.n_kept, 1);
+    uint32_t n_cached = 0;
     for (uint32_t i = 0; i < device.storage.n_reads; i++)
-        assert_false(device.storage.reads[i].is_direct);
+        n_cached += !device.storage.reads[i].is_direct;
+    assert_true(n_cached > 0);
     moec_device_release(&device);
 
     options.emulation = &storage;
     options.experts_bytes = 0;
     assert_status(moec_device_measure(bundle, &options, &device, &err), MOEC_OK, err);
     check_device(&device);
-    assert_int_equal(notes.n, 2);
+    assert_int_equal(notes.n_kept, 1);
     assert_true(device.storage.is_emulated && device.storage.bytes_per_second == 50000000 &&
                 device.storage.latency_ns == 7 && device.storage.n_reads == 0);
     moec_device_release(&device);

@@ -177,6 +177,7 @@ static void assert_sequence(struct fit_bench *b, const struct told *told, uint32
     struct tune tune = {.options = &b->options, .report = &b->report};
     moec_trial_init(&b->parts.inputs, &b->options.trial, NULL, &tune.trial);
     tell(told, n, &b->report);
+    b->fit.n_measured = n; /* no more tries */
     MUST(moec_tune_sequence_make(&tune, &err));
     assert_int_equal(b->report.n_sequence, n_sequence);
     for (uint32_t i = 0; i < n_sequence; i++)
@@ -215,7 +216,7 @@ static void test_tune_fit__what_is_as_fast_as_compile_is_tested_where_safer_is_s
     struct tune tune = {.options = &b.options, .report = &b.report};
     moec_trial_init(&b.parts.inputs, &b.options.trial, NULL, &tune.trial);
     tell(all, 3, &b.report);
-    b.report.n_candidate = 2;
+    b.report.n_candidate = b.fit.n_measured = 2; /* no more tries */
     MUST(moec_tune_sequence_make(&tune, &err));
     assert_int_equal(b.report.n_sequence, 2);
     assert_int_equal(b.report.sequence[1], 1);
@@ -245,6 +246,39 @@ static void test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted(
     b.options.trial.max_loss = 5;
     b.report.winner = b.report.candidates[0];
     MUST(moec_tune_fit_check_winner(&tune, 1, &err));
+    moec_trial_close(&tune.trial);
+    close_fit(&b);
+}
+
+/* The selection part has left one plan alone within the loss, and nothing was tried beside it. */
+static void test_tune_fit__a_plan_that_is_left_alone_is_tried_with_routes(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    struct moec_decision_settings settings;
+    const struct told all[] = {{0, "", 0.0116, 4500},
+                               {1, "", 0.0169, 4000},
+                               {1, "cache-prior:0.105:skip:0.035", 0.0174, 2600},
+                               {1, "cache-prior:0.028:skip:0.154", 0.0211, 1900}};
+    open_fit(&b, 50);
+    b.options.trial.max_loss = 0.02;
+    struct tune tune = {.options = &b.options, .report = &b.report};
+    moec_trial_init(&b.parts.inputs, &b.options.trial, NULL, &tune.trial);
+    tell(all, 4, &b.report);
+    assert_true(moec_tune_fit_further(&tune, &b.report.candidates[0], &settings));
+    assert_string_equal(settings.route, "cache-prior:0.105:skip:0.035");
+    struct moec_tune_candidate tried = b.report.candidates[0];
+    tried.settings = settings;
+    assert_true(moec_tune_fit_further(&tune, &tried, &settings));
+    assert_string_equal(settings.route, "cache-prior:0.168:skip:0.056");
+    b.report.candidates[b.report.n_candidate] = tried;
+    b.report.candidates[b.report.n_candidate++].settings = settings;
+    assert_false(moec_tune_fit_further(&tune, &tried, &settings));
+    tried = b.report.candidates[0];
+    tried.chosen.loss = 0.018;
+    assert_false(moec_tune_fit_further(&tune, &tried, &settings));
+    b.fit.holds_all[0] = true;
+    assert_false(moec_tune_fit_further(&tune, &b.report.candidates[0], &settings));
     moec_trial_close(&tune.trial);
     close_fit(&b);
 }
@@ -408,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_tune_fit__nothing_that_decides_and_is_slower_than_compile_is_tested),
         cmocka_unit_test(test_tune_fit__what_is_as_fast_as_compile_is_tested_where_safer_is_slower),
         cmocka_unit_test(test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted),
+        cmocka_unit_test(test_tune_fit__a_plan_that_is_left_alone_is_tried_with_routes),
         cmocka_unit_test(test_tune_fit__a_scorer_chooses_what_an_engine_chooses),
         cmocka_unit_test(test_tune_fit__tries_between_what_the_selection_part_parts),
     };
