@@ -14,7 +14,7 @@
      NULL,                                                                                                   \
      "Write a page with the verdict and every figure.",                                                      \
      CLI_OUTPUT | CLI_OF_OUTPUT},                                                                            \
-        {"plots", 0, "FOLDER", NULL, "Draw every figure that the profile has data for.", CLI_OF_OUTPUT},     \
+        {"plots", 0, "FOLDER", NULL, "Draw every figure for which there is data.", CLI_OF_OUTPUT},           \
     {                                                                                                        \
         "plot-format", 0, CLI_LIST, "png|svg|pdf|csv",                                                       \
             "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).",           \

@@ -13,26 +13,29 @@
 /* clang-format off */
 #define CLI_DEVICE_OPTIONS(flags)                                                                             \
     {"device", 0, "cuda[:N]", NULL,                                                                           \
-     "Run on this GPU, experts in a pool there in front of the buffer in memory; results stay the same.",     \
+     "Run on this GPU, with a pool of experts in its memory; results stay the same.",                         \
      (flags) | CLI_OF_DEVICE},                                                                                \
     {"cooperate", 0, NULL, NULL,                                                                              \
-     "With --device: the processor computes an expert that the GPU misses where it is done first.",           \
+     "With --device: the processor computes an expert that the GPU's memory lacks, if that is "               \
+     "faster than copying it.",                                                                               \
      CLI_RARE | CLI_OF_DEVICE},                                                                               \
     {"device-file", 0, "DEVICE.json", NULL,                                                                   \
-     "With --cooperate: its times from this file of moec device (default: measured).",                        \
+     "With --cooperate: take the times of processor and copies from this file of moec device "                \
+     "(default: measure them).",                                                                              \
      CLI_RARE | CLI_INPUT | CLI_OF_DEVICE},                                                                   \
     {"whole-records", 0, NULL, NULL,                                                                          \
-     "With --device and a sparsity: copy whole experts to the GPU, not active neurons alone.",                \
+     "With --device and --sparsity: copy whole experts to the GPU instead of their active neurons "           \
+     "alone.",                                                                                                \
      CLI_RARE | CLI_OF_DEVICE},                                                                               \
     {"vram", 0, "SIZE", NULL,                                                                                 \
-     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).",        \
+     "With --device: limit on the GPU memory that moec allocates (default: most of the free memory).",        \
      (flags) | CLI_OF_DEVICE}
 #define CLI_OFFLINE_DEVICE_OPTIONS(flags)                                                                     \
     {"device", 0, "cuda[:N]", NULL,                                                                           \
-     "Compute on this GPU; in the canonical arithmetic results and files stay the same.",                     \
+     "Compute on this GPU; in canonical arithmetic, results and files stay the same.",                        \
      (flags) | CLI_OF_DEVICE},                                                                                \
     {"vram", 0, "SIZE", NULL,                                                                                 \
-     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).",        \
+     "With --device: limit on the GPU memory that moec allocates (default: most of the free memory).",        \
      (flags) | CLI_OF_DEVICE}
 /* clang-format on */
 

@@ -16,34 +16,38 @@
      "cache|edgemoe|io-free|io-qfree|io-exp|io-qexp|sti|io-exp+lru|io-qexp+lru|lod|eap|moe-offloading|"       \
      "moe-infinity",                                                                                          \
      "How experts come into memory:\n"                                                                        \
-     "cache\tread when used, kept until others need the room (default)\n"                                     \
-     "edgemoe\tcache with --evict edgemoe --predict path"                                                     \
-     CLI_RESEARCH "io-free\tall in memory at 16 bits\n"                                                       \
-     "io-qfree\tall in memory at 8 bits\n"                                                                    \
-     "io-exp\tread when used at 16 bits, not kept\n"                                                          \
-     "io-qexp\tread when used at 4 bits, not kept\n"                                                          \
+     "cache\tread when needed, kept until other experts need the room (default)\n"                            \
+     "edgemoe\tcache with --evict edgemoe --predict path" CLI_RESEARCH                                        \
+     "io-free\t16 bits, all in memory\n"                                                                      \
+     "io-qfree\t8 bits, all in memory\n"                                                                      \
+     "io-exp\t16 bits, read when needed, not kept\n"                                                          \
+     "io-qexp\t4 bits, read when needed, not kept\n"                                                          \
      "io-exp+lru\tio-exp, kept while the buffer has room\n"                                                   \
      "io-qexp+lru\tio-qexp, kept while the buffer has room\n"                                                 \
-     "sti\tall read in order for every token\n"                                                               \
-     "lod\tread when used, not kept\n"                                                                        \
-     "eap\tkept by fate, read ahead by paths\n"                                                               \
-     "moe-offloading\tkept by lru, read ahead by gates\n"                                                     \
-     "moe-infinity\tkept by lfu, read ahead by paths\n"                                                       \
-     "The io modes need copies at their bits: moec compile --copies.", CLI_RARE | CLI_OF_MEMORY},             \
+     "sti\tall experts read in order for every token\n"                                                       \
+     "lod\tread when needed, not kept\n"                                                                      \
+     "eap\tevicted by fate, predicted by path\n"                                                              \
+     "moe-offloading\tevicted by lru, predicted by gate\n"                                                    \
+     "moe-infinity\tevicted by lfu, predicted by path\n"                                                      \
+     "The io modes need copies at their bitwidths: moec compile --copies.",                                   \
+     CLI_RARE | CLI_OF_MEMORY},                                                                               \
     {"evict", 0, "HOW", CLI_EVICT_CHOICES,                                                                    \
-     "Which expert is evicted when the buffer is full (default hobbit; edgemoe for an encoder with "          \
-     "experts):\n" CLI_EVICT_VALUES,                                                                          \
+     "Which expert is evicted when the buffer is full (default hobbit; edgemoe if the model's "               \
+     "encoder has experts):\n" CLI_EVICT_VALUES,                                                              \
      CLI_RARE | CLI_OF_MEMORY},                                                                               \
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,                                                          \
-     "Which experts of the next layer are read while this one computes (default gate, learned where the "     \
-     "bundle was taught, none on a device), predicted by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,            \
+     "How moec predicts the next layer's experts, which it reads while this layer computes. "                 \
+     "Default: token if the model routes by token; otherwise none with --device, the predictor that "         \
+     "moec fit chose, learned if the bundle has it, or gate:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,         \
      CLI_RARE | CLI_OF_MEMORY},                                                                               \
     {"preload-count", 0, "N", NULL,                                                                           \
-     "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",     \
+     "Read N predicted experts for each layer. By default moec reads as many as there is time for, "          \
+     "and none if tokens are faster without.",                                                                \
      CLI_RARE | CLI_OF_MEMORY},                                                                               \
     {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE | CLI_OF_MEMORY},                             \
     CLI_STORAGE_OPTIONS,                                                                                      \
-    {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).",                      \
+    {"copy", 0, "N", NULL,                                                                                    \
+     "Run precision copy N of the bundle (default 0: the compiled assignment of bits).",                      \
      CLI_RARE | CLI_OF_MEMORY}
 
 /* Where they come from. */

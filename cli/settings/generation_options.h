@@ -10,10 +10,12 @@
 /* `use` of --beams is 0 or CLI_RARE. */
 /* clang-format off */
 #define CLI_GENERATION_OPTIONS(use)                                                                           \
-    {"beams", 0, "N", NULL, "Beam search with N beams, which prints the likeliest text when it is complete.", \
+    {"beams", 0, "N", NULL,                                                                                   \
+     "Beam search with N beams; prints the likeliest text when it is complete.",                              \
      (use) | CLI_OF_TEXT},                                                                                    \
     {"length-penalty", 0, "P", NULL,                                                                          \
-     "Beams are compared by log probability / tokens ^ P: above 0 favours long texts, below 0 short ones.",   \
+     "Compare beams by log probability / tokens ^ P: P above 0 favours long texts, P below 0 short "          \
+     "ones.",                                                                                                 \
      CLI_RARE | CLI_OF_TEXT},                                                                                 \
     {"early-stopping", 0, "WHEN", "true|false|never",                                                         \
      "When a beam search ends:\n"                                                                             \
@@ -25,7 +27,8 @@
     CLI_REPETITION_OPTION,                                                                                    \
     {"min-tokens", 0, "N", NULL, "Generate at least N tokens.", CLI_RARE | CLI_OF_TEXT}
 #define CLI_REPETITION_OPTION                                                                                 \
-    {"repetition-penalty", 0, "P", NULL, "Above 1, tokens already in the text become less likely.",           \
+    {"repetition-penalty", 0, "P", NULL,                                                                      \
+     "A value above 1 makes tokens that are already in the text less likely.",                                \
      CLI_RARE | CLI_OF_TEXT}
 
 /* How the next token is drawn. */
@@ -35,10 +38,11 @@
     {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).",     \
      CLI_OF_TEXT},                                                                                            \
     {"min-p", 0, "P", NULL,                                                                                   \
-     "Draw from tokens with at least P of the likeliest one's probability (default 0).",                      \
+     "Draw from tokens with at least P times the probability of the likeliest token (default 0).",            \
      CLI_RARE | CLI_OF_TEXT},                                                                                 \
     {"typical-p", 0, "P", NULL,                                                                               \
-     "Draw from the tokens of most typical information with total probability P (default 1).",                \
+     "Draw from the tokens whose information is nearest to the expected one, with total probability "         \
+     "P (default 1).",                                                                                        \
      CLI_RARE | CLI_OF_TEXT},                                                                                 \
     {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", CLI_OF_TEXT}
 /* clang-format on */

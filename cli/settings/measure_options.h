@@ -14,13 +14,18 @@
 /* Rows of an option table. */
 #define CLI_DATA_OPTIONS                                                                                     \
     {"data", 0, "FILE", NULL, "Plain text, .jsonl, .json or .csv; also as .zst.", CLI_INPUT | CLI_OF_DATA},  \
-        {"task", 0, "TASK", NULL, CLI_TASK_NAMES ".", CLI_INPUT | CLI_BUILT_IN | CLI_OF_DATA},               \
+        {"task",                                                                                             \
+         0,                                                                                                  \
+         "TASK",                                                                                             \
+         NULL,                                                                                               \
+         "How --data is read: " CLI_TASK_NAMES ".",                                                          \
+         CLI_INPUT | CLI_BUILT_IN | CLI_OF_DATA},                                                            \
         {"seq-len",                                                                                          \
          0,                                                                                                  \
          "TOKENS",                                                                                           \
          NULL,                                                                                               \
-         "Tokens in a window (default 256); for encoder-decoder models the limit for the source, and for "   \
-         "the target.",                                                                                      \
+         "Tokens in a window (default 256). For an encoder-decoder model, this limits the source, and "      \
+         "likewise the target.",                                                                             \
          CLI_RARE | CLI_OF_DATA},                                                                            \
     {                                                                                                        \
         "seed", 0, "S", NULL, "Seed for drawing windows (default 0).", CLI_RARE | CLI_OF_DATA                \
@@ -31,30 +36,30 @@
      0,                                                                                                      \
      "N",                                                                                                    \
      NULL,                                                                                                   \
-     "Windows to draw (default: all up to 896; at least 32): half certify, a third search, the rest "        \
-     "selects.",                                                                                             \
+     "Windows of text to draw (default: all, at most 896; at least 32). Half prove the loss, a "             \
+     "third guide the search, the rest choose settings.",                                                    \
      CLI_OF_DATA},                                                                                           \
         {"search-samples",                                                                                   \
          0,                                                                                                  \
          "N",                                                                                                \
          NULL,                                                                                               \
-         "Windows that rank experts, fit weights and guide the search (at most 256 by default).",            \
+         "How many windows rank experts, fit weights and guide the search (by default at most 256).",        \
          CLI_RARE | CLI_OF_DATA},                                                                            \
         {"select-samples",                                                                                   \
          0,                                                                                                  \
          "N",                                                                                                \
          NULL,                                                                                               \
-         "Windows that choose among settings (at most 128 by default; 0 = none).",                           \
+         "How many windows choose among settings (by default at most 128; 0 = none).",                       \
          CLI_RARE | CLI_OF_DATA},                                                                            \
     {                                                                                                        \
-        "certificate-samples", 0, "N", NULL, "Windows that prove the loss (at most 512 by default).",        \
+        "certificate-samples", 0, "N", NULL, "How many windows prove the loss (by default at most 512).",    \
             CLI_RARE | CLI_OF_DATA                                                                           \
     }
 
 #define CLI_SENSITIVITY_SAMPLES_OPTION                                                                       \
     {                                                                                                        \
         "sensitivity-samples", 0, "N", NULL,                                                                 \
-            "Windows of the search part that single experts are measured on (default 64).",                  \
+            "How many windows of the search part measure single experts (default 64).",                      \
             CLI_RARE | CLI_OF_DATA                                                                           \
     }
 
@@ -70,28 +75,31 @@
          0,                                                                                                  \
          "NAME",                                                                                             \
          "linear|hqq|trellis|outlier|log|auto",                                                              \
-         "How weights become codes:\n"                                                                       \
+         "How weights become codes; policy hull has its own:\n"                                              \
          "linear\tevenly spaced between extremes (default)\n"                                                \
-         "hqq\tevenly spaced, by half-quadratic splitting\n"                                                 \
-         "trellis\t2, 3 and 4 bits as a path through a trellis; others as hqq\n"                             \
-         "auto\tlinear or hqq, whichever measures better; hull has codes of its own" CLI_RESEARCH            \
-         "outlier\tas for a Gaussian, large weights kept apart\n"                                            \
-         "log\tspaced by octaves",                                                                           \
+         "hqq\tscale found by half-quadratic splitting\n"                                                    \
+         "trellis\tat 2, 3 and 4 bits a path through a trellis; at other bits as hqq\n"                      \
+         "auto\tlinear or hqq, whichever measures better" CLI_RESEARCH                                       \
+         "outlier\tlevels for a Gaussian; large weights kept apart\n"                                        \
+         "log\tlevels spaced by octaves",                                                                    \
          (use) | CLI_OF_BITS},                                                                               \
         {"scheme",                                                                                           \
          0,                                                                                                  \
          "SCHEME",                                                                                           \
          "symmetric|asymmetric|symmetric-nested|asymmetric-nested",                                          \
-         "Where codes lie (default symmetric with linear, asymmetric with hqq and trellis, both compared "   \
-         "with auto; outlier and log have their own, and so has trellis at 2, 3 and 4 bits):\n"              \
+         "Which range of values the codes cover. Default: symmetric with linear, asymmetric with hqq "       \
+         "and trellis; auto compares both. Codes of outlier, of log, and of trellis at 2, 3 and 4 bits "     \
+         "have ranges of their own.\n"                                                                       \
          "symmetric\taround zero\n"                                                                          \
-         "asymmetric\tbetween the smallest and largest weight\n"                                             \
-         "symmetric-nested, asymmetric-nested\tthe same with scales of 8 bits under one for each row, "      \
-         "which makes small groups cheap; needs --group",                                                    \
+         "asymmetric\tfrom the smallest to the largest weight\n"                                             \
+         "symmetric-nested\tas symmetric, with nested scales\n"                                              \
+         "asymmetric-nested\tas asymmetric, with nested scales\n"                                            \
+         "Nested scales need --group: the scale of a group has 8 bits, relative to one scale for each "      \
+         "row, so that small groups take few bytes.",                                                        \
          CLI_RARE | CLI_OF_BITS},                                                                            \
     {                                                                                                        \
         "baseline", 0, "BITS", "4|16",                                                                       \
-            "Bitwidth of the other experts while one is measured: 4 (default) or 16.",                       \
+            "Bitwidth of all other experts while one expert is measured: 4 (default) or 16.",                \
             CLI_RARE | CLI_OF_BITS                                                                           \
     }
 
@@ -103,9 +111,9 @@
      "MODE",                                                                                                 \
      "auto|exact|fast|" modes "none",                                                                        \
      "How each expert's sensitivity is found:\n"                                                             \
-     "auto\texact if it should finish within --time-limit, else fast (default)\n"                            \
+     "auto\texact if that would finish within --time-limit, else fast (default)\n"                           \
      "exact\tthe model is measured for every expert and bitwidth\n"                                          \
-     "fast\testimated from local errors in a few passes\n" words "none\tnot at all",                         \
+     "fast\testimated from the errors of single experts\n" words "none\tnot measured",                       \
      CLI_RARE | CLI_OF_LOSS},                                                                                \
     {                                                                                                        \
         "time-limit", 0, "DURATION", NULL, limit, (use) | CLI_OF_LOSS                                        \
@@ -114,8 +122,8 @@
 #define CLI_ANYWAY_OPTION                                                                                    \
     {                                                                                                        \
         "anyway", 0, NULL, NULL,                                                                             \
-            "Go on where the original predicts the text no better than chance, and mark the result: its "    \
-            "losses promise nothing.",                                                                       \
+            "Continue even if the original predicts the text no better than chance, and mark the result: "   \
+            "its losses then promise nothing.",                                                              \
             CLI_RARE | CLI_OF_LOSS                                                                           \
     }
 
@@ -125,22 +133,21 @@
          0,                                                                                                  \
          "SET",                                                                                              \
          CLI_CPU_CHOICES,                                                                                    \
-         "Instruction set: auto (default), " CLI_CPU_SETS ". Results depend neither on it nor on "           \
-         "--threads.",                                                                                       \
+         "Instruction set: auto (default), " CLI_CPU_SETS                                                    \
+         ". Neither this option nor --threads changes results.",                                             \
          CLI_RARE},                                                                                          \
         {"work-memory",                                                                                      \
          0,                                                                                                  \
          "SIZE",                                                                                             \
          NULL,                                                                                               \
-         "Working memory beside the weights of the largest layer (default 1GiB; profile takes more where "   \
-         "all experts then stay in at most half of the free memory). Models that do not fit "                \
-         "are read layer by layer; "                                                                         \
-         "hidden states that do not fit go to a temporary file in TMPDIR or beside the output. Results do "  \
-         "not depend on it. Text counts too while it is read and tokenised.",                                \
+         "Limit on memory beyond the weights of the largest layer (default 1GiB; profile takes more if "     \
+         "all experts then fit into half of the free memory). A model that does not fit is read layer "      \
+         "by layer; hidden states that do not fit go to a temporary file in TMPDIR or beside the "           \
+         "output. Reading and tokenising the text counts too. The limit does not change results.",           \
          CLI_RARE},                                                                                          \
         {"quiet", 'q', NULL, NULL, "Show no progress.", 0},                                                  \
     {                                                                                                        \
-        "verbose", 'v', NULL, NULL, "Say what is decided, and what each phase took.", 0                      \
+        "verbose", 'v', NULL, NULL, "Print what moec decides, and each phase's time.", 0                     \
     }
 
 struct cli_measure_options {

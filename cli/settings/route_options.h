@@ -14,51 +14,62 @@
  * "". */
 #define CLI_ROUTE_OPTIONS(use, shared, low_pool)                                                              \
     {"route", 0, "HOW", NULL,                                                                                 \
-     "Let tokens take other experts than the router's, which changes the output:\n"                           \
-     "cache-prior:L\tprefer those in a logical cache, by L of the router's range, which is averaged over "    \
-     "the text so far (L:running, default), calibration's (L:calibrated) or each token's (L:own)\n"           \
-     "top-k\tno others: misses of the cache are counted\n"                                                    \
-     "...:skip:W\tany of these; misses of the smallest weights, W in all, are left out"                       \
-     CLI_RESEARCH "max-rank:M\tthose in the cache among the router's M best come first\n"                     \
-     "cumsum:P\tthe same among as many as make up the share P\n"                                              \
-     "prune:N\tthe router's N best alone", (use) | CLI_OF_DECISIONS},                                         \
+     "Which experts a token takes instead of the router's choice (changes the output):\n"                     \
+     "cache-prior:L\tprefers experts in the logical cache (see --slots): their router values get L "          \
+     "times the router's range on top. The range is the mean over the text so far (L:running, "               \
+     "default), calibration's mean (L:calibrated) or the token's own (L:own)\n"                               \
+     "top-k\tthe router's own choice; only counts misses of the logical cache\n"                              \
+     "...:skip:W\tany of these, but skips experts that the logical cache misses, smallest weights "           \
+     "first, up to a total weight of W" CLI_RESEARCH                                                          \
+     "max-rank:M\tfirst those of the router's M best experts that are in the logical cache, then "            \
+     "the best of the others\n"                                                                               \
+     "cumsum:P\tas max-rank, with as many best experts as together have the share P of the "                  \
+     "probability\n"                                                                                          \
+     "prune:N\tonly the router's N best", (use) | CLI_OF_DECISIONS},                                          \
     {"precision", 0, "HOW", NULL,                                                                             \
-     "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
-     "An expert's score is the weight of those before it (HOBBIT). The default scores are those that leave "  \
-     "67% of the experts high and skip 3% where the bundle knows its scores (moec inspect), else 0.6 and "    \
-     "0.9:\n"                                                                                                 \
-     "hobbit:T1:T2:L\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is; in a "    \
-     "prompt's block of L tokens (default 128; 0: none) the first that takes an expert decides for all\n"     \
-     "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
-     "fate:W\tonly low: those that neither the cache holds nor the layer before predicts among its W best, "  \
-     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)" shared, (use) | CLI_OF_DECISIONS}, \
+     "In which precision a token takes its experts (changes the output). An expert is high (as "              \
+     "compiled), low (from the bundle's low copies, which have fewer bits) or skipped. An expert's "          \
+     "score is the sum of the weights of the token's better experts (HOBBIT). Defaults of T1 and "            \
+     "T2: with them 67% of the experts are high and 3% skipped, if the bundle stores such scores "            \
+     "(moec inspect), else 0.6 and 0.9:\n"                                                                    \
+     "hobbit:T1:T2:L\thigh if the logical cache (see --slots) holds the high copy; else by score: "           \
+     "up to T1 high, up to T2 low, above T2 skipped. In each block of L prompt tokens (default 128; "         \
+     "0: no blocks), the first token that takes an expert decides for the block\n"                            \
+     "always:T1:T2\tby score alone, whatever the cache holds\n"                                               \
+     "fate:W\thigh if the logical cache holds the expert or the layer before predicts it among its "          \
+     "W best (such as 8 or 25%), else low (Fate). Default of W: a quarter of the experts, at least "          \
+     "as many as a token takes" shared, (use) | CLI_OF_DECISIONS},                                            \
     {"prefill", 0, "HOW", NULL,                                                                               \
-     "Take experts that few of a prompt's tokens use in a low copy (Fate), which changes the output:\n"       \
-     "unpopular:P:L\tof each layer the share P of the experts, by what tokens took before their block of L "  \
-     "and in calibration (default 0.25:512)"                                                                  \
-     CLI_RESEARCH "whole:P\tas unpopular, by the whole prompt, which is then read in one chunk\n"             \
-     "popular:P\tlikewise those that tokens take most, to compare with", (use) | CLI_OF_DECISIONS},           \
+     "Which experts a prompt takes in a low copy (Fate; changes the output):\n"                               \
+     "unpopular:P:L\tin each block of L tokens, the share P of each layer's experts that "                    \
+     "calibration and earlier tokens took least (default 0.25:512)" CLI_RESEARCH                              \
+     "whole:P\tas unpopular, but counts the whole prompt, which is then read in one chunk\n"                  \
+     "popular:P\tthe share P that the whole prompt takes most, for comparison", (use) | CLI_OF_DECISIONS},    \
     {"low-bits", 0, "B", NULL,                                                                                \
-     "With --precision or --prefill: bitwidth of the low copy (default: the smallest of moec compile "        \
-     "--copies).", (use) | CLI_OF_DECISIONS},                                                                 \
+     "With --precision or --prefill: bitwidth of the low copies (default: the smallest that moec "            \
+     "compile --copies made).", (use) | CLI_OF_DECISIONS},                                                    \
     {"slots", 0, "N|PERCENT", NULL,                                                                           \
-     "With --route, --precision or --prefill: experts of each layer that the logical cache holds "            \
-     "(default " MOEC_ROUTE_SLOTS ").", (use) | CLI_OF_DECISIONS},                                            \
+     "Size of the logical cache, the list of recently used experts on which --route, --precision "            \
+     "and --prefill depend: experts of each layer (default " MOEC_ROUTE_SLOTS                                 \
+     ").", (use) | CLI_OF_DECISIONS},                                                                         \
     {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
-     "With --precision or --prefill: low copies of each layer that it holds beside them "                     \
-     "(default " MOEC_ROUTE_LOW_SLOTS ")." low_pool, (use) | CLI_OF_DECISIONS},                               \
+     "With --precision or --prefill: how many low copies of each layer the logical cache holds too "          \
+     "(default " MOEC_ROUTE_LOW_SLOTS                                                                         \
+     ")." low_pool, (use) | CLI_OF_DECISIONS},                                                                \
     {"cache-start", 0, "HOW", "empty|frequency",                                                              \
      "With --route, --precision or --prefill, what the logical cache holds at first:\n"                       \
      "empty\tnothing (default)\n"                                                                             \
-     "frequency\twhat was used most in the bundle's profile", (use) | CLI_OF_DECISIONS},                      \
-    {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).",          \
+     "frequency\tthe experts that the bundle's profile used most", (use) | CLI_OF_DECISIONS},                 \
+    {"keep-top", 0, "J", NULL,                                                                                \
+     "With --route: a token always takes the router's J best experts (default 0).",                           \
      (use) | CLI_OF_DECISIONS}
 
 /* --decide of recorded routing, which no bundle's settings decide about. */
 #define CLI_SIMULATED_DECIDE_OPTION(use)                                                                      \
     {"decide", 0, "WHEN", "all|decode",                                                                       \
-     "Whose experts are decided:\nall\tall tokens' (default)\n"                                               \
-     "decode\tthose of the tokens that are generated, not the prompt's", (use) | CLI_OF_DECISIONS}
+     "For which tokens decisions are made:\n"                                                                 \
+     "all\tfor all tokens (default)\n"                                                                        \
+     "decode\tonly for generated tokens, not for a prompt's", (use) | CLI_OF_DECISIONS}
 /* clang-format on */
 
 /* --record-decisions and --replay-decisions (runtime/policy/decide/decision_book.h). */
@@ -67,29 +78,32 @@
      0,                                                                                                      \
      "FILE",                                                                                                 \
      NULL,                                                                                                   \
-     "With --precision shared:T1:T2: write how each token took its experts, to be replayed.",                \
+     "With --precision shared:T1:T2: record each token's decisions in FILE, for --replay-decisions.",        \
      (flags) | CLI_OUTPUT | CLI_OF_RESEARCH},                                                                \
     {                                                                                                        \
         "replay-decisions", 0, "FILE", NULL,                                                                 \
-            "Take experts as this file of --record-decisions says: the same text at any memory.",            \
+            "Take decisions from FILE, which --record-decisions wrote; the text is then the same at any "    \
+            "--memory.",                                                                                     \
             (flags) | CLI_INPUT | CLI_OF_RESEARCH                                                            \
     }
 
 /* What is behind the precisions where a run need not be repeatable. */
 #define CLI_SHARED_PRECISION                                                                                 \
-    CLI_RESEARCH "shared:T1:T2\tlike hobbit, by what the memory for experts holds: the output then depends " \
-                 "on memory and time"
+    CLI_RESEARCH                                                                                             \
+    "shared:T1:T2\tas hobbit, but by the experts that memory really holds; the output then depends "         \
+    "on memory and timing"
 #define CLI_LOW_POOL                                                                                         \
-    CLI_RESEARCH "With --precision shared: low copies of each layer that the memory for them has room for "  \
-                 "(default half as many as of high copies)."
+    CLI_RESEARCH                                                                                             \
+    "With --precision shared: for how many low copies of each layer memory has room (default: half "         \
+    "as many as high copies)."
 
 /* --sparsity (runtime/forward/moe/sparsity.h). */
 #define CLI_SPARSITY_OPTION(flags)                                                                           \
     {                                                                                                        \
         "sparsity", 0, "SHARE|none", NULL,                                                                   \
-            "Leave out about this share of each expert's neurons, such as 0.6, which changes the output; "   \
-            "moec sparsify prepares the bundle. Default: as the bundle's plan says (moec sparsify "          \
-            "--max-loss, moec tune), which none turns off.",                                                 \
+            "Leave out about this share of each expert's neurons, such as 0.6 (changes the output). moec "   \
+            "sparsify prepares the bundle. By default a run follows the bundle's plan, made by moec "        \
+            "sparsify --max-loss or moec tune; none turns the plan off.",                                    \
             (flags) | CLI_OF_DECISIONS                                                                       \
     }
 
@@ -97,10 +111,12 @@
 #define CLI_ARITHMETIC_OPTION(flags)                                                                         \
     {                                                                                                        \
         "arithmetic", 0, "HOW", "canonical|int8|bf16",                                                       \
-            "How products with weights are computed (default: as the bundle was certified, else canonical):" \
-            "\ncanonical\twith activations in full\nint8\twith activations rounded to INT8: faster, "        \
-            "changes the output a little\nbf16\twith both rounded to BF16, on a GPU's tensor cores: for "    \
-            "long prompts, changes the output a little",                                                     \
+            "How products with weights are computed (default: as the bundle was certified, else "            \
+            "canonical):\n"                                                                                  \
+            "canonical\twith unrounded activations\n"                                                        \
+            "int8\twith activations rounded to INT8; faster, changes the output a little\n"                  \
+            "bf16\twith activations and weights rounded to BF16, on a GPU's tensor cores; for long "         \
+            "prompts, changes the output a little",                                                          \
             (flags) | CLI_OF_MEMORY                                                                          \
     }
 
@@ -108,10 +124,10 @@
 #define CLI_KV_OPTION(flags)                                                                                 \
     {                                                                                                        \
         "kv", 0, "HOW", "f32|f16|int8",                                                                      \
-            "How attention keeps keys and values:\nf32\tin full (default)\nf16\tin half the memory, and "    \
-            "faster at long contexts; changes the output a little\nint8\tin little more than a quarter, "    \
-            "and "                                                                                           \
-            "faster still; changes the output more",                                                         \
+            "How attention keeps keys and values:\n"                                                         \
+            "f32\tas 32-bit numbers (default)\n"                                                             \
+            "f16\tin half the memory, and faster at long contexts; changes the output a little\n"            \
+            "int8\tin little more than a quarter of the memory, and faster still; changes the output more",  \
             (flags) | CLI_OF_MEMORY                                                                          \
     }
 
@@ -119,10 +135,12 @@
 #define CLI_CERTIFIED_ARITHMETIC_OPTION(flags)                                                               \
     {                                                                                                        \
         "arithmetic", 0, "HOW", "canonical|int8|bf16",                                                       \
-            "How the products are computed whose loss is measured and promised, and with which the bundle "  \
-            "then runs; the original is measured in full all the same. Default: as the bundle was "          \
-            "certified, else canonical:\ncanonical\twith activations in full\nint8\twith activations "       \
-            "rounded to INT8: faster\nbf16\twith both rounded to BF16, on a GPU's tensor cores",             \
+            "How the bundle computes products with weights, when its loss is measured and in later runs. "   \
+            "The original is always measured in canonical arithmetic. Default: as the bundle was "           \
+            "certified, else canonical:\n"                                                                   \
+            "canonical\twith unrounded activations\n"                                                        \
+            "int8\twith activations rounded to INT8; faster\n"                                               \
+            "bf16\twith activations and weights rounded to BF16, on a GPU's tensor cores",                   \
             (flags) | CLI_OF_LOSS                                                                            \
     }
 
@@ -130,19 +148,11 @@
 #define CLI_DECIDE_OPTION(flags)                                                                             \
     {                                                                                                        \
         "decide", 0, "WHEN", "all|decode|none",                                                              \
-            "Whose experts are decided by --route and the like, or by the bundle's own settings "            \
-            "(moec tune; default: as these were certified, else all):\nall\tall tokens'\ndecode\tthose of "  \
-            "the tokens that are generated, not the prompt's\nnone\tno token's: the bundle's settings are "  \
-            "left out",                                                                                      \
-            (flags) | CLI_OF_DECISIONS                                                                       \
-    }
-
-/* --decide, where they are not. */
-#define CLI_DECIDE_NONE_OPTION(flags)                                                                        \
-    {                                                                                                        \
-        "decide", 0, "WHEN", "all|none",                                                                     \
-            "Whose experts are decided by the bundle's own settings (moec tune; default: as these were "     \
-            "certified):\nall\tall tokens'\nnone\tno token's",                                               \
+            "For which tokens --route, --precision, --prefill and the bundle's own settings (of moec tune) " \
+            "decide. Default: as these settings were certified, else all:\n"                                 \
+            "all\tfor all tokens\n"                                                                          \
+            "decode\tonly for generated tokens, not for a prompt's\n"                                        \
+            "none\tfor no token: turns the bundle's settings off",                                           \
             (flags) | CLI_OF_DECISIONS                                                                       \
     }
 

@@ -33,42 +33,47 @@ static const struct cli_option options[] = {
      "for the whole process.",
      CLI_OF_MEMORY},
     {"modes", 0, "LIST", NULL,
-     "Run modes, separated by commas (default up to sti, by the bundle's copies; --help-all has those of papers):\n"
-     "cache\tas moec run: --evict, --predict\n"
-     "edgemoe\tcache as EdgeMoE evicts and predicts" CLI_RESEARCH
-     "io-free\tall in memory, original precision\n"
-     "io-qfree\tall in memory, INT8\n"
-     "io-exp\tread when used, original precision\n"
-     "io-qexp\tread when used, INT4\n"
-     "sti\tall read in order for every token\n"
+     "Run modes, separated by commas. Default: the modes of EdgeMoE's paper, from edgemoe to sti, "
+     "for which the bundle has copies, and cache if --evict or --predict is given. --help-all lists "
+     "all modes:\n"
+     "cache\tas moec run, with --evict and --predict\n"
+     "edgemoe\tcache with the eviction and prediction of EdgeMoE" CLI_RESEARCH
+     "io-free\t16 bits, all in memory\n"
+     "io-qfree\t8 bits, all in memory\n"
+     "io-exp\t16 bits, read when needed, not kept\n"
+     "io-qexp\t4 bits, read when needed, not kept\n"
+     "sti\tall experts read in order for every token\n"
      "io-exp+lru\tio-exp, kept in an LRU buffer\n"
      "io-qexp+lru\tio-qexp, kept in an LRU buffer\n"
-     "lod\tread when used (Fate)\n"
-     "eap\tFate's cache, predictions by paths\n"
-     "moe-offloading\tLRU, the next gate's predictions\n"
-     "moe-infinity\tLFU, predictions by paths",
+     "lod\tread when needed, not kept (Fate)\n"
+     "eap\tevicted by fate, predicted by path (Fate)\n"
+     "moe-offloading\tevicted by lru, predicted by gate (HOBBIT)\n"
+     "moe-infinity\tevicted by lfu, predicted by path (HOBBIT)",
      CLI_OF_MEMORY},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
-     "Slow storage down, such as to 550MB/s,80us (and 10us a request unless given). May be repeated.",
+     "Read as slowly as storage with this bandwidth and latency, such as 550MB/s,80us. Each request "
+     "takes REQUEST longer (default 10us). May be repeated.",
      CLI_REPEATS | CLI_OF_MEMORY},
-    {"data", 0, "FILE", NULL, "Text for the samples (default: one inside moec).", CLI_INPUT | CLI_OF_DATA},
-    {"samples", 0, "N", NULL, "Samples (default 8).", CLI_OF_DATA},
+    {"data", 0, "FILE", NULL, "Text for the samples (default: a text inside moec).", CLI_INPUT | CLI_OF_DATA},
+    {"samples", 0, "N", NULL, "How many samples to time (default 8).", CLI_OF_DATA},
     CLI_DEVICE_OPTIONS(CLI_RARE),
     {"prompt-tokens", 0, "N", NULL,
-     "Tokens of a sample's prompt (default 64); for encoder-decoder models, of its source.", CLI_OF_DATA},
+     "Tokens in the prompt of a sample (default 64); for an encoder-decoder model, in its source.",
+     CLI_OF_DATA},
     {"tokens", 'n', "N", NULL, "Tokens decoded after the prompt (default 32).", CLI_OF_DATA},
     {"kernels", 0, NULL, NULL,
-     "Without a bundle: how fast weights of each codec are read and multiplied for one token.", 0},
+     "Measure how fast weights of each codec are read and multiplied for one token; needs no bundle.", 0},
     {"output", 'o', "FILE.json", NULL, "Also write the result to FILE.json.", CLI_OUTPUT | CLI_OF_OUTPUT},
-    {"plots", 0, "FOLDER", NULL, "Draw the figures of the paper's evaluation.", CLI_OF_OUTPUT},
+    {"plots", 0, "FOLDER", NULL, "Draw the figures of EdgeMoE's evaluation.", CLI_OF_OUTPUT},
     {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     {"evict", 0, "LIST", NULL,
-     "Evictions of mode cache to compare, separated by commas (default hobbit; edgemoe for an encoder with "
-     "experts):\n" CLI_EVICT_VALUES,
+     "Evictions to compare in mode cache, separated by commas (default hobbit; edgemoe if the "
+     "model's encoder has experts):\n" CLI_EVICT_VALUES,
      CLI_RARE | CLI_OF_MEMORY},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
-     "How mode cache predicts the next layer's experts (default gate, learned where the bundle was taught, "
-     "none on a device):\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
+     "How mode cache predicts the next layer's experts. Default: token if the model routes by "
+     "token; otherwise none with --device, the predictor that moec fit chose, learned if the bundle "
+     "has it, or gate:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
      CLI_RARE | CLI_OF_MEMORY},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE | CLI_OF_MEMORY},
@@ -78,10 +83,11 @@ static const struct cli_option options[] = {
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
-    {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.",
+    {"against-none", 0, NULL, NULL, "For each row with predictions, add a row without predictions.",
      CLI_RARE | CLI_OF_MEMORY},
     {"ablation", 0, NULL, NULL,
-     "Add rows for the parts of edgemoe: bitwidths only, with preloads, with the buffer.",
+     "Add rows that show what each part of edgemoe brings: bitwidths alone, then also preloads, "
+     "then also the buffer.",
      CLI_RARE | CLI_OF_RESEARCH},
     {"io", 0, "WAY", CLI_IO_CHOICES, "How storage is read:\n" CLI_IO_VALUES, CLI_RARE | CLI_OF_MEMORY},
     {"task", 0, "TASK", NULL, "How --data is read: " CLI_TASK_NAMES ".",
@@ -90,7 +96,8 @@ static const struct cli_option options[] = {
      "Write a trace of each row, for Perfetto and moec simulate. Recording slows every token a little.",
      CLI_RARE | CLI_OF_OUTPUT},
     {"trace-scores", 0, NULL, NULL,
-     "With --traces: record what routers say of every expert too, for moec simulate --route and --precision.",
+     "With --traces: also record every expert's router score, for moec simulate --route and "
+     "--precision.",
      CLI_RARE | CLI_OF_OUTPUT},
     {"plot-format", 0, CLI_LIST, "png|svg|pdf|csv",
      "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).",
@@ -316,27 +323,27 @@ const struct cli_command cli_command_bench = {
     .model = CLI_BUNDLE,
     .summary = "time a bundle in the run modes of the EdgeMoE paper",
     .usage = "[MODEL.moec]",
-    .about =
-        "Times prompts (TTFT) and tokens (TPOT) in each run mode, at several memory sizes and storage "
-        "speeds. Each row shows its floor: the longer of computing with all experts in memory and reading "
-        "its bytes at the device's bandwidth, each token.",
+    .about = "Measures the time to the first token (TTFT) and the time per further token (TPOT) in each run "
+             "mode, at several memory sizes and storage speeds. Each row also shows its floor, the least "
+             "possible time of a token: the time of computing with all experts in memory, or of reading the "
+             "token's bytes at the device's bandwidth, whichever is longer.",
     .details =
-        "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating order, so "
-        "that other work on the machine affects all of them alike. Each row decodes the tokens of the data, "
-        "not tokens that it chose, so all rows compute the same tokens; rows of the same precision must give "
-        "the same logits, and this is checked. If a row fails, it is reported, the others continue, and the "
-        "exit status is 1.\n"
-        "A share given to --memory is taken of the compiled assignment and is the same number of bytes in "
-        "every mode.\n"
-        "Modes lod (Load on Demand) and eap (its cache, predictions by paths) are Fate's baselines. "
-        "moe-offloading (LRU, the next gate's predictions) and moe-infinity (LFU, predictions by paths) are "
-        "HOBBIT's. All four run where they are named.\n"
-        "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by eviction. "
-        "Folders are created if they do not exist.\n"
-        "--kernels measures the kernels that decoding with everything in memory consists of: for each "
-        "codec, one token's products with matrices of four times the last cache, or of three quarters of the "
-        "memory there is, beside the rate at which the same run reads memory, and what a parallel region of "
-        "the threads costs.",
+        "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating "
+        "order, so that other work on the machine slows all rows alike. All rows decode the tokens of "
+        "the data instead of choosing tokens, so they compute the same tokens. Rows of the same "
+        "precision must give the same logits; the bench checks this. If a row fails, the bench reports "
+        "it and continues with the other rows; the exit status is then 1.\n"
+        "A share given to --memory is a share of the experts' bytes as compiled, in every mode the "
+        "same number of bytes.\n"
+        "lod (Load on Demand) and eap (expert activation paths) are baselines in Fate's paper; "
+        "moe-offloading and moe-infinity are baselines in HOBBIT's. These four modes run only if "
+        "--modes names them.\n"
+        "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by "
+        "eviction. Folders are created if they do not exist.\n"
+        "--kernels measures what limits decoding when everything is in memory. For each codec, "
+        "--kernels multiplies one token with matrices four times as large as the last-level cache (at "
+        "most three quarters of the available memory). Also measured are the rate at which memory is "
+        "read, and the cost of one parallel region of all threads.",
     .examples = "moec bench model.moec --memory 25%,50%,64MiB\n"
                 "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us\n"
                 "moec bench --kernels",

@@ -28,16 +28,16 @@
 static const struct cli_option options[] = {
     {"system", 0, "TEXT", NULL, "The system message.", CLI_OF_TEXT},
     {"messages", 0, "FILE", NULL,
-     "A conversation to go on with: a JSON array of messages, or an object of messages, tools and other "
-     "variables of the template.",
+     "A conversation to continue: a JSON array of messages, or an object with messages, tools and "
+     "other variables of the template.",
      CLI_INPUT | CLI_OF_TEXT},
     {"render", 0, NULL, NULL, "Print the text that the model would read, and end.", CLI_OF_TEXT},
-    {"tokens", 'n', "N", NULL, "At most N tokens an answer (default 1024).", CLI_OF_TEXT},
+    {"tokens", 'n', "N", NULL, "At most N tokens per answer (default 1024).", CLI_OF_TEXT},
     {"memory", 0, "SIZE", NULL, "Limit for the whole process, such as 64MiB.", CLI_OF_MEMORY},
     CLI_DEVICE_OPTIONS(CLI_RARE),
     {"ctx", 0, "TOKENS", NULL,
-     "Size of the KV cache (default 2048, or the model's limit if that is less). The oldest turns are "
-     "forgotten when the conversation gets longer.",
+     "Size of the KV cache (default 2048, or the model's limit if that is less). If the "
+     "conversation gets longer, its oldest turns are dropped.",
      CLI_OF_MEMORY},
     CLI_SAMPLER_OPTIONS,
     CLI_REPETITION_OPTION,
@@ -47,7 +47,8 @@ static const struct cli_option options[] = {
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
-    {"stats", 0, NULL, NULL, "After each answer, print to standard error how many tokens were kept and read.",
+    {"stats", 0, NULL, NULL,
+     "After each answer, print to standard error how many tokens were reused and how many were read.",
      CLI_OF_OUTPUT},
     CLI_THREAD_OPTIONS,
     {0},
@@ -441,17 +442,18 @@ const struct cli_command cli_command_chat = {
     .model = CLI_BUNDLE,
     .summary = "talk with a bundle whose model has a chat template",
     .usage = "MODEL.moec",
-    .about =
-        "A conversation, one message a line. The model's own chat template, which the bundle holds, makes a "
-        "prompt of it; of what was said before, only new tokens are read. Ctrl-C stops an answer, /reset "
-        "begins anew, /system TEXT does so with another system message, and Ctrl-D or /exit ends.",
+    .about = "Holds a conversation; each line that you type is a message. The model's chat template, which "
+             "is in the bundle, makes a prompt of the conversation. Only tokens that are new since the last "
+             "answer are read. Ctrl-C stops an answer. /reset begins a new conversation, and /system TEXT "
+             "begins one with another system message. Ctrl-D or /exit ends the program.",
     .details =
-        "Without a terminal, messages are the lines of standard input, and answers are printed one after "
-        "the other. A message that begins with a slash is typed with two.\n"
-        "Special tokens in a message, such as <|im_end|>, are read as plain text: only the template writes "
-        "them. The template is run by moec itself, within bounds; one that uses more of Jinja than moec "
-        "knows is refused with the place. It sees today's date if it asks for it.\n"
-        "Experts are read as by moec run. Greedy answers are the same at every --memory.",
+        "If standard input is no terminal, each of its lines is a message, and answers are printed one "
+        "after the other. To send a message that begins with a slash, type two slashes.\n"
+        "Special tokens in a message, such as <|im_end|>, are read as plain text: only the template "
+        "writes special tokens. moec runs the template itself, with limits. If a template uses parts "
+        "of Jinja that moec does not know, moec refuses the template and names the place. A template "
+        "that asks for the date gets today's.\n"
+        "Experts are read as in moec run. Greedy answers are the same at every --memory.",
     .examples = "moec chat model.moec --memory 64MiB --system \"You answer in one sentence.\"\n"
                 "echo \"What is a mill?\" | moec chat model.moec --temp 0.7\n"
                 "moec chat model.moec --messages conversation.json --render",

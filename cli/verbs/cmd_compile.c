@@ -41,33 +41,34 @@ static const struct cli_option options[] = {
     {"output", 'o', "MODEL.moec", NULL, "The bundle to write.", CLI_OUTPUT | CLI_OF_OUTPUT},
     {"policy", 0, "POLICY", NULL,
      "How to search (default hull):\n"
-     "hull\tleast harm for each byte: experts, projections, dense\n"
-     "edgemoe\tfewer bits for the least important\n"
+     "hull\tleast harm per saved byte, in all weights\n"
+     "edgemoe\tfewer bits for the least important experts\n"
      "marginal\tthe least loss for each byte saved\n"
      "uniform\t--bits for every expert\n"
      "FILE.lua\tyour own search (lua/README.md)" CLI_RESEARCH
-     "edgemoe-literal\tas edgemoe, ranked as in the paper",
+     "edgemoe-literal\tas edgemoe, but ranks experts as the paper does",
      CLI_INPUT | CLI_BUILT_IN | CLI_OF_LOSS},
     {"preset", 0, "NAME", "paper",
-     "paper: EdgeMoE's setting. It means --policy edgemoe-literal, --quantizer linear, --scheme symmetric, "
-     "--group channel, --dense-bits 16 and --confidence point: the certificate is one evaluation, whose "
-     "measured loss itself must meet --max-loss, without an interval.",
+     "paper: the setting of EdgeMoE's paper, which is --policy edgemoe-literal, --quantizer linear, "
+     "--scheme symmetric, --group channel, --dense-bits 16 and --confidence point: the certificate "
+     "is then one evaluation without an interval, and the measured loss itself must be within "
+     "--max-loss.",
      CLI_RARE | CLI_OF_RESEARCH},
     {"bits", 0, "BITS", "1|2|3|4|5|6|8|16", "For --policy uniform: 1, 2, 3, 4, 5, 6, 8 or 16.", CLI_OF_BITS},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
-     "Bits of weights outside experts; hull finds them:\n"
-     "16\tthe others' default; F32 becomes BF16\n"
-     "32\tkeeps F32 weights\n"
+     "Bits of weights outside experts (hull chooses them):\n"
+     "16\tdefault of other policies; F32 becomes BF16\n"
+     "32\tF32 weights stay F32\n"
      "8, 4\tquantised by --dense-quantizer\n"
-     "auto\twhat gives the smallest bundle",
+     "auto\tthe bits that give the smallest bundle",
      CLI_OF_BITS},
-    {"copies", 0, CLI_LIST, "2|3|4|8|16", "Bitwidths of extra copies of every expert: 2,4.", CLI_OF_BITS},
+    {"copies", 0, CLI_LIST, "2|3|4|8|16", "Bitwidths of extra copies of experts, such as 2,4.", CLI_OF_BITS},
     {"order-neurons", 0, NULL, NULL,
-     "Put neurons of an expert that are active for the same tokens beside each other, by what the search "
-     "part activates: moec sparsify --parts then reads fewer and longer ranges from storage. Sizes and speed "
-     "in memory stay.",
+     "Reorder each expert's neurons, so that neurons which the same tokens of the search part "
+     "activate become neighbours. After moec sparsify --parts, a run then reads fewer and longer "
+     "ranges from storage. Size, and speed in memory, stay the same.",
      CLI_RARE | CLI_OF_BITS},
-    {"report", 0, "FILE.html", NULL, "A page about the search; up to 4 more evaluations.",
+    {"report", 0, "FILE.html", NULL, "A page about the search; costs up to 4 evaluations.",
      CLI_OUTPUT | CLI_OF_OUTPUT},
     {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", CLI_OF_OUTPUT},
     CLI_DATA_OPTIONS,
@@ -76,44 +77,49 @@ static const struct cli_option options[] = {
     {"metric", 0, "NAME",
      "perplexity|rouge-1|rouge-2|rouge-l|exact-match|accuracy|accuracy-bytes|accuracy-tokens|right-mass",
      "The metric that --max-loss limits:\n"
-     "perplexity\tof the profile's windows (default)\n"
+     "perplexity\tof windows of text (default)\n"
      "rouge-1, rouge-2, rouge-l\toverlap with reference summaries\n"
-     "exact-match\tanswers that equal the reference\n"
-     "accuracy\tright choices, by likelihood\n"
-     "accuracy-bytes\tby likelihood for each byte\n"
-     "accuracy-tokens\tby likelihood for each token\n"
-     "right-mass\tthe part of all likelihoods that right choices have\n"
-     "All but perplexity are measured on rows of --data, which --task must score by that kind of metric. "
-     "Rows are drawn for search and certificate as windows are. An encoder-decoder model's "
-     "profile of the same data lends its rows; a decoder's leaves those that it did not use.",
+     "exact-match\tshare of answers that equal the reference\n"
+     "accuracy\tshare of right choices, by likelihood\n"
+     "accuracy-bytes\tthe same, by likelihood per byte\n"
+     "accuracy-tokens\tthe same, by likelihood per token\n"
+     "right-mass\tthe right choices' share of all likelihoods\n"
+     "Every metric except perplexity is measured on rows of --data, with a --task of that metric. "
+     "Rows are drawn for the three parts of the data like windows. If --profile was made with the "
+     "same data, an encoder-decoder model uses the profile's rows; a decoder-only model uses only "
+     "rows that the profile did not use.",
      CLI_RARE | CLI_OF_LOSS},
     {"ctx", 0, "TOKENS", NULL,
-     "With --metric: context of a row (default 2048, or the model's limit if that is less).",
+     "With --metric: limit on the tokens of a row's prompt and answer (default 2048, or the model's "
+     "limit if that is less).",
      CLI_RARE | CLI_OF_LOSS},
     CLI_QUANTISER_OPTIONS(CLI_RARE),
     CLI_SENSITIVITY_OPTIONS(
         CLI_RARE, "", "",
-        "With hull: the whole compile takes at most about this long here, by a forecast. It leaves out windows "
-        "of the search and the tests, then bitwidths; the promise is the same. Other policies: longer "
-        "measurements of experts are estimated (default 30min)."),
+        "With policy hull: limit, by a forecast, on the time of the whole compile on this machine. To meet it, "
+        "compile uses fewer windows in search and tests, then fewer bitwidths; the promise is the same. With "
+        "other policies: if measuring experts would take longer, compile estimates their sensitivities "
+        "(default 30min)."),
     {"dense-quantizer", 0, "NAME", "linear|gptq",
      "How dense weights are encoded at 8 and 4 bits:\n"
-     "gptq\tcodes compensate each other's errors on the search part (default if there is a profile or data)\n"
-     "linear\teach weight is rounded",
+     "gptq\tcodes compensate each other's errors on the search part (default if there is a profile "
+     "or data)\n"
+     "linear\teach weight is rounded by itself",
      CLI_RARE | CLI_OF_BITS},
     {"confidence", 0, "C", NULL,
-     "Confidence of the interval whose upper end must meet --max-loss (default 0.95), or:\n"
-     "point\tthe measured loss itself is tested",
+     "Confidence of the interval whose upper end must be within --max-loss (default 0.95), or:\n"
+     "point\tno interval: the measured loss itself must be within --max-loss",
      CLI_RARE | CLI_OF_LOSS},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_ANYWAY_OPTION,
     {"accept-miss", 0, NULL, NULL,
-     "Write the bundle even if its certificate misses the target, and mark it as such.",
+     "Write the bundle even if its certificate misses the target, and mark the bundle.",
      CLI_RARE | CLI_OF_LOSS},
     {"journal", 0, "FILE", NULL,
-     "Keep measurements and fitted weights in FILE, also after the bundle is written: compiles of the same "
-     "model and windows with other targets, policies or outputs go on from it. By default "
-     "MODEL.moec.journal, which a written bundle removes.",
+     "Keep measurements and fitted weights in FILE, also after the bundle is written. Later "
+     "compiles of the same model and windows, with other targets, policies or outputs, continue "
+     "from FILE. By default the journal is MODEL.moec.journal, and compile removes it after writing "
+     "the bundle.",
      CLI_RARE},
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
@@ -791,31 +797,31 @@ static int run_compile(const struct cli_args *args)
 const struct cli_command cli_command_compile = {
     .name = "compile",
     .model = CLI_CHECKPOINT,
-    .summary = "search expert bitwidths under a loss target and pack a bundle",
+    .summary = "find and write the smallest bundle of a model within a loss",
     .usage = "MODEL",
-    .about =
-        "Finds the smallest bundle of MODEL, a Hugging Face folder or GGUF file, whose loss stays within "
-        "--max-loss. Half of the profiled windows only certify: plans are tested on them from the safest to "
-        "the smallest, and the last whose loss is proven to be within the target is written. If none is, "
-        "nothing is written and the exit status is 1.",
+    .about = "Finds the smallest bundle of MODEL, a Hugging Face folder or GGUF file, whose loss stays "
+             "within --max-loss. Half of the text's windows only prove the loss: compile tests plans (bits "
+             "for all weights) on them, from the safest to the smallest, and writes the last plan that "
+             "passes. If none passes, it writes nothing and the exit status is 1.",
     .details =
-        "--verbose ends with a table of what each phase computed and what bound it, which "
-        "--json then has too.\n"
-        "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of that "
-        "metric. It is measured by generating text for rows of --data, which need not "
-        "be the profile's data.\n"
-        "--max-size limits the bundle with --max-loss or instead of it. Alone it is met whatever is lost: "
-        "there is a warning if the upper end of the loss is above 10%. Without --profile, --data is profiled "
-        "first; --policy uniform needs neither.\n"
-        "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries every "
-        "bitwidth and takes the one that gives the smallest bundle within --max-loss.\n"
-        "--report shows every measurement of the search as a curve of size against loss, uniform settings "
-        "beside it (all experts at 2, 3, 4 and 8 bits, measured for it where the search did not: up to four "
-        "more evaluations), what each part of the bundle takes, the bits of every expert, the tests of the "
-        "certificate, and all settings. It is also written if the target is missed.\n"
+        "--verbose ends with a table of phases: what each phase computed, and what limited its speed. "
+        "--json then has this table too.\n"
+        "With --metric rouge-2, or another metric of the task, --max-loss limits the loss of that "
+        "metric. compile measures it by generating text, or scoring choices, for rows of --data, which "
+        "need not be the profile's data.\n"
+        "--max-size limits the size of the bundle, with --max-loss or instead of it. If --max-size is "
+        "given alone, any loss is accepted; a warning says if the upper end of the loss is above 10%. "
+        "Without --profile, compile first profiles --data. Policy uniform needs neither profile nor "
+        "data.\n"
+        "--dense-bits applies to attention, embedding, head, shared experts and dense MLPs. auto tries "
+        "every bitwidth, and takes the one with the smallest bundle within --max-loss.\n"
+        "--report shows every measurement of the search as a curve of size against loss, compared with "
+        "uniform bits (all experts at 2, 3, 4 or 8 bits, which may take up to four more evaluations). "
+        "The page also has the size of each part of the bundle, the bits of every expert, the tests of "
+        "the certificate, and all settings. The page is also written if the target is missed.\n"
         "A policy may give each projection of an expert its own bitwidth; lua/README.md tells how.\n"
-        "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second compile "
-        "of the same name from starting.",
+        "While a compile runs, its lock .MODEL.moec.moec-lock beside the bundle keeps a second compile "
+        "with the same output from starting.",
     .examples = "moec compile MODEL --data mytext.txt --max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
     .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run --report report.html\n"

@@ -20,26 +20,29 @@
 #include <unistd.h>
 
 static const struct cli_option options[] = {
-    {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.",
+    {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate and moec fit.",
      CLI_OUTPUT | CLI_OF_OUTPUT},
     {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE | CLI_INPUT},
     {"shape", 0, "MODEL", NULL,
-     "Without a bundle: the model's folder or its config.json. Its shapes are measured with made-up weights.",
+     "Needs no bundle: measure the shapes of the model that this folder or config.json describes, "
+     "with made-up weights.",
      CLI_INPUT},
     {"probe", 0, "PROBE.moec", NULL,
-     "With --shape: keep the small bundle that is measured, on the storage to be measured. moec-run "
-     "--describe-device takes it on another device. Without -o nothing is measured here.",
+     "With --shape: keep the probe, the small bundle that is measured, in this file on the storage "
+     "to be measured. To measure another device, give it to moec-run --describe-device there. "
+     "Without -o, nothing is measured here.",
      CLI_OUTPUT | CLI_OF_OUTPUT},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
-     "Describe this storage instead of measuring: bandwidth, latency, and what each request takes "
-     "beside its bytes (default 10us), such as 550MB/s,80us.",
+     "Describe this storage instead of measuring: bandwidth, latency, and the time that each "
+     "request takes besides the time of its bytes (default 10us), such as 550MB/s,80us.",
      0},
     {"device", 0, "cuda[:N]", NULL, "Measure this GPU too: copies, launches, products, whole tokens.", 0},
     {"read-time", 0, "SECONDS", NULL,
-     "Time for each measurement of storage (default 0.1). Use more for a device that slows down or varies.",
+     "Time for each measurement of storage (default 0.1). Give more if the device's speed varies or "
+     "falls with time.",
      0},
-    {"compute-time", 0, "SECONDS", NULL, "Time for decoding, and again for decoding with waits (default 3).",
-     0},
+    {"compute-time", 0, "SECONDS", NULL,
+     "Time to measure decoding, and again decoding with waits (default 3).", 0},
     {"threads", 't', "N", NULL, "Threads that compute (default: all cores).", 0},
     {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", 0},
     {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
@@ -403,23 +406,26 @@ static int run_device(const struct cli_args *args)
 
 const struct cli_command cli_command_device = {
     .name = "device",
-    .summary = "measure this machine's storage and computing with a bundle",
+    .summary = "measure how fast this machine reads and computes",
     .usage = "[MODEL.moec]",
-    .about = "Measures how fast this machine reads the bundle's records and computes each part of a token. "
-             "moec simulate predicts the time per token from the result. The storage measured is the one "
-             "that holds the bundle, so copy it to the right device first. Other programs running at the "
-             "same time make every figure worse.",
+    .about = "Measures how fast this machine reads the bundle's records (stored experts) and computes each "
+             "part of a token. moec simulate predicts the time per token from the result. The measured "
+             "storage is the one that holds the bundle, so first copy the bundle to the right device. Other "
+             "programs that run at the same time make every figure worse.",
     .details =
-        "Storage: records are read in random order and at their real sizes, 1 to 32 at once, with O_DIRECT "
-        "and through the page cache (emptied before): bandwidth, median and 95th percentile of latency.\n"
-        "Computing: with every expert in memory, the times of attention, routers, experts at each bitwidth, "
-        "shared experts, the head and the check of a record; then what waiting for records, and reading "
-        "while computing, costs.\n"
-        "A GPU: copies to and from it by size, from pinned memory and other; launches; a product with one "
-        "token in each codec; an expert at each bitwidth; whole tokens; gathering pieces for a copy.\n"
-        "Without a bundle: --shape takes a model's folder or config.json, without weights. It makes a small "
-        "bundle with made-up weights beside -o, or as --probe says, measures it and describes the whole model. "
-        "moec fit --device-file takes either description.\n"
+        "Storage: records are read in random order and at their real sizes, 1 to 32 at once, with "
+        "O_DIRECT and through the page cache (emptied before). The result has bandwidth, median "
+        "latency and its 95th percentile.\n"
+        "Computing: with every expert in memory, the times of attention, routers, experts at each "
+        "bitwidth, shared experts, the head and the check of a record. The result also says how much "
+        "longer computing takes with waits for records, and while reading.\n"
+        "GPU: copies to and from the GPU by size, from pinned and other memory; launches of kernels; "
+        "products of one token in each codec; an expert at each bitwidth; whole tokens; and gathering "
+        "the pieces of a copy.\n"
+        "Without a bundle: --shape takes a model's folder or config.json, without weights. The command "
+        "makes a probe, a small bundle with made-up weights, beside the file of -o or at the path of "
+        "--probe. The command measures the probe and describes the whole model. moec fit --device-file "
+        "takes either description.\n"
         "formats/trace/DEVICE.md describes every member of the file.",
     .examples = "moec device model.moec -o device.json\n"
                 "moec device /mnt/card/model.moec -o card.json --read-time 1",

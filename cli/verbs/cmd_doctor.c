@@ -24,15 +24,17 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"memory", 0, "SIZE", NULL, "Show what share of the experts stays in memory within this limit.", 0},
+    {"memory", 0, "SIZE", NULL, "Show what share of the experts stays in memory with this limit.", 0},
     {"ctx", 0, "TOKENS", NULL,
-     "Count memory for a KV cache of that size (default 512, or the model's limit if that is less).", 0},
+     "Count memory for a KV cache of this many tokens (default 512, or the model's limit if that is "
+     "less).",
+     0},
     {"tokens", 'n', "N", NULL, "Count memory for a text of N tokens after a short prompt.", 0},
-    {"threads", 't', "N", NULL, "Threads to plan and to measure with (default: all cores).", 0},
-    {"ranks", 0, "N", NULL, "Say what each of N processes of mpirun would receive and keep on disk.",
+    {"threads", 't', "N", NULL, "Threads to plan with and to measure with (default: all cores).", 0},
+    {"ranks", 0, "N", NULL, "Show what each of N processes of mpirun would receive and keep on disk.",
      CLI_RARE},
     {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", 0},
-    {"json", 0, NULL, NULL, "Print everything as JSON, also a refusal.", 0},
+    {"json", 0, NULL, NULL, "Print everything as JSON, also the reason why a model is refused.", 0},
     {0},
 };
 
@@ -642,31 +644,31 @@ static int run_doctor(const struct cli_args *args)
 const struct cli_command cli_command_doctor = {
     .name = "doctor",
     .model = CLI_BUNDLE_OR_CHECKPOINT,
-    .summary = "say whether a model is supported, and what it would take",
+    .summary = "tell whether a model is supported, and what it needs",
     .usage = "MODEL",
-    .about =
-        "Reads the headers of MODEL, a Hugging Face folder, a GGUF file or a bundle, and says whether moec "
-        "supports it, what it is, how large it would be with experts at each bitwidth, the smallest "
-        "--memory that runs it, the --memory in which every expert stays, what compile and profile would "
-        "cost on this machine, and what to type next. It takes some seconds. A model that is not supported "
-        "is refused in the words of moec profile and moec compile, and the exit status is 1.",
-    .details =
-        "MODEL may be a folder without weights, or its config.json, so that a model can be judged before "
-        "it is downloaded. Sizes then follow from the dimensions. If model.safetensors.index.json is "
-        "there, doctor also checks the names of the tensors; if the tokenizer is there, it counts the "
-        "tokenizer's memory.\n"
-        "If MODEL is not a bundle yet, its bundle may be smaller than shown, because moec compresses dense "
-        "weights in the file. If it is a bundle, the table has a row for each precision in it.\n"
-        "Costs are those of moec compile --data --max-loss and of moec profile with their defaults, for a "
-        "text that is long enough for the most windows that they draw; a shorter text costs less. A pass "
-        "runs the model once over all windows. How many passes a compile takes depends on the data: a "
-        "typical number is shown. The time counts matrix products and quantising, on an idle machine and "
-        "with experts used equally often. In models as small as moec's samples everything else takes about "
-        "twice as long as that. If the weights do not fit into memory, each pass also reads them from "
-        "storage, which is not counted.\n"
-        "Memory is that of moec-run, the small program that only runs bundles, and of moec run, which "
-        "needs more. The figures hold for every start of the program: one takes up to half a mebibyte more "
-        "than another.",
+    .about = "Reads the headers of MODEL: a Hugging Face folder, a GGUF file or a bundle. In some seconds, "
+             "doctor tells whether moec supports the model, what the model is, and how large a bundle is "
+             "with experts at each bitwidth. doctor also prints the smallest --memory that runs the model, "
+             "the --memory that holds every expert, the cost of compile and profile on this machine, and "
+             "the next commands. If the model is not supported, doctor prints the same error as profile and "
+             "compile, and the exit status is 1.",
+    .details = "MODEL may be a folder without weights, or its config.json, so that you can judge a model "
+               "before you download it. Sizes then follow from the dimensions. If the folder has "
+               "model.safetensors.index.json, doctor also checks the names of the tensors; if it has the "
+               "tokenizer, doctor counts the tokenizer's memory.\n"
+               "If MODEL is not yet a bundle, its bundle may be smaller than shown, because moec compresses "
+               "dense weights in the file. If MODEL is a bundle, the table has a row for each of its "
+               "precisions.\n"
+               "Costs are those of moec compile --data --max-loss and of moec profile with default options, "
+               "for a text of 896 windows, the most that they draw. A shorter text costs less. A pass runs "
+               "the model once over all windows. The number of passes of a compile depends on the data; "
+               "doctor shows a typical number. Times count matrix products and quantising, on an idle "
+               "machine, if all experts are used equally often. In models as small as moec's samples, all "
+               "other work takes about twice as long as these two. If the weights do not fit into memory, "
+               "each pass also reads them from storage; doctor does not count this.\n"
+               "Memory is that of moec-run, the small program that only runs bundles, and of moec run, which "
+               "needs more. The figures are enough for every start of the program: one start may take up to "
+               "half a mebibyte more than another.",
     .examples = "moec doctor MODEL --memory 4GiB --ctx 4096\n"
                 "moec doctor model.gguf\n"
                 "hf download OWNER/NAME --include '*.json' --local-dir NAME && moec doctor NAME\n"

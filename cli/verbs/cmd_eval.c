@@ -36,22 +36,23 @@
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
-    {"samples", 0, "N", NULL, "Windows or rows to draw (default: all).", CLI_OF_DATA},
+    {"samples", 0, "N", NULL, "How many windows or rows to draw (default: all).", CLI_OF_DATA},
     {"reference", 0, "MODEL", NULL,
-     "Also measure the loss against this model or bundle, with its interval and, for "
-     "perplexity, the KL divergence.",
+     "Also measure the loss against this model or bundle, with an interval and, for perplexity, the "
+     "KL divergence.",
      CLI_INPUT | CLI_OF_DATA},
     {"answers", 0, "FILE", NULL, "Also write the model's answer to each row: JSON, one object per line.",
      CLI_OUTPUT | CLI_OF_OUTPUT},
     {"ctx", 0, "TOKENS", NULL,
-     "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).",
+     "Limit on the tokens of a row's prompt and answer (default 2048, or the model's limit if that "
+     "is less).",
      CLI_RARE | CLI_OF_TEXT},
     CLI_GENERATION_OPTIONS(CLI_RARE),
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     {"prompt-tokens", 0, "P", NULL,
-     "Of perplexity: with --prefill the first P tokens of each window are a prompt's (default: all). With "
-     "other decisions alone: likewise, and keep the router's choice (default: 0).",
+     "For perplexity. With --prefill: the first P tokens of each window count as a prompt (default: "
+     "all tokens). With other decisions alone: these P tokens keep the router's choice (default: 0).",
      CLI_RARE | CLI_OF_DECISIONS},
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
@@ -553,28 +554,27 @@ const struct cli_command cli_command_eval = {
     .model = CLI_BUNDLE_OR_CHECKPOINT,
     .summary = "measure a checkpoint or a bundle on data",
     .usage = "MODEL|MODEL.moec",
-    .about = "Measures a Hugging Face folder, a GGUF file or a bundle on the rows of --data "
-             "by the metric of --task:\n"
-             "perplexity	text (default), wikitext, jawiki\n"
-             "ROUGE-1, 2, L	samsum, dialogsum, xsum, dialogues\n"
-             "exact match	gsm8k\n"
-             "accuracy	mmlu, hellaswag, piqa, arc, boolq, sciq, openbookqa, winogrande, truthfulqa-mc1, "
+    .about = "Measures a Hugging Face folder, a GGUF file or a bundle on the rows of --data, by the metric "
+             "of --task:\n"
+             "perplexity\ttext (default), wikitext, jawiki\n"
+             "ROUGE-1, 2, L\tsamsum, dialogsum, xsum, dialogues\n"
+             "exact match\tgsm8k\n"
+             "accuracy\tmmlu, hellaswag, piqa, arc, boolq, sciq, openbookqa, winogrande, truthfulqa-mc1, "
              "truthfulqa-mc2\n"
-             "completions	humaneval, mbpp: written by --answers, for their own harness to run\n"
-             "With --reference it also measures the loss against another model.",
+             "no metric\thumaneval, mbpp: --answers writes programs for the benchmark to run\n"
+             "With --reference, it also measures the loss against another model.",
     .details =
-        "--verbose ends with a table of what each phase computed and what bound it, which "
-        "--json then has too.\n"
+        "--verbose ends with a table of phases: what each phase computed, and what limited its speed. "
+        "--json then has this table too.\n"
         "Perplexity: every row is tokenised by itself and cut into windows of --seq-len tokens without "
-        "overlap; tokens 2 to n of a window are scored given those before them.\n"
-        "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and its "
-        "text is compared with the row's reference.\n"
-        "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored by its "
-        "log-likelihood after the prompt, in total, for each byte and for each token. The right choices' part "
-        "of all likelihoods (right-mass) is shown too.\n"
+        "overlap. Each token of a window but the first is scored, given the tokens before it.\n"
+        "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and "
+        "this text is compared with the row's reference.\n"
+        "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored by "
+        "its log-likelihood after the prompt: in total, per byte and per token. The right choices' "
+        "share of all likelihoods (right-mass) is shown too.\n"
         "Loss: paired by window or row, with a 90 % interval.\n"
-        "datasets/tasks/README.md describes the tasks and how to write one."
-        "\n" CLI_GENERATION_DETAILS,
+        "datasets/tasks/README.md describes the tasks, and how to write your own.\n" CLI_GENERATION_DETAILS,
     .examples = "moec eval MODEL --data test.txt\n"
                 "moec eval model.moec --data test.txt --reference MODEL\n"
                 "moec eval model.moec --task samsum --data val.csv --samples 100",

@@ -85,12 +85,13 @@ const struct cli_command cli_command_export = {
     .summary = "write a bundle as a Hugging Face folder, to check it elsewhere",
     .usage = "MODEL.moec",
     .about = "Decodes the weights of the compiled assignment and writes them as a Hugging Face folder: "
-             "config.json, generation_config.json, tokenizer.json and safetensors. transformers loads it and "
-             "measures there the perplexity that the certificate states.",
+             "config.json, generation_config.json, tokenizer.json and safetensors. With this folder, "
+             "transformers measures the perplexity that the bundle's certificate states.",
     .details =
         "Values are exact: quantised weights are written as the F32 numbers that they stand for, other "
         "weights in their own type. moec eval gives the same bits for the folder as for the bundle.\n"
-        "The folder appears only when it is complete. Memory use: the dense weights and one expert.",
+        "The folder appears only when it is complete. The export needs memory for the dense weights "
+        "and one expert.",
     .examples = "moec export model.moec -o model-decoded\n"
                 "moec export model.moec --copy 2 -o model-at-2-bits\n"
                 "moec eval model-decoded --data test.txt",

@@ -32,44 +32,50 @@
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
-    {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", CLI_OF_LOSS},
+    {"max-loss", 0, "LOSS", NULL, "Accuracy that bits and settings together may lose, such as 2% or 0.02.",
+     CLI_OF_LOSS},
     {"objective", 0, "WHAT", "time|bytes",
-     "What is least:\ntime\tof a generated token on the device (default)\nbytes\tof experts that it reads, for any "
-     "device: give --slots instead of --memory and the device",
+     "What the search minimises:\n"
+     "time\ttime of a generated token on the device (default)\n"
+     "bytes\tbytes of experts that a generated token reads, for any device: give --slots instead of "
+     "--memory and the device",
      CLI_RARE | CLI_OF_LOSS},
     {"slots", 0, "N|PERCENT", NULL,
-     "With --objective bytes: experts of each layer that will be in memory (default " MOEC_ROUTE_SLOTS ").",
+     "With --objective bytes: how many experts of each layer will be in memory (default " MOEC_ROUTE_SLOTS
+     ").",
      CLI_RARE | CLI_OF_MEMORY},
     {"with", 0, CLI_LIST, "route|skip|prefill",
-     "What is searched beside bits: route,skip (default). Another list is refused; with prefill, the message says "
-     "what to use instead.",
+     "Settings to search besides bits: route,skip (default). fit refuses other lists; for prefill, "
+     "the message names another command.",
      CLI_RARE | CLI_OF_LOSS},
     {"policy", 0, "POLICY", NULL,
-     "A Lua file that searches instead of moec fit; or prior, which is built in: the strongest prior within the "
-     "loss. What it returns is certified in the same way.",
+     "Your own search, a Lua file, instead of fit's. Or prior, a built-in one, which finds the "
+     "strongest prior within the loss. The result is certified in the same way.",
      CLI_RARE | CLI_OF_LOSS},
-    {"memory", 0, "SIZE", NULL, "The limit that moec-run will be given on the device, such as 600MiB.",
+    {"memory", 0, "SIZE", NULL, "The limit that you will give to moec-run on the device, such as 600MiB.",
      CLI_OF_MEMORY},
     {"storage", 0, "STORAGE", NULL,
-     "The device's storage: sd, emmc, sata, ufs or nvme for a usual one of its kind, or bandwidth and latency, "
-     "such as 100MB/s,200us. Computing is then measured here, on this machine.",
+     "The device's storage: sd, emmc, sata, ufs or nvme for a usual one of its kind, or bandwidth "
+     "and latency, such as 100MB/s,200us. Computing is then measured on this machine.",
      CLI_OF_MEMORY},
     {"device-file", 0, "DEVICE.json", NULL,
-     "A description that moec device or moec-run --describe-device made on the device, instead of --storage.",
+     "Instead of --storage: a description that moec device or moec-run --describe-device made on "
+     "the device.",
      CLI_INPUT | CLI_OF_MEMORY},
-    {"ctx", 0, "TOKENS", NULL, "Tokens of the KV cache (default 2048, or the model's limit if that is less).",
-     CLI_OF_MEMORY},
+    {"ctx", 0, "TOKENS", NULL,
+     "Size of the KV cache in tokens (default 2048, or the model's limit if that is less).", CLI_OF_MEMORY},
     {"tokens", 'n', "N", NULL, "Count memory for a text of N tokens after a short prompt.", CLI_OF_MEMORY},
-    {"profile", 0, "PROFILE.h5", NULL, "Measurements of the checkpoint, instead of --data.",
+    {"profile", 0, "PROFILE.h5", NULL,
+     "Instead of --data: measurements of the checkpoint, from moec profile.",
      CLI_INPUT | CLI_RARE | CLI_OF_LOSS},
     {"confidence", 0, "C", NULL,
-     "Confidence of the interval whose upper end must meet --max-loss (default 0.95).",
+     "Confidence of the interval whose upper end must be within --max-loss (default 0.95).",
      CLI_RARE | CLI_OF_LOSS},
     CLI_SAMPLES_OPTIONS,
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
-    {"output", 'o', "OUT.moec", NULL, "The bundle.", CLI_OUTPUT | CLI_OF_OUTPUT},
-    {"report", 0, "FILE.html", NULL, "A page about the search.", CLI_OUTPUT | CLI_OF_OUTPUT},
+    {"output", 'o', "OUT.moec", NULL, "The bundle to write.", CLI_OUTPUT | CLI_OF_OUTPUT},
+    {"report", 0, "FILE.html", NULL, "Write a page about the search.", CLI_OUTPUT | CLI_OF_OUTPUT},
     {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     CLI_ANYWAY_OPTION,
     CLI_MACHINE_OPTIONS,
@@ -621,21 +627,24 @@ const struct cli_command cli_command_fit = {
     .model = CLI_CHECKPOINT,
     .summary = "compile the fastest bundle for a device, within a loss",
     .usage = "MODEL --data FILE",
-    .about =
-        "Chooses bits, routes, skipped experts, eviction and prediction together, so that a token takes the "
-        "least time in the device's memory and from its storage, and proves that all of it loses no more than "
-        "--max-loss. moec run, chat, bench and moec-run take the settings from the bundle.",
+    .about = "Chooses bits, routes, skipped experts, eviction and prediction together, so that a token "
+             "takes the least time with the device's memory and storage. fit proves that all of these "
+             "together lose at most --max-loss. moec run, chat, bench and moec-run take the settings from "
+             "the bundle.",
     .details =
-        "A memory that no bundle of the model fits into is refused at once. Five plans of bits spend a tenth to "
-        "all of the loss. If all experts of a plan fit into memory, the plan of the least loss is taken, and "
-        "nothing decides. Else each plan is tried with routes that prefer what is in memory and skip what is "
-        "not, in as many slots as memory leaves: at most 24 combinations. Each one runs text here, and what its "
-        "routers choose is replayed on the described device. The plans and settings of the front are then "
-        "tested on text that nothing before has looked at, from the safest to the fastest, until one fails; the "
-        "last that passed is written.\n"
-        "What moec compile would write is always a candidate, and nothing is written that is foretold over 2 % "
-        "slower than it. After Ctrl-C the same command continues the work. docs/fit.md describes it.\n"
-        "--objective bytes finds what reads the least in so many --slots, for a device that nobody knows.",
+        "If no bundle of the model fits into --memory, fit refuses the command at once. fit makes five "
+        "plans of bits, which lose from a tenth to all of --max-loss. If all experts of a plan fit "
+        "into memory, fit takes the plan with the least loss, and no routes. Otherwise it tries each "
+        "plan with routes that prefer experts in memory and skip others, in as many slots as memory "
+        "leaves: at most 24 combinations. For each combination, fit runs text on this machine, and "
+        "replays the routers' choices on the described device. fit then tests the best plans and "
+        "settings on text that the search has not used, from the safest to the fastest, until one "
+        "fails, and writes the last one that passed.\n"
+        "The bundle that moec compile would write is always a candidate. fit writes no bundle for "
+        "which it predicts a token over 2 % slower than with that one. After Ctrl-C, the same command "
+        "continues the work. docs/fit.md describes the search.\n"
+        "--objective bytes needs no device: it finds the bundle with which a token reads the fewest "
+        "bytes of experts, with --slots experts of each layer in memory.",
     .examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 600MiB --storage sd -o model.moec\n"
                 "moec-run model.moec -p \"Once upon a time\" --memory 600MiB",
     .more_examples = "moec fit MODEL --data mytext.txt --max-loss 2% --memory 64MiB --storage 100MB/s,200us "

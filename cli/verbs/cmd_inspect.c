@@ -678,8 +678,8 @@ const struct cli_command cli_command_inspect = {
     .model = CLI_BUNDLE,
     .summary = "show a bundle's sizes, bitwidths, certificate and provenance",
     .usage = "MODEL.moec",
-    .about = "Prints the model, its precision copies, the bitwidth of every expert as a map, the certificate "
-             "of the measured loss, what the bundle was made from, and its sections.",
+    .about = "Prints the model, the bundle's precision copies, the bitwidth of every expert as a map, the "
+             "certificate of the measured loss, the inputs from which the bundle was made, and its sections.",
     .examples = "moec inspect model.moec\n"
                 "moec inspect --json model.moec | jq .certificate.loss",
     .n_positional_min = 1,

@@ -19,23 +19,27 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"test", 0, "FILE", NULL,
-     "Text to judge predictors on (default: the windows of --data that certify, which none learned from).",
+     "Text to judge predictors on (default: the windows of --data that no predictor learned from).",
      CLI_INPUT | CLI_OF_DATA},
     {"study", 0, "WHAT", "neurons",
-     "Also study:\nneurons\twhich active neurons of the next layer's experts this layer's input tells (FloE)",
+     "Also study:\n"
+     "neurons\thow well this layer's input tells which neurons of the next layer's experts are "
+     "active (FloE)",
      CLI_RARE | CLI_OF_LOSS},
-    {"max-share", 0, "SHARE", NULL, "Of the bundle that the predictor may take (default 2%).", CLI_OF_LOSS},
+    {"max-share", 0, "SHARE", NULL, "Largest share of the bundle that the predictor may take (default 2%).",
+     CLI_OF_LOSS},
     {"samples", 0, "N", NULL,
-     "Windows to draw of --data (default: all up to 768; at least 32): half judge, the others teach.",
+     "Windows of --data to draw (default: all, at most 768; at least 32): half judge, the other "
+     "half teaches.",
      CLI_OF_DATA},
-    {"search-samples", 0, "N", NULL, "Windows to learn from (at most 256 by default).",
+    {"search-samples", 0, "N", NULL, "How many windows to learn from (by default at most 256).",
      CLI_RARE | CLI_OF_DATA},
-    {"certificate-samples", 0, "N", NULL, "Windows to judge on, of --test too (at most 512 by default).",
-     CLI_RARE | CLI_OF_DATA},
+    {"certificate-samples", 0, "N", NULL,
+     "How many windows of --data or --test judge (by default at most 512).", CLI_RARE | CLI_OF_DATA},
     {"output", 'o', "OUT.moec", NULL,
-     "The bundle with its predictor; with --force it may be MODEL.moec itself, as without -o.",
+     "The bundle with its predictor (default: MODEL.moec itself, which needs --force).",
      CLI_OUTPUT | CLI_IN_PLACE | CLI_OF_OUTPUT},
-    {"json", 0, NULL, NULL, "Print what was done as JSON, with figures of each layer.", CLI_OF_OUTPUT},
+    {"json", 0, NULL, NULL, "Print the result as JSON, with figures for each layer.", CLI_OF_OUTPUT},
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -282,20 +286,22 @@ static int run_predict(const struct cli_args *args)
 const struct cli_command cli_command_predict = {
     .name = "predict",
     .model = CLI_BUNDLE,
-    .summary = "teach a bundle which experts its next layer will need",
+    .summary = "train a bundle's predictor of the next layer's experts",
     .usage = "MODEL.moec --data FILE",
-    .about =
-        "Learns, for each layer with experts, to name those of the next one from what this layer's router "
-        "reads and chooses, and writes that into the bundle. moec run, chat and bench then read the named "
-        "experts from storage early (--predict gate does as before). The text stays the same.\n"
-        "It also shows which share of the experts each predictor names, on text that none learned from. With "
-        "--test alone nothing is learned or written: what the bundle has is judged.",
+    .about = "Trains, for each MoE layer, a predictor of the next layer's experts, and writes it into the "
+             "bundle. The predictor sees the input and the choices of this layer's router. moec run, chat "
+             "and bench then read the predicted experts from storage early; --predict gate predicts as "
+             "before. The text stays the same.\n"
+             "The command also shows which share of the needed experts each predictor names, on text from "
+             "which none learned. With --test alone, it trains and writes nothing, and judges the "
+             "predictors that the bundle has.",
     .details =
-        "For each layer a perceptron of one layer is fitted, and one of two layers beside it where that is "
-        "worth its bytes, with the bundle's own weights, on the windows of --data that do not certify; an "
-        "eighth of them says when to stop. The rest of --data, or --test, judges. Where what was learned is "
-        "no better than the next layer's router asked early (--predict gate), nothing is written and the "
-        "exit status is 1. The result depends on --seed, not on --threads or --cpu.",
+        "For each layer, the command trains a perceptron of one layer. A perceptron of two layers is "
+        "trained too, and is taken if its better predictions are worth the bytes. Training uses the "
+        "bundle's own weights and half of the windows of --data; an eighth of them decide when "
+        "training ends. The rest of --data, or --test, judges. If the trained predictor is not "
+        "significantly better than asking the next layer's router early (--predict gate), nothing is "
+        "written and the exit status is 1. The result depends on --seed, but not on --threads or --cpu.",
     .examples = "moec predict model.moec --data calibration.txt -o taught.moec\n"
                 "moec run taught.moec -p \"Once upon a time\" --memory 64MiB --stats\n"
                 "moec predict taught.moec --test other.txt",

@@ -43,57 +43,59 @@ static const struct cli_option options[] = {
     CLI_SAMPLES_OPTIONS,
     CLI_SENSITIVITY_SAMPLES_OPTION,
     {"bits", 0, CLI_LIST, "1|2|3|4|5|6|8",
-     "Bitwidths to measure: of 1, 2, 3, 4, 5, 6 and 8 (default 2,3,4,8).", CLI_OF_BITS},
+     "Bitwidths to measure: any of 1, 2, 3, 4, 5, 6 and 8 (default 2,3,4,8).", CLI_OF_BITS},
     CLI_QUANTISER_OPTIONS(0),
     CLI_SENSITIVITY_OPTIONS(0, "weights|",
-                            "weights\ta first look from weights alone: needs no --data, makes no profile\n",
-                            "Longer measurements are estimated (default 30min)."),
+                            "weights\ta first look at weights alone: needs no --data, makes no profile\n",
+                            "Estimate sensitivities if measuring takes longer (default 30min)."),
     {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT | CLI_OF_OUTPUT},
     {"resume", 0, NULL, NULL, "Continue an interrupted run.", 0},
-    {"dry-run", 0, NULL, NULL, "Say what it would take, and measure nothing.", CLI_OF_OUTPUT},
-    {"heatmap", 0, "FILE", NULL, "Sensitivity as .png, .svg, .pdf or .csv; repeatable.",
+    {"dry-run", 0, NULL, NULL, "Show what a run would take; measure nothing.", CLI_OF_OUTPUT},
+    {"heatmap", 0, "FILE", NULL, "Sensitivities as .png, .svg, .pdf, .csv; repeatable.",
      CLI_REPEATS | CLI_OUTPUT | CLI_OF_OUTPUT},
     CLI_FIGURE_OPTIONS,
-    {"table", 0, "FILE.csv", NULL, "Every expert at every bitwidth, with what it loses.",
+    {"table", 0, "FILE.csv", NULL, "Write the loss of every expert at every bitwidth.",
      CLI_OUTPUT | CLI_OF_OUTPUT},
     {"show", 0, "PROFILE.h5", NULL, "Show this profile instead of measuring.", CLI_INPUT | CLI_OF_OUTPUT},
     {"compare", 0, "A.h5", NULL,
-     "Compare two profiles of models of the same shape (--compare A.h5 B.h5): rank correlations, what the "
-     "bitwidths chosen on one lose on the other, and which experts differ. --plots draws the comparison.",
+     "Compare two profiles of models of the same shape (--compare A.h5 B.h5): rank correlations, "
+     "the loss on one of bitwidths chosen from the other, and the experts that differ most. --plots "
+     "draws the comparison.",
      CLI_RARE | CLI_INPUT | CLI_OF_LOSS},
     {"study", 0, "LIST", NULL,
-     "Further studies, separated by commas, each at a price in passes (b: number of bitwidths):\n"
+     "Further studies, separated by commas, with the passes over the data that each costs (b: "
+     "number of bitwidths):\n"
      "projections\tgate, up or down of all experts: 3 b\n"
      "layers\tall experts of a layer: half a pass x MoE layers x b\n"
-     "dense\texperts only against all weights: b\n"
+     "dense\texperts alone, and all weights: b\n"
      "quantizers\tquantisers and group sizes: 15 b\n"
      "ranks\texperts dropped or replaced by rank: 4 x top-k\n"
      "sparsity\tsmallest activations set to zero: 16\n"
-     "choices\tevery expert instead of a token's last: half a pass x MoE layers x experts\n"
+     "choices\tevery other expert instead of a token's last: half a pass x MoE layers x experts\n"
      "all, none\tall but choices; none (default)\n"
-     "With --show: print these studies of the profile, by name (rank/loss), by group (rank) or all; list "
-     "prints the names.",
+     "With --show: print these studies of the profile, by name (rank/loss), by group (rank) or all "
+     "of them; list prints the names.",
      CLI_RARE | CLI_OF_LOSS},
     {"arithmetic", 0, "HOW", "canonical|int8|bf16",
-     "How the products of all but the original and its routing are computed. Losses are against the original "
-     "in full all the same, and hold what the arithmetic rounds:\n"
-     "canonical\twith activations in full (default)\n"
+     "How products are computed, except those of the original and its routing, which are always "
+     "canonical. Losses are against the original and include this rounding:\n"
+     "canonical\twith unrounded activations (default)\n"
      "int8\twith activations rounded to INT8\n"
-     "bf16\twith both rounded to BF16, on a GPU's tensor cores",
+     "bf16\twith activations and weights rounded to BF16, on a GPU's tensor cores",
      CLI_RARE | CLI_OF_LOSS},
     CLI_ANYWAY_OPTION,
     {"projections", 0, NULL, NULL,
-     "Also measure each projection of every expert alone, at up to three times the cost of the experts.",
+     "Also measure each projection of every expert alone; takes up to three times as long as "
+     "measuring experts.",
      CLI_RARE | CLI_OF_LOSS},
     {"show-bits", 0, "BITS", "1|2|3|4|5|6|8",
-     "Bitwidth for --show and --heatmap: 1, 2, 3, 4, 5, 6 or 8 (default: the lowest profiled).",
+     "Bitwidth for --show and --heatmap: 1, 2, 3, 4, 5, 6 or 8 (default: the lowest in the profile).",
      CLI_RARE | CLI_OF_OUTPUT},
     {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always or never.",
      CLI_RARE | CLI_OF_OUTPUT},
     {"trust-profile", 0, NULL, NULL,
      "Show a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
-    {"json", 0, NULL, NULL,
-     "Print the result as JSON, with the verdict in numbers and words; also with --show.",
+    {"json", 0, NULL, NULL, "Print the result as JSON, including the verdict; also with --show.",
      CLI_RARE | CLI_OF_OUTPUT},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
@@ -704,31 +706,32 @@ const struct cli_command cli_command_profile = {
     .model = CLI_CHECKPOINT,
     .summary = "measure what each expert loses at each bitwidth, and the routing",
     .usage = "MODEL",
-    .about =
-        "Measures what MODEL, a Hugging Face folder or GGUF file, loses when one expert at a time is "
-        "quantised to each bitwidth, and records how tokens are routed. Half of the windows certify the "
-        "result of moec compile; of the others most guide its search and the rest choose among settings.",
+    .about = "Measures the loss of MODEL, a Hugging Face folder or GGUF file, when one expert at a time is "
+             "quantised to each bitwidth, and records how tokens are routed. Half of the text's windows are "
+             "kept for moec compile, to prove its result. Most others guide its search; the rest choose "
+             "among settings.",
     .details =
-        "--verbose also prints what the verdict rests on, as --report does: spread, noise, additivity, "
-        "coverage and routing. It ends with a table of what each phase computed and what bound it, which "
-        "--json then has too.\n"
-        "The sensitivity of an expert is the loss of the whole model when that expert alone has the bitwidth "
-        "and all others have the baseline. What the change cannot affect is not computed again. With "
-        "--sensitivity fast the losses are estimated from the errors of single experts' outputs, in 4 "
-        "evaluations of the windows for sensitivities, whatever the number of layers.\n"
-        "The verdict is about the quantization that moec compile uses by default. The whole model is "
-        "measured with it too, from 2 bits up until it loses at most 1%: one to four "
-        "passes more, usually two.\n"
-        "The profile also holds the loss of the whole model at each bitwidth, the routing of every token, "
-        "the path table, and studies of routing: load, margins, popularity of paths, how well path, "
-        "frequency and the next layer's gate predict experts, gate weights against outputs, and sizes of up "
-        "projections. formats/profile/PROFILE.md describes the file.\n"
-        "--resume reads the journal PROFILE.h5.journal of a run with the same options; threads and working "
-        "memory may differ. Without a journal the run starts from the beginning. While a run is at work, its "
-        "lock .PROFILE.h5.moec-lock beside the profile keeps a second run of the same name from starting.\n"
-        "Encoder-decoder models are measured on a task whose rows have a prompt and a reference (samsum, "
-        "dialogsum, xsum, or your own): the prompt is the source, and the tokens of the reference are "
-        "scored. Layers are numbered across both stacks, the encoder's first.",
+        "--verbose also prints the basis of the verdict, as --report does: spread, noise, additivity, "
+        "coverage and routing. At the end, --verbose prints a table of phases: what each phase "
+        "computed, and what limited its speed. --json then has this table too.\n"
+        "The sensitivity of an expert is the loss of the whole model when that expert alone has the "
+        "bitwidth and all others have the baseline. What the change cannot affect is not computed "
+        "again. --sensitivity fast estimates these losses from the errors of single experts' outputs. "
+        "This takes 4 evaluations of the windows for sensitivities, whatever the number of layers.\n"
+        "The verdict is also about the codes that moec compile uses by default. For these, the whole "
+        "model is measured from 2 bits up, until it loses at most 1%: one to four more passes, usually "
+        "two.\n"
+        "The profile also holds the loss of the whole model at each bitwidth, the routing of every "
+        "token, and the table of expert paths. Its studies of routing cover load, margins, popularity "
+        "of paths, predictions by path, frequency and the next layer's gate, gate weights compared "
+        "with outputs, and sizes of up projections. formats/profile/PROFILE.md describes the file.\n"
+        "--resume continues from the journal PROFILE.h5.journal of a run with the same options; "
+        "threads and working memory may differ. Without a journal, the run starts from the beginning. "
+        "While a run works, its lock .PROFILE.h5.moec-lock beside the profile keeps a second run with "
+        "the same output from starting.\n"
+        "Encoder-decoder models need a task whose rows have a prompt and a reference (samsum, "
+        "dialogsum, xsum, or your own). The prompt is the source, and the tokens of the reference are "
+        "scored. Layers are numbered through both stacks, first the encoder's, then the decoder's.",
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
                 "moec profile MODEL --data calibration.txt -o profile.h5 --resume\n"
                 "moec profile --show profile.h5",

@@ -22,8 +22,8 @@
 
 static const struct cli_option options[] = {
     {"prompt", 'p', "TEXT", NULL,
-     "Text to continue. Without -p and -f it is read from a pipe or file on standard input; if there is "
-     "none, the model starts on its own.",
+     "Text to continue. Without -p and -f, it is read from a pipe or file on standard input. If "
+     "there is none, the model starts on its own.",
      CLI_OF_TEXT},
     {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", CLI_INPUT | CLI_OF_TEXT},
     {"chat", 0, NULL, NULL, "Send the prompt as a user's message, by the model's chat template.",
@@ -32,7 +32,8 @@ static const struct cli_option options[] = {
     {"tokens", 'n', "N", NULL,
      "Generate at most N tokens (default: as in the model's generation_config.json, else 128).", CLI_OF_TEXT},
     {"memory", 0, "SIZE", NULL,
-     "Limit for the whole process, such as 64MiB. Without it every expert that is used stays in memory.",
+     "Limit for the whole process, such as 64MiB. Without it, every expert that was used stays in "
+     "memory.",
      CLI_OF_MEMORY},
     CLI_DEVICE_OPTIONS(0),
     {"ctx", 0, "TOKENS", NULL, "Size of the KV cache (default 2048, or the model's limit if that is less).",
@@ -41,9 +42,10 @@ static const struct cli_option options[] = {
     CLI_GENERATION_OPTIONS(0),
     {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", CLI_REPEATS | CLI_OF_TEXT},
     {"draft", 0, "HOW", "none|lookup",
-     "Guess tokens and verify several at once, as long as that is faster; the text stays the same:\n"
-     "none\tno prediction (default)\n"
-     "lookup\twhat followed the last tokens earlier in prompt or text",
+     "Guess the next tokens and verify several at once, as long as that is faster. The text stays "
+     "the same:\n"
+     "none\tno guesses (default)\n"
+     "lookup\ttokens that followed the last tokens earlier in prompt or text",
      CLI_RARE | CLI_OF_TEXT},
     {"ignore-eos", 0, NULL, NULL, "Continue after end-of-text tokens.", CLI_RARE | CLI_OF_TEXT},
     CLI_BUFFER_OPTIONS,
@@ -53,15 +55,16 @@ static const struct cli_option options[] = {
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
-    {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
+    {"trace", 0, "FILE", NULL, "Write a trace of the run, for https://ui.perfetto.dev and moec simulate.",
      CLI_RARE | CLI_OUTPUT | CLI_OF_OUTPUT},
     {"trace-scores", 0, NULL, NULL,
-     "With --trace: record what routers say of every expert too, for moec simulate --route and --precision.",
+     "With --trace: also record every expert's router score, for moec simulate --route and "
+     "--precision.",
      CLI_RARE | CLI_OF_OUTPUT},
     CLI_THREAD_OPTIONS,
     {"stats", 0, "[text|json]", "text|json",
-     "Print speed, memory use and expert hits to standard error at the end: text (default), or json, one "
-     "object on one line with counters for each layer.",
+     "At the end, print speed, memory use and expert hits to standard error: as text (default), or "
+     "as json, one object on one line with counters for each layer.",
      CLI_OF_OUTPUT},
     {0},
 };
@@ -339,13 +342,13 @@ const struct cli_command cli_command_run = {
     .about = "Reads a prompt (-p, -f or standard input) and prints its continuation as it is generated. "
              "Experts that do not fit into --memory are read from the bundle when the router asks "
              "for them. The text is the same at every budget, thread count and instruction set.",
-    .details = "An encoder-decoder model reads the prompt with its encoder and writes a text of its own.\n"
-               "Experts are read into the buffer that --memory leaves, when the router asks for them or "
-               "earlier if they were predicted. No eviction or predictor changes the text. If "
-               "--memory is too small, the command stops and itemises the smallest budget that works."
-               "\nmoec-run is this command as a program by itself. It describes a device too, as moec device "
-               "does: moec-run --describe-device model.moec -o device.json"
-               "\n" CLI_GENERATION_DETAILS,
+    .details = "An encoder-decoder model reads the prompt with its encoder, and writes a new text.\n"
+               "Experts are read into the buffer, the memory that is left of --memory, when the router asks "
+               "for them, or earlier if moec predicted them. No eviction or predictor changes the text. If "
+               "--memory is too small, the command stops and lists the parts of the smallest budget that "
+               "works.\n"
+               "The program moec-run is this command alone. moec-run also describes a device, as moec device "
+               "does: moec-run --describe-device model.moec -o device.json\n" CLI_GENERATION_DETAILS,
     .examples = "moec run model.moec -p \"Once upon a time\"\n"
                 "moec run model.moec -f prompt.txt -n 200 --memory 64MiB --stats\n"
                 "echo \"To make bread, first\" | moec run model.moec --temp 0.8 --top-p 0.95",

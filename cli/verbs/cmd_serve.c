@@ -25,41 +25,52 @@ static const struct cli_option options[] = {
      "Limit for the whole process, such as 2GiB: experts, every session's KV cache, and requests.",
      CLI_OF_MEMORY},
     {"address", 0, "IP", NULL,
-     "Listen on this address (default 127.0.0.1, which this machine alone reaches). Any other needs --key-file.",
+     "Listen on this address (default 127.0.0.1, which only this machine reaches). Any other needs "
+     "--key-file or --no-key.",
      CLI_OF_NETWORK},
-    {"port", 0, "N", NULL, "Listen on this port (default 8080; 0 takes one that is free).", CLI_OF_NETWORK},
+    {"port", 0, "N", NULL, "Listen on this port (default 8080; 0 takes a free one).", CLI_OF_NETWORK},
     {"key-file", 0, "FILE", NULL,
-     "Ask every request for one of the keys in FILE, one a line, which only its owner can read.",
+     "Accept only requests with one of the keys in FILE, one key a line. Only the file's owner may "
+     "have access to it.",
      CLI_INPUT | CLI_OF_NETWORK},
-    {"no-key", 0, NULL, NULL, "Let everybody who reaches another address than this machine's own ask.",
+    {"no-key", 0, NULL, NULL,
+     "Accept requests without a key, even on another address than this machine's own: everybody who "
+     "reaches it may ask.",
      CLI_RARE | CLI_OF_NETWORK},
     {"sessions", 0, "N", NULL,
-     "Compute up to N sequences at once, each with a KV cache of its own: a request has one for each prompt "
-     "and each choice (default: 4, or 2 or 1 where half of --memory has room for no more). Others wait.",
+     "Compute up to N texts at once, each with its own KV cache; further texts wait. A request has "
+     "a text for each prompt and each choice. Default: 4, or 2 or 1 if half of --memory has no room "
+     "for more.",
      CLI_OF_MEMORY},
-    {"queue", 0, "N", NULL, "Let up to N sequences wait (default 64); others are refused for now.",
+    {"queue", 0, "N", NULL,
+     "Let up to N texts wait for a session (default 64); further requests get the status 429.",
      CLI_RARE | CLI_OF_NETWORK},
     {"ctx", 0, "TOKENS", NULL,
      "Size of each session's KV cache (default 2048, or the model's limit if that is less).", CLI_OF_MEMORY},
-    {"model-name", 0, "NAME", NULL, "The model's name in answers (default: that of the file).",
+    {"model-name", 0, "NAME", NULL, "The model's name in answers (default: the file's name).",
      CLI_RARE | CLI_OF_TEXT},
     {"score", 0, "HOW", "prompt|decided",
-     "How a text is read whose log probabilities are asked for:\nprompt\tas a prompt (default)\ndecided\tas "
-     "generated, where the bundle's settings decide about generated tokens alone",
+     "How to score a text whose log probabilities a request asks for. Matters only if the bundle's "
+     "settings apply to generated tokens alone:\n"
+     "prompt\tthe text counts as a prompt (default)\n"
+     "decided\tthe text counts as generated",
      CLI_RARE | CLI_OF_TEXT},
     {"no-share", 0, NULL, NULL,
-     "Never go on from what another request left in a session: time would tell what it was.",
+     "Never reuse the prompt of another request: a fast answer would reveal that somebody asked the "
+     "same before.",
      CLI_RARE | CLI_OF_NETWORK},
     {"name", 0, "HOST", NULL,
-     "Take requests for this host too, beside IP addresses and localhost; may be repeated.",
+     "Also accept requests for this host name, besides IP addresses and localhost; may be repeated.",
      CLI_RARE | CLI_REPEATS | CLI_OF_NETWORK},
-    {"origin", 0, "URL", NULL, "Let pages of this origin ask, such as https://example.org; may be repeated.",
+    {"origin", 0, "URL", NULL,
+     "Let web pages of this origin send requests, such as https://example.org; may be repeated.",
      CLI_RARE | CLI_REPEATS | CLI_OF_NETWORK},
-    {"connections", 0, "N", NULL, "At most N connections (default 64), half of them from one address.",
+    {"connections", 0, "N", NULL,
+     "At most N connections (default 64), at most half of them from one address.", CLI_RARE | CLI_OF_NETWORK},
+    {"request-time", 0, "TIME", NULL, "A request must arrive completely within TIME (default 60s).",
      CLI_RARE | CLI_OF_NETWORK},
-    {"request-time", 0, "TIME", NULL, "A request has to come whole within TIME (default 60s).",
-     CLI_RARE | CLI_OF_NETWORK},
-    {"grace", 0, "TIME", NULL, "At the end, let requests at work finish for at most TIME (default 30s).",
+    {"grace", 0, "TIME", NULL,
+     "When the server ends, let running requests finish for at most TIME (default 30s).",
      CLI_RARE | CLI_OF_NETWORK},
     {"log", 0, NULL, NULL,
      "Print a line for each request to standard error: its path, status, time and tokens, never its text.",
@@ -269,16 +280,16 @@ const struct cli_command cli_command_serve = {
     .model = CLI_BUNDLE,
     .summary = "serve a bundle to programs that speak OpenAI's protocol",
     .usage = "MODEL.moec",
-    .about =
-        "Answers /v1/chat/completions, /v1/completions and /v1/models over HTTP, in the budget of --memory "
-        "and with the words of moec run. Requests run together, so that an expert that several need is read "
-        "once. http://127.0.0.1:8080/ is a page for a first talk.",
-    .details =
-        "Without a temperature an answer is greedy, as with moec run. Choice i of n takes seed + i. A request "
-        "that begins as another did reads only what is new, unless --no-share is given.\n"
-        "SIGTERM and Ctrl-C let requests at work finish; a second one ends at once. What a request says is "
-        "never logged. docs/serve.md has every field, a systemd unit and the command of "
-        "lm-evaluation-harness.",
+    .about = "Answers /v1/chat/completions, /v1/completions and /v1/models over HTTP, within --memory. The "
+             "text is that of moec run with the same settings. Requests run together: an expert that "
+             "several of them need is read once. The page http://127.0.0.1:8080/ lets you try the model in "
+             "a browser.",
+    .details = "Without a temperature in the request, the answer is greedy, as in moec run. Choice i of n "
+               "takes seed + i. If a prompt begins as an earlier one did, the server reads only the rest, "
+               "unless --no-share is given.\n"
+               "SIGTERM and Ctrl-C let running requests finish; a second signal ends the server at once. The "
+               "text of a request is never logged. docs/serve.md describes every field, a systemd unit, and "
+               "how to use lm-evaluation-harness.",
     .examples = "moec serve model.moec --memory 2GiB\n"
                 "curl -s http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d "
                 "'{\"prompt\": \"Once\"}'\n"

@@ -24,59 +24,57 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.",
+    {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and the path table.",
      CLI_INPUT | CLI_OF_DATA},
-    {"device-file", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.",
+    {"device-file", 0, "DEVICE.json", NULL, "A file of moec device, to predict time per token.",
      CLI_INPUT | CLI_OF_DATA},
-    {"emulate-storage", 0, "STORAGE", NULL, "Another storage, such as 550MB/s,80us,10us.", CLI_OF_MEMORY},
+    {"emulate-storage", 0, "STORAGE", NULL, "Other storage, such as 550MB/s,80us,10us.", CLI_OF_MEMORY},
     {"memory", 0, "LIST", NULL,
-     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 10%,25%,50%), or all.", CLI_OF_MEMORY},
+     "Buffer sizes, with commas: 64MiB, 25% of all experts, or all sizes (default 10%,25%,50%).",
+     CLI_OF_MEMORY},
     {"evict", 0, "LIST", NULL, "Evictions, with commas, or all (default lru,hobbit):\n" CLI_EVICT_VALUES,
      CLI_OF_MEMORY},
     {"search-evict", 0, NULL, NULL,
-     "With --evict hobbit: find, for each size, the weights that lose the least time to misses; without "
-     "--device-file or --emulate-storage, those that read the fewest bytes.",
+     "With --evict hobbit: for each size, find the weights with which misses cost the least time. "
+     "Without --device-file and --emulate-storage: with which the fewest bytes are read.",
      CLI_RARE | CLI_OF_MEMORY},
     {"output", 'o', "OUT.moec", NULL,
-     "With --search-evict, one size of --memory, and --device-file or --emulate-storage: write the bundle of "
-     "--model with the weights found, which --evict hobbit then takes.",
+     "Write the bundle of --model with the weights that --search-evict found; --evict hobbit then "
+     "uses them. Needs one size of --memory, and --device-file or --emulate-storage.",
      CLI_RARE | CLI_OUTPUT | CLI_OF_OUTPUT},
     {"predict", 0, "LIST", NULL,
-     "Predictors, with commas, or all possible ones (default none, and that of moec "
-     "run):\n" CLI_PREDICT_VALUES,
+     "Predictors, with commas, or all (default none, and that of moec run):\n" CLI_PREDICT_VALUES,
      CLI_OF_MEMORY},
     {"vram", 0, "LIST", NULL,
-     "With --device-file of a GPU: sizes of a pool of experts in its memory, in front of the buffer "
-     "(--memory, default all) in pinned memory.",
+     "With a --device-file of a GPU: sizes of the pool of experts in the GPU's memory. The buffer "
+     "of --memory (default all) is then in pinned memory.",
      CLI_RARE | CLI_OF_MEMORY},
     {"modes", 0, "LIST", NULL,
-     "With --vram: how experts come to the GPU, with commas (default all): on-demand, layer-wise, cache, "
-     "preload, cooperative, resident.",
+     "With --vram: how experts get to the GPU, with commas (default all): on-demand, layer-wise, "
+     "cache, preload, cooperative, resident.",
      CLI_RARE | CLI_OF_MEMORY},
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_SIMULATED_DECIDE_OPTION(CLI_RARE),
     {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", CLI_OF_OUTPUT},
     {"json", 0, NULL, NULL, "Print everything as JSON.", CLI_OF_OUTPUT},
     {"bits", 0, "BITS", "2|3|4|5|6|8|16",
-     "Bitwidth of every expert: 2, 3, 4 (default), 5, 6, 8 or 16. With --model: use its copy at this "
-     "bitwidth instead of the compiled assignment.",
+     "Bitwidth of every expert: 2, 3, 4 (default), 5, 6, 8 or 16. With --model: use the bundle's "
+     "copy at this bitwidth instead of the compiled assignment.",
      CLI_RARE | CLI_OF_MEMORY},
     {"preload-count", 0, "N", NULL,
-     "Read N predicted experts for each layer, however long it takes. By default as many as there is time "
-     "for; without --device-file the model's top-k.",
+     "Read N predicted experts for each layer, however long that takes. By default as many as there "
+     "is time for; without --device-file, as many as a token uses in a layer.",
      CLI_RARE | CLI_OF_MEMORY},
-    {"preload-ahead", 0, "P", NULL,
-     "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
-     "what the layers before it will need is there.",
-     CLI_RARE | CLI_OF_MEMORY},
+    {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE | CLI_OF_MEMORY},
     {"prompt-tokens", 0, "P", NULL,
-     "For a profile: the first P tokens of each window are a prompt's, in one chunk, and the others are "
-     "decoded (default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
+     "For a profile: the first P tokens of each window are a prompt, read in one chunk; the others "
+     "are decoded (default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
      CLI_RARE | CLI_OF_DATA},
     {"against", 0, "RESULT.json", NULL,
-     "With --model: simulate each row of a result of moec bench, or what moec run --stats json wrote, and "
-     "show times, waiting, hits and bytes of both. The routing should come from the same data, or prompt. "
-     "Computing takes what --device-file says, or what it took in a trace.",
+     "With --model: simulate each row of a result of moec bench, or the run of a result of moec run "
+     "--stats json, and show times, waiting, hits and bytes of both. The result and the routing "
+     "should come from the same data or prompt. Computing times are those of --device-file, or of "
+     "the trace.",
      CLI_RARE | CLI_INPUT | CLI_OF_DATA},
     {"trust-profile", 0, NULL, NULL,
      "Read a profile that another program has changed, without checking its checksum.",
@@ -679,27 +677,28 @@ const struct cli_command cli_command_simulate = {
     .name = "simulate",
     .summary = "predict hits and times of cache policies from recorded routing",
     .usage = "PROFILE.h5|TRACE",
-    .about = "Replays recorded routing with evictions, predictors and sizes of the expert buffer, "
-             "next to Belady's bound. It shows below which size lru finds nothing, what predictions add and, "
-             "with --device-file, how long a token takes.",
+    .about = "Replays recorded routing with several evictions, predictors and buffer sizes, next to "
+             "Belady's bound. The output shows the size below which lru has no hits, the gain of "
+             "predictions and, with --device-file, the time per token.",
     .details =
-        "The decisions are made by the runtime's own code. Without predictions, or with --preload-count, the "
-        "counts are exactly those of a run on the same routing. lru finds nothing in a buffer smaller than "
-        "one token's working set.\n"
-        "The windows of a profile are decoded token by token, one after the other, with one buffer that "
-        "starts with the most used experts; an encoder reads each source at once before its target. A trace "
-        "of moec run --trace is replayed as it happened. The predictor gate needs a trace of a run that "
-        "recorded it.\n"
-        "Without --model, record sizes and path table are those of the trace; for a profile every expert has "
-        "--bits bits. --device-file also limits preloads by the time there is. Options left out take the "
-        "usual policies, predictors and sizes, which is a matter of seconds; all takes every one, and sizes "
-        "of 5% to 100% in steps of 5.\n"
-        "--route, --precision and --prefill let the tokens of a trace that moec run or bench recorded with "
-        "--trace-scores decide: the recorded scores of routers go through the runtime's decisions, and what "
-        "they take through the buffer. A run that decides has other hidden states from the second MoE layer "
-        "on, and another text. So this is a first estimate; --against shows how good, beside a real run.\n"
-        "--vram simulates a GPU: experts in its memory, in pinned memory and in storage, copies over the "
-        "bus, and the ways that HOBBIT, Fate and FloE compare with.",
+        "The runtime's own code makes the decisions. Without predictions, or with --preload-count, the "
+        "counts are exactly those of a run with the same routing. lru has no hits in a buffer smaller "
+        "than one token's working set (MoE layers x experts per token).\n"
+        "The windows of a profile are decoded token by token, one window after the other, with one "
+        "buffer that starts with the most used experts. An encoder reads each source at once, before "
+        "its target. A trace of moec run --trace is replayed as recorded. The predictor gate needs the "
+        "trace of a run that predicted by gate.\n"
+        "Without --model, record sizes and path table are those of the trace; in a profile, every "
+        "expert has --bits bits. --device-file also limits preloads to the available time. By default "
+        "simulate tries a few policies, predictors and sizes, within seconds. all tries every policy "
+        "or predictor, and as sizes 5% to 100% in steps of 5.\n"
+        "--route, --precision and --prefill need a trace that moec run or bench recorded with "
+        "--trace-scores. The runtime's decisions are made from the recorded router scores, and their "
+        "experts go through the buffer. In a real run, decisions change hidden states from the second "
+        "MoE layer on, and also the text. The result is therefore a first estimate; --against compares "
+        "it with a real run.\n"
+        "--vram simulates a GPU: experts in its memory, in pinned memory and in storage; copies over "
+        "the bus; and the modes with which HOBBIT, Fate and FloE compare.",
     .examples = "moec simulate profile.h5 --model model.moec --plots plots\n"
                 "moec device model.moec -o device.json\n"
                 "moec simulate profile.h5 --model model.moec --device-file device.json",

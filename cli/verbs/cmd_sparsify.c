@@ -26,35 +26,38 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"reference", 0, "MODEL", NULL,
-     "With --max-loss: the checkpoint that the bundle was compiled from. Losses are against it.",
+     "With --max-loss: the checkpoint from which the bundle was compiled, to measure losses against.",
      CLI_INPUT | CLI_OF_LOSS},
     {"max-loss", 0, "LOSS", NULL,
-     "Also find a plan of neurons to leave out, and prove its loss: accuracy that may be lost in all, by "
-     "bits and plan, such as 2% or 0.02.",
+     "Find a plan of neurons to leave out, and prove that bits and plan together lose at most LOSS, "
+     "such as 2%.",
      CLI_OF_LOSS},
     {"by", 0, "WHAT", "neuron|expert|model",
-     "With --max-loss, what the plan looks at:\nneuron\teach neuron's harm and the token's gate weight "
-     "(default)\nexpert\ta threshold for each expert\nmodel\tone share for all experts",
+     "With --max-loss, how the plan chooses neurons:\n"
+     "neuron\tby harm and gate weight (default)\n"
+     "expert\tone threshold for each expert\n"
+     "model\tone share for all experts",
      CLI_OF_LOSS},
     {"parts", 0, NULL, NULL,
-     "Also write checksums of parts of the experts' records: a run that leaves out neurons then reads from "
-     "storage only up projections and the pairs of neurons that stay.",
+     "Also write checksums of parts of records. A run then reads only the up projections and active "
+     "neurons of experts from storage.",
      CLI_OF_OUTPUT},
     {"by-projection", 0, "NAME", "auto|up|gate",
      "With --max-loss, the product that a plan compares:\n"
-     "auto\twhichever loses less with 70% left out (default; with --parts or --device up)\n"
-     "up\t|up . x|, as FloE; only up is read whole\n"
-     "gate\tthe activated gate, as CATS (--by model) and CHESS; up and down are left out",
+     "auto\twhichever loses less with 70% left out (default; with --parts or --device: up)\n"
+     "up\t|up . x|, as in FloE; only up is read whole\n"
+     "gate\tthe activated gate, as in CATS (--by model) and CHESS; up and down are left out",
      CLI_RARE | CLI_OF_LOSS},
     {"confidence", 0, "C", NULL,
-     "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).",
+     "With --max-loss: confidence of the interval whose upper end must be within the target "
+     "(default 0.95).",
      CLI_RARE | CLI_OF_LOSS},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_SAMPLES_OPTIONS,
     {"output", 'o', "OUT.moec", NULL,
-     "The bundle with thresholds; with --force it may be MODEL.moec itself, as without -o.",
+     "The bundle with thresholds (default: MODEL.moec itself, which needs --force).",
      CLI_OUTPUT | CLI_IN_PLACE | CLI_OF_OUTPUT},
-    {"json", 0, NULL, NULL, "Print what was done as JSON.", CLI_OF_OUTPUT},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_ANYWAY_OPTION,
     CLI_MACHINE_OPTIONS,
@@ -335,21 +338,21 @@ const struct cli_command cli_command_sparsify = {
     .model = CLI_BUNDLE,
     .summary = "let a bundle leave out neurons of its experts",
     .usage = "MODEL.moec --data FILE",
-    .about =
-        "Measures how large up . x is in each expert, and writes thresholds into the bundle. With them moec "
-        "run, eval, bench --sparsity SHARE leave out about that share of an expert's neurons for each token: "
-        "their gate and down weights are neither read nor computed.\n"
-        "With --max-loss it also finds which neurons do the least harm for each byte that is not read, "
-        "proves that the bundle with this plan loses no more, and writes the plan with its certificate. moec "
-        "run, chat, eval and bench follow it from then on; --sparsity none turns it off.",
+    .about = "Measures |up . x| of each expert's neurons, and writes thresholds into the bundle. With "
+             "--sparsity SHARE, moec run, chat, serve, eval and bench then leave out about this share of "
+             "neurons for each token: their gate and down weights are not read or computed.\n"
+             "With --max-loss, sparsify also finds a plan: the neurons to leave out that do the least harm "
+             "per byte. sparsify proves that bundle and plan together stay within the loss, and writes the "
+             "plan with its certificate. Runs then follow it; --sparsity none turns it off.",
     .details =
-        "Thresholds come from the bundle's own weights and the windows of --data that moec compile "
-        "searches on with the same --seed; experts that see few tokens take their layer's. Plans from "
-        "mild to strong are measured there too, then tested on the certificate part until one fails; "
-        "the last that passed is written. If none passes, nothing is and the exit status is 1. A bundle "
-        "that was compiled with --max-loss 2% has no loss left at 2%: compile with less.\n"
-        "Models whose neurons are not nothing where up . x is (gpt-oss), or that have no gate, are "
-        "refused. docs/sparsity.md has what it costs and gains.",
+        "Thresholds come from the bundle's own weights, on the windows of --data on which moec compile "
+        "searches with the same --seed. Experts that few tokens choose use the thresholds of their "
+        "layer. Plans, from mild to strong, are measured on the same windows. The plans are then "
+        "tested on the certificate part until one fails; the last plan that passed is written. If none "
+        "passes, nothing is written and the exit status is 1. A bundle compiled with --max-loss 2% "
+        "leaves no loss for a plan at 2%: compile with a smaller loss.\n"
+        "Sparsity needs neurons whose output is 0 if up . x = 0: models with other neurons (gpt-oss), "
+        "or without a gate, are refused. docs/sparsity.md shows costs and gains.",
     .examples =
         "moec sparsify model.moec --data calibration.txt -o sparse.moec\n"
         "moec run sparse.moec -p \"Once upon a time\" --sparsity 0.6 --stats\n"

@@ -8,10 +8,10 @@
 
 static const struct cli_option options[] = {
     {"copies", 0, CLI_LIST, "2|3|4|8|16",
-     "Bitwidths of the copies to drop: of 2, 3, 4, 8 and 16, such as 2,4.", 0},
+     "Bitwidths of the copies to drop: any of 2, 3, 4, 8 and 16, such as 2,4.", 0},
     {"unpack", 0, NULL, NULL,
-     "Store dense weights uncompressed, on pages of their own: such a bundle starts faster from the page "
-     "cache, where its pages are used as they are.",
+     "Store dense weights uncompressed, on memory pages of their own. The bundle then starts faster "
+     "if it is in the page cache, because a run uses the cached pages in place.",
      0},
     {"output", 'o', "OUT.moec", NULL, "The new bundle; with --force it may be MODEL.moec itself.",
      CLI_OUTPUT | CLI_IN_PLACE},

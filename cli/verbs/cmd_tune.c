@@ -44,64 +44,77 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"profile", 0, "PROFILE.h5", NULL,
-     "With a checkpoint, instead of --data: measurements of it, from moec profile.",
+     "With a checkpoint: its measurements, from moec profile, instead of --data.",
      CLI_INPUT | CLI_RARE | CLI_OF_LOSS},
     {"reference", 0, "MODEL", NULL,
-     "The checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT | CLI_OF_LOSS},
-    {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", CLI_OF_LOSS},
+     "The checkpoint from which the bundle was compiled, to measure losses against.",
+     CLI_INPUT | CLI_OF_LOSS},
+    {"max-loss", 0, "LOSS", NULL, "Largest loss of bits and settings, such as 2%.", CLI_OF_LOSS},
     {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
-     "What is searched (default: route,skip, and precision where moec compile --copies made low copies):\n"
-     "route\tcache-prior: prefer experts that are in the cache\n"
-     "skip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
-     "a low copy; fate: those that the layer before did not predict\nprefill\tunpopular: "
-     "run a prompt's rarest experts in a low copy\nsparsity\tleave out neurons; not with low copies" CLI_RESEARCH
-     "rank\tmax-rank instead of route: of the best, the cached",
+     "Settings to search (default: route,skip; also precision if moec compile --copies made low "
+     "copies):\n"
+     "route\tcache-prior: prefer experts in the cache\n"
+     "skip\tskip cache misses of little weight\n"
+     "precision\thobbit: experts of little weight in a low copy; fate: those that the layer before "
+     "did not predict\n"
+     "prefill\tunpopular: a prompt's rarest experts in a low copy\n"
+     "sparsity\tleave out neurons; not with low copies" CLI_RESEARCH
+     "rank\tmax-rank instead of route: prefers cached experts among the router's best",
      CLI_OF_LOSS},
     {"policy", 0, "POLICY", NULL,
-     "A Lua file that searches instead of moec tune; or prior, which is built in: the strongest prior within "
-     "the loss. --with says what it may use; what it returns is certified in the same way.",
+     "Your own search, a Lua file, instead of tune's. Or prior, a built-in one, which finds the "
+     "strongest prior within the loss. --with names the settings that it may use. The result is "
+     "certified in the same way.",
      CLI_RARE | CLI_OF_LOSS},
     {"block-tokens", 0, "L", NULL,
-     "With prefill: tokens of its blocks (default 512): as many as a chunk of a prompt, or more.",
+     "With prefill: how many tokens a block has (default 512). Give at least as many as a chunk of "
+     "a prompt has.",
      CLI_RARE | CLI_OF_DECISIONS},
     {"decide", 0, "WHEN", "all|decode",
-     "Whose experts the settings decide, and the certificate is about:\nall\tall tokens' (default with prefill "
-     "or a plan alone)\ndecode\tthose of generated tokens, not a prompt's (default)",
+     "For which tokens the settings decide, in the proof and later in runs:\n"
+     "all\tfor all tokens (default with prefill or a plan alone)\n"
+     "decode\tonly for generated tokens, not for a prompt's (default otherwise)",
      CLI_RARE | CLI_OF_DECISIONS},
     {"prompt-tokens", 0, "P", NULL,
-     "The first P tokens of each window are a prompt's (default: all with prefill alone, else half); with "
-     "--decide all only where precision or prefill is searched.",
+     "How many tokens at the start of each window count as a prompt (default: with prefill alone "
+     "all, else half). With --decide all, give this option only if precision or prefill is searched.",
      CLI_RARE | CLI_OF_DECISIONS},
     {"slots", 0, "N|PERCENT", NULL,
-     "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as "
-     "will be in memory.",
+     "Experts of each layer that the logical cache holds (default " MOEC_ROUTE_SLOTS
+     "): about as many as memory will hold.",
      CLI_OF_DECISIONS},
     {"low-slots", 0, "N|PERCENT", NULL,
-     "With precision or prefill: low copies of each layer beside them (default " MOEC_ROUTE_LOW_SLOTS ").",
+     "With precision or prefill: how many low copies of each layer the logical cache holds too "
+     "(default " MOEC_ROUTE_LOW_SLOTS ").",
      CLI_RARE | CLI_OF_DECISIONS},
-    {"low-bits", 0, "B", NULL, "With precision or prefill: bitwidth of the low copy (default: the smallest).",
+    {"low-bits", 0, "B", NULL,
+     "With precision or prefill: bitwidth of the low copies (default: the smallest that the bundle "
+     "has).",
      CLI_RARE | CLI_OF_DECISIONS},
     {"device-file", 0, "DEVICE.json", NULL,
-     "With precision: fate predicts as many experts as this device can read while it computes one layer "
-     "(default: a quarter of a layer's). moec device writes the file.",
+     "With precision: a file of moec device. fate then predicts at most as many experts as this "
+     "device reads while it computes a layer (default: a quarter of a layer's experts).",
      CLI_INPUT | CLI_RARE | CLI_OF_DECISIONS},
-    {"keep-top", 0, "J", NULL, "With route or rank: each token takes its J best in any case (default 0).",
+    {"keep-top", 0, "J", NULL,
+     "With route or rank: a token always takes the router's J best experts (default 0).",
      CLI_RARE | CLI_OF_DECISIONS},
     {"cache-start", 0, "HOW", "empty|frequency",
-     "What the logical cache holds at first:\nempty\tnothing (default)\nfrequency\twhat was used most in "
-     "the bundle's profile",
+     "What the logical cache holds at first:\n"
+     "empty\tnothing (default)\n"
+     "frequency\tthe experts that the bundle's profile used most",
      CLI_RARE | CLI_OF_DECISIONS},
     {"confidence", 0, "C", NULL,
-     "Confidence of the interval whose upper end must meet --max-loss (default 0.95).",
+     "Confidence of the interval whose upper end must be within --max-loss (default 0.95).",
      CLI_RARE | CLI_OF_LOSS},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_SAMPLES_OPTIONS,
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
     {"output", 'o', "OUT.moec", NULL,
-     "The bundle with settings; with --force it may be MODEL.moec itself, as without -o.",
+     "The bundle with settings (default: MODEL.moec itself, which needs --force).",
      CLI_OUTPUT | CLI_IN_PLACE | CLI_OF_OUTPUT},
-    {"accept-slower", 0, NULL, NULL, "Write a result that reads no less than what there is without it.",
+    {"accept-slower", 0, NULL, NULL,
+     "Write the settings even if a token reads no fewer bytes with them than without them.",
      CLI_RARE | CLI_OF_LOSS},
     {"json", 0, NULL, NULL, "Print the result as JSON.", CLI_OF_OUTPUT},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
@@ -814,21 +827,22 @@ const struct cli_command cli_command_tune = {
     .model = CLI_BUNDLE_OR_CHECKPOINT,
     .summary = "find routing, precision and sparsity settings within a loss",
     .usage = "MODEL --data FILE",
-    .about =
-        "Searches for settings of --route, --precision and --prefill, and for plans of sparsity, with which "
-        "a token reads the fewest bytes of experts, proves that bundle and settings together lose no more "
-        "than --max-loss against the original, and writes both into the bundle. moec run, chat, eval and bench "
-        "use them from then on; --decide none turns decisions off, --sparsity none the plan.",
+    .about = "Searches for settings of --route, --precision and --prefill, and for sparsity plans, with "
+             "which a token reads the fewest bytes of experts. tune proves that bundle and settings "
+             "together lose at most --max-loss against the original, and writes the settings into the "
+             "bundle. moec run, chat, serve, eval and bench then use them. --decide none turns decisions "
+             "off, and --sparsity none the plan.",
     .details =
-        "The data has the three parts that moec compile draws with the same --seed. Settings are measured on "
-        "the search part. Up to 8 of those that lose less or read less than all others are then tested on "
-        "the certificate part, from the safest to the one that reads least, until one fails; the last that "
-        "passed is written. If none passes, nothing is written and the exit status is 1. A bundle that was "
-        "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less, or let moec fit "
-        "choose bits and decisions together.\n"
-        "Bytes are those that the logical cache of --slots misses, and of these what a plan that is searched "
-        "leaves. A bundle's own sparsity plan stays in use, and its loss counts. docs/decisions.md "
-        "describes it.",
+        "The data is divided into the same three parts as by moec compile with the same --seed. "
+        "Settings are measured on the search part. tune keeps those that no other setting beats in "
+        "both loss and bytes read. tune tests up to 8 of these settings on the certificate part, from "
+        "the safest to the one that reads least, until one fails, and writes the last one that passed. "
+        "If none passes, nothing is written and the exit status is 1. A bundle compiled with "
+        "--max-loss 2% leaves no loss for decisions at 2%: compile with a smaller loss, or let moec "
+        "fit choose bits and decisions together.\n"
+        "Bytes are those of experts that a logical cache of --slots experts misses; bytes that a "
+        "searched plan leaves out do not count. If the bundle has its own sparsity plan, the plan "
+        "stays in use and its loss counts. docs/decisions.md describes the search.",
     .examples = "moec compile MODEL --data calibration.txt --max-loss 1% -o model.moec\n"
                 "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2% -o tuned.moec",
     .n_positional_min = 1,

@@ -65,9 +65,9 @@ const struct cli_command cli_command_verify = {
     .summary = "check every byte of a bundle and name what is damaged",
     .usage = "MODEL.moec",
     .about = "Reads the whole file and checks the header, the table of contents, every section (SHA-256), "
-             "every expert record (CRC32C) and the padding between them. Damaged experts are named by layer "
-             "and number. Then the model, its dense weights and its tokenizer are read as `moec run` reads "
-             "them. The exit status is 1 if anything is damaged or cannot be used.",
+             "every expert record (CRC32C) and the padding between records. Damaged experts are named by "
+             "layer and number. Then the model, its dense weights and its tokenizer are read as in moec "
+             "run. The exit status is 1 if anything is damaged or cannot be used.",
     .examples = "moec verify model.moec\n"
                 "moec verify --quiet model.moec && cp model.moec /mnt/board/",
     .n_positional_min = 1,
