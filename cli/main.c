@@ -91,7 +91,8 @@ static int completion(const char *shell, const char *program)
     if (shell != NULL && cli_print_completion(stdout, shell, program, &tables))
         return CLI_OK;
     fprintf(stderr,
-            "moec completion: name a shell: bash, zsh or fish; after it moec-run for that program alone\n");
+            "moec completion: name a shell: bash, zsh or fish; add moec-run for the completion of moec-run "
+            "alone\n");
     return CLI_USAGE;
 }
 

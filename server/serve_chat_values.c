@@ -80,10 +80,9 @@ static bool join_parts(struct moert_values *values, const struct moec_json *part
             n_kind != 4 || memcmp(kind, "text", 4) != 0 || moec_json_find(part, "text") == NULL ||
             moec_json_as_string(moec_json_find(part, "text"), "text", &text, &n, NULL) != MOEC_OK) {
             free(joined);
-            return serve_refuse(problem, 400, "messages",
-                                "part %zu of message %zu is no text: images, sounds and files are not "
-                                "supported",
-                                i, at);
+            return serve_refuse(
+                problem, 400, "messages",
+                "part %zu of message %zu is not text: images, sounds and files are not supported", i, at);
         }
         if (moec_grow((void **)&joined, &capacity, n_bytes + n + 1, 1, "a message", &err) != MOEC_OK) {
             free(joined);

@@ -92,7 +92,8 @@ static void end_jobs(struct serve_compute *compute)
         struct serve_job *job = *link;
         const bool is_over = job->problem.status != 0 || is_cancelled(job);
         if (is_over) /* whoever still listens is told */
-            (void)serve_refuse(&job->problem, 503, NULL, "the request was cancelled, as the server ends");
+            (void)serve_refuse(&job->problem, 503, NULL,
+                               "the request was cancelled, because the server is shutting down");
         settle(compute, job, is_over);
         if (count_done(job) < job->n_sequence) {
             link = &job->next;

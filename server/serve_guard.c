@@ -156,6 +156,7 @@ enum moec_status serve_address_check(const char *address, bool *is_local, struct
         *is_local = IN6_IS_ADDR_LOOPBACK(&six);
     else
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is no IP address: expected one such as 127.0.0.1, 0.0.0.0 or ::1", address);
+                         "'%s' is not an IP address: expected one such as 127.0.0.1, 0.0.0.0 or ::1",
+                         address);
     return MOEC_OK;
 }

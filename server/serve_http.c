@@ -32,7 +32,7 @@
 #define JSON           "application/json"
 #define STREAM         "text/event-stream; charset=utf-8"
 #define METRICS        "text/plain; version=0.0.4; charset=utf-8"
-#define THE_END        "the server ends, and takes no more requests"
+#define THE_END        "the server is shutting down and takes no more requests"
 
 /* A connection, for as long as it exists. */
 struct client {
@@ -250,7 +250,7 @@ static enum MHD_Result answer_request(struct exchange *exchange, struct MHD_Conn
         else
             (void)serve_refuse(
                 &exchange->problem, 429, NULL,
-                "%zu sequences are asked for, and the queue has no room for them: ask again later",
+                "the request asks for %zu sequences, and the queue has no room for them: ask again later",
                 job->n_sequence);
         serve_job_let_go(job);
         return answer_problem(exchange, connection);
@@ -319,7 +319,8 @@ static bool check_body(struct exchange *exchange, struct MHD_Connection *connect
     unsigned n_length = 0;
     (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_length, &n_length);
     if (n_length > 1)
-        return serve_refuse(&exchange->problem, 400, NULL, "the request says its length more than once");
+        return serve_refuse(&exchange->problem, 400, NULL,
+                            "the request has more than one header that gives its length");
     if (!serve_guard_json(header(connection, "Content-Type")))
         return serve_refuse(&exchange->problem, 415, NULL,
                             "the request's Content-Type is not application/json");
@@ -345,12 +346,17 @@ static bool check_guards(struct exchange *exchange, struct MHD_Connection *conne
                             "the request is for another host: reach the server by an IP address or as "
                             "localhost, or start it with --name");
     if (origin != NULL && !serve_guard_origin(options, origin, host))
-        return serve_refuse(&exchange->problem, 403, NULL,
-                            "the page that asks is of another origin: start the server with --origin for it");
+        return serve_refuse(
+            &exchange->problem, 403, NULL,
+            "the request comes from a web page of another origin: start the server with --origin to allow "
+            "that origin");
     if (exchange->is_options)
         return origin != NULL && serve_guard_names_origin(options, origin)
                    ? true
-                   : serve_refuse(&exchange->problem, 403, NULL, "no other origin may ask");
+                   : serve_refuse(
+                         &exchange->problem, 403, NULL,
+                         "the origin of this request is not allowed: start the server with --origin to "
+                         "allow it");
     if ((exchange->route == NULL || !exchange->route->is_open) &&
         !serve_guard_key(options, header(connection, "Authorization")))
         return serve_refuse(&exchange->problem, 401, NULL,
@@ -367,8 +373,8 @@ static bool check_request(struct exchange *exchange, struct MHD_Connection *conn
     const bool is_post = strcmp(method, "POST") == 0;
     if (is_post != exchange->route->is_post || (!is_post && strcmp(method, "GET") != 0)) {
         exchange->allowed = exchange->route->is_post ? "POST" : "GET";
-        return serve_refuse(&exchange->problem, 405, NULL, "'%s' takes %s alone", exchange->route->path,
-                            exchange->allowed);
+        return serve_refuse(&exchange->problem, 405, NULL, "'%s' takes only %s requests",
+                            exchange->route->path, exchange->allowed);
     }
     if (is_post && atomic_load(&exchange->server->ends))
         return serve_refuse(&exchange->problem, 503, NULL, THE_END);
@@ -420,7 +426,7 @@ static void collect(struct exchange *exchange, const char *data, size_t n)
     }
     if (moec_grow((void **)&exchange->body, &exchange->capacity, exchange->n_body + n, 1, "a body", NULL) !=
         MOEC_OK) {
-        (void)serve_refuse(&exchange->problem, 500, NULL, "there is no memory for the body");
+        (void)serve_refuse(&exchange->problem, 500, NULL, "the server has no memory for the request's body");
         return;
     }
     memcpy(exchange->body + exchange->n_body, data, n);

@@ -45,8 +45,11 @@ static void print_engine(FILE *out, const struct moert_engine *engine)
     const struct moert_stats stats = moert_engine_stats(engine);
     print_value(out, "expert_hits_total", "counter",
                 "Experts that were in memory when a router asked for them.", stats.hits);
-    print_value(out, "expert_late_total", "counter", "Experts that were being read then.", stats.late);
-    print_value(out, "expert_misses_total", "counter", "Experts that were neither.", stats.misses);
+    print_value(out, "expert_late_total", "counter",
+                "Experts that were still being read when a router asked for them.", stats.late);
+    print_value(out, "expert_misses_total", "counter",
+                "Experts that were neither in memory nor being read when a router asked for them.",
+                stats.misses);
     print_value(out, "read_bytes_total", "counter", "Bytes of experts that were read from storage.",
                 stats.read_bytes);
 }
@@ -64,11 +67,12 @@ char *serve_metrics_text(struct serve_metrics *metrics, const struct moert_engin
     } counters[] = {
         {"requests_total", "Requests for text that were accepted.", &metrics->requests},
         {"requests_refused_total", "Requests that were refused.", &metrics->refused},
-        {"requests_cancelled_total", "Requests whose client went away, or did not read.",
+        {"requests_cancelled_total", "Requests whose client disconnected or stopped reading.",
          &metrics->cancelled},
         {"requests_failed_total", "Requests that failed while they ran.", &metrics->failed},
         {"prompt_tokens_total", "Tokens of prompts.", &metrics->prompt_tokens},
-        {"cached_tokens_total", "Of these, tokens that were kept from before.", &metrics->cached_tokens},
+        {"cached_tokens_total", "Tokens of prompts that were kept from earlier requests.",
+         &metrics->cached_tokens},
         {"generated_tokens_total", "Tokens that were generated.", &metrics->generated_tokens},
         {"scored_tokens_total", "Tokens of prompts that were scored.", &metrics->scored_tokens},
         {"steps_total", "Steps in which sessions generated a token each.", &metrics->steps},

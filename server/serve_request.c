@@ -80,7 +80,7 @@ static bool read_ids(struct reading *r, const struct moec_json *list, struct ser
     for (size_t i = 0; i < n; i++) {
         const struct moec_json *id = moec_json_at(list, i);
         if (moec_json_type(id) != MOEC_JSON_INTEGER)
-            return serve_refuse(r->problem, 400, r->name, "'%s' holds %s at %zu, expected a token id",
+            return serve_refuse(r->problem, 400, r->name, "'%s' holds %s at index %zu, expected a token id",
                                 r->name, moec_json_type_name(id), i);
         if (!read_u32(r, id, 0, r->limits->n_vocab - 1, &prompt->ids[i]))
             return false;
@@ -181,8 +181,9 @@ static bool read_max_tokens(struct reading *r, const struct moec_json *value)
     if (is_null(value))
         return true;
     if (r->request->has_tokens)
-        return serve_refuse(r->problem, 400, r->name,
-                            "'max_tokens' and 'max_completion_tokens' are both given: leave out one of them");
+        return serve_refuse(
+            r->problem, 400, r->name,
+            "'max_tokens' and 'max_completion_tokens' are both given: leave out one of the two");
     r->request->has_tokens = true;
     return read_u32(r, value, 0, 1u << 30, &r->request->max_tokens);
 }
@@ -352,7 +353,7 @@ static bool read_messages(struct reading *r, const struct moec_json *value)
     if (moec_json_type(value) != MOEC_JSON_ARRAY)
         return refuse_value(r, value, "a list of messages");
     if (moec_json_length(value) == 0)
-        return serve_refuse(r->problem, 400, r->name, "'messages' is empty, expected a message at least");
+        return serve_refuse(r->problem, 400, r->name, "'messages' is empty, expected at least one message");
     for (size_t i = 0; i < moec_json_length(value); i++)
         if (moec_json_type(moec_json_at(value, i)) != MOEC_JSON_OBJECT)
             return serve_refuse(r->problem, 400, r->name, "message %zu is %s, expected an object", i,
@@ -479,12 +480,14 @@ static bool check_whole(struct reading *r)
                             needed[request->kind]);
     if (request->n_prompt * request->n > SERVE_MAX_SEQUENCES)
         return serve_refuse(r->problem, 400, "n",
-                            "%zu prompts with %" PRIu32 " choices each are more than %u", request->n_prompt,
-                            request->n, SERVE_MAX_SEQUENCES);
+                            "%zu prompts with %" PRIu32
+                            " choices each are more than %u sequences: ask for fewer",
+                            request->n_prompt, request->n, SERVE_MAX_SEQUENCES);
     if (request->kind == SERVE_CHAT && request->n_logprobs > 0 && !request->has_logprobs)
         return serve_refuse(r->problem, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     if (request->n_logprobs > r->limits->n_vocab)
-        return serve_refuse(r->problem, 400, "logprobs", "'logprobs' is more than the vocabulary of %" PRIu32,
+        return serve_refuse(r->problem, 400, "logprobs",
+                            "'logprobs' is more than the vocabulary of %" PRIu32 " tokens",
                             r->limits->n_vocab);
     return true;
 }

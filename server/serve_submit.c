@@ -20,14 +20,15 @@ bool serve_take_room(struct serve *server, size_t n, struct serve_problem *probl
         return true;
     atomic_fetch_sub(&server->held, n);
     if (n > limit)
-        return serve_refuse(problem, 413, NULL,
-                            "the request takes %zu bytes with its answer, and there is room for %zu: ask for "
-                            "fewer tokens, choices or logprobs",
-                            n, limit);
+        return serve_refuse(
+            problem, 413, NULL,
+            "the request needs %zu bytes with its answer, but the limit is %zu: ask for fewer tokens, "
+            "choices or logprobs",
+            n, limit);
     return serve_refuse(
         problem, 429, NULL,
-        "the request takes %zu bytes with its answer, and requests at work hold %zu of %zu: ask "
-        "again later",
+        "the request needs %zu bytes with its answer, and running requests hold %zu of %zu bytes: ask again "
+        "later",
         n, before, limit);
 }
 
@@ -106,8 +107,8 @@ static bool check_length(const struct serve *server, const struct serve_job *job
     if (n <= n_context)
         return true;
     (void)serve_refuse(problem, 400, param,
-                       "the prompt has %zu tokens, and the context has %" PRIu32
-                       ": send less, or start the server with a larger --ctx",
+                       "the prompt has %zu tokens, but the context has %" PRIu32
+                       " tokens: send less, or start the server with a larger --ctx",
                        n, n_context);
     problem->code = "context_length_exceeded";
     return false;
@@ -140,7 +141,7 @@ struct serve_job *serve_make_job(struct serve *server, enum serve_kind kind, con
         return NULL;
     struct serve_job *job = serve_job_create(&request);
     if (job == NULL) {
-        (void)serve_refuse(problem, 500, NULL, "there is no memory for the request");
+        (void)serve_refuse(problem, 500, NULL, "the server has no memory for the request");
         return NULL;
     }
     job->id = ++server->n_jobs;
@@ -199,7 +200,7 @@ static char *convert(struct serve *server, const struct serve_request *request, 
         answer = serve_answer_text(text, n);
     }
     if (answer == NULL)
-        (void)serve_refuse(problem, 500, NULL, "there is no memory for the answer");
+        (void)serve_refuse(problem, 500, NULL, "the server has no memory for the answer");
     moert_free(tokens);
     moert_free(text);
     return answer;

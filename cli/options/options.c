@@ -87,10 +87,10 @@ static struct suggestion suggestion_of(const struct cli_nearest *nearest, const 
 static const struct {
     const char *name, *by, *now;
 } retired[] = {
-    {"evict-weights", "evict", "weights stand in the policy's own word: --evict hobbit:0.4:0.3:0.1:0.2"},
-    {"shallow-layers", "evict", "their number stands in the policy's own word: --evict fate:3"},
-    {"decisions", "replay-decisions", "it is called --record-decisions FILE"},
-    {"tune-evict", "search-evict", "it is called --search-evict"},
+    {"evict-weights", "evict", "give the weights after the policy's name: --evict hobbit:0.4:0.3:0.1:0.2"},
+    {"shallow-layers", "evict", "give the number of layers after the policy's name: --evict fate:3"},
+    {"decisions", "replay-decisions", "use --record-decisions FILE"},
+    {"tune-evict", "search-evict", "use --search-evict"},
 };
 
 static bool unknown_option(const struct cli_args *args, const char *word, int *status)

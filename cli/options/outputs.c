@@ -140,7 +140,8 @@ enum moec_status cli_check_folder(const char *option, const char *path, struct m
         return MOEC_OK; /* making it says so */
     if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return moec_fail(err, MOEC_ERR_IO,
-                         "--%s writes into a folder, but '%s' is not a folder: name another", option, path);
+                         "--%s writes into a folder, but '%s' is not a folder: name another folder", option,
+                         path);
     if (stat(path, &info) == 0 && access(path, W_OK | X_OK) != 0)
         return moec_fail(err, MOEC_ERR_IO, "cannot write into folder '%s' (--%s): %s", path, option,
                          strerror(errno));
@@ -268,7 +269,7 @@ static void tell_written(const struct cli_outputs *outputs)
     for (uint32_t i = 0; i < outputs->n; i++)
         if (stat(outputs->paths[i], &now) == 0 && (S_ISREG(now.st_mode) || S_ISDIR(now.st_mode)) &&
             !(outputs->existed[i] && is_same_entry(&now, &outputs->before[i])))
-            cli_print(stderr, "'%s' was written, and is complete and in place\n", outputs->paths[i]);
+            cli_print(stderr, "'%s' was written and is complete\n", outputs->paths[i]);
 }
 
 int cli_finish(const char *program, const struct cli_outputs *outputs, int status)

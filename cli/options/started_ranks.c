@@ -135,21 +135,21 @@ enum moec_status cli_ranks_join(const struct cli_started_ranks *started, const s
     if (started->starter == NULL)
         return MOEC_OK;
     if (!args->command->shares_work)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "%s started %" PRIu32
-                         " ranks, but 'moec %s' shares no work with others: start it without "
-                         "%s. moec compile, moec profile and moec eval run on several ranks",
-                         started->starter, started->count, args->command->name, started->starter);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "%s started %" PRIu32
+            " ranks, but 'moec %s' runs in one process only: start it without %s. Only moec compile, moec "
+            "profile and moec eval run on several ranks",
+            started->starter, started->count, args->command->name, started->starter);
     if (cli_has(args, "device"))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "several ranks work on processors alone: leave out --device, or start 'moec %s' without %s",
+            "several ranks can work only on CPUs: leave out --device, or start 'moec %s' without %s",
             args->command->name, started->starter);
     if (strcmp(started->starter, "srun") == 0 && getenv("PMIX_NAMESPACE") == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "srun started %" PRIu32
-                         " ranks that cannot see each other: give srun --mpi=pmix, or start them "
-                         "by mpirun",
+                         " ranks that cannot see each other: give srun --mpi=pmix, or start them with mpirun",
                          started->count);
     const enum moec_status status = moec_ranks_join(started->count, out, err);
     if (status != MOEC_OK)

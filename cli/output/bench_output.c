@@ -149,8 +149,8 @@ static void print_logical(const struct moec_bench *bench)
             continue;
         cli_print_wrapped(
             stdout, 2,
-            "%s%s has no room for all experts of the logical cache (%s): it is slower, and its output is "
-            "the same\n",
+            "%s%s has no room for all experts of the logical cache (%s): this row is slower, but its output "
+            "is the same\n",
             is_first ? "\n" : "", bench->rows[r].name, cli_size_text(size, opened->logical_cache_bytes));
         is_first = false;
     }
@@ -183,7 +183,8 @@ static void print_prediction(const struct moec_bench *bench)
             row->opened.n_threads == 0 || row->opened.predict[0] == '\0')
             continue;
         cli_print(stdout, "mode cache predicts by '%s'%s\n", row->opened.predict,
-                  strcmp(row->opened.predict, "learned") == 0 ? ", what moec predict taught the bundle" : "");
+                  strcmp(row->opened.predict, "learned") == 0 ? ", which moec predict trained for the bundle"
+                                                              : "");
         return;
     }
 }
@@ -215,7 +216,7 @@ void cli_print_bench(const struct moec_bench *bench)
         cli_print(stdout, "on %s, one row at a time\n",
                   opened != NULL ? opened->opened.device : bench->options.engine.device.name);
     else if (bench->n_group > 1)
-        cli_print(stdout, "memory is not enough for all rows at once: they ran in %" PRIu32 " groups\n",
+        cli_print(stdout, "memory is not enough for all rows at once: the rows ran in %" PRIu32 " groups\n",
                   bench->n_group);
     if (bench->left_out[0] != '\0')
         cli_print_wrapped(
@@ -226,8 +227,8 @@ void cli_print_bench(const struct moec_bench *bench)
     for (uint32_t r = 0; r < bench->n_row; r++)
         if (bench->rows[r].opened.tuned[0] != '\0') {
             cli_print(stdout,
-                      "rows of the bundle's assignment decide by its own settings, %s (--decide none turns "
-                      "them off)\n",
+                      "rows of the bundle's assignment use the bundle's decision settings, %s (--decide none "
+                      "turns them off)\n",
                       bench->rows[r].opened.tuned);
             break;
         }
@@ -274,7 +275,7 @@ void cli_print_kernel_bench(const struct moec_kernel_bench *bench)
     cli_print(stdout, "instruction set %s, %s arithmetic, matrices of %.0f MiB, last cache %.0f MiB%s\n",
               bench->set, bench->arithmetic, (double)bench->matrix_bytes / (1 << 20),
               (double)bench->cache_bytes / (1 << 20),
-              bench->is_short ? ", which memory has not four times" : "");
+              bench->is_short ? ", and memory has no room for four times as much" : "");
     for (uint32_t team = 0; team < n_team; team++) {
         const int n_threads = team == 0 ? 1 : bench->n_threads;
         cli_print(stdout, "\n%d thread%s: memory is read at %.1f GB/s\n", n_threads, n_threads > 1 ? "s" : "",

@@ -79,8 +79,8 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
     print_stage("all", forecast->counted.all, forecast->core_seconds);
     cli_print_wrapped(
         stdout, 4,
-        "  how many plans are searched and tested, and on how many windows, depends on the data: "
-        "these are usual numbers\n");
+        "  the data decides how many plans are searched and tested, and on how many windows: these numbers "
+        "are typical\n");
     cli_print_wrapped(stdout, 4, "  memory: about %s, and the weights of a layer: %s\n",
                       cli_memory_text(work, forecast->work_bytes),
                       cli_size_text(size, forecast->layer_bytes));
@@ -102,8 +102,9 @@ void cli_print_compile_ranks(const struct cli_compile_forecast *forecast, uint32
         stdout, 4,
         "  each of %" PRIu32
         " ranks: receives about %s from the others, and keeps %s of fitted weights and up to %s of "
-        "hidden states in memory or temporary files; only the first one has the journal. To weigh bitwidths, "
-        "it receives up to %s of encoded experts besides, where this is quicker than encoding them itself\n",
+        "hidden states in memory or temporary files; only the first rank has the journal. To weigh "
+        "bitwidths, each rank also receives up to %s of encoded experts, if that is quicker than encoding "
+        "these experts itself\n",
         n_rank, cli_size_text(received, rank.received_bytes),
         cli_size_text(disk, forecast->stages.fitted_bytes), cli_size_text(states, rank.state_bytes),
         cli_size_text(weighed, rank.weighed_bytes));
@@ -178,15 +179,15 @@ static void say_long(struct cli_progress *progress, const struct moec_compile_re
                  progress->job, whole, n_thread, all->counted.n_drawn, times * all->core_seconds / 3600);
     size_t used = n > 0 ? (size_t)n : 0;
     if (request->options->search.offers_variants && times <= 1)
-        used += (size_t)snprintf(line + used, sizeof line - used,
-                                 "; --time-limit makes it shorter, down to about %s, and the bundle larger",
-                                 least);
+        used += (size_t)snprintf(
+            line + used, sizeof line - used,
+            "; --time-limit can shorten the compile to about %s, but makes the bundle larger", least);
     if (all->counted.n_drawn > FEWER_WINDOWS) {
         cli_default_parts(FEWER_WINDOWS, few.n_part);
         cli_duration_text(fewer, times * cli_forecast_compile(&few, false, all->window).seconds);
         (void)snprintf(line + used, sizeof line - used,
-                       "; --samples %u takes about %s, but may not be able to prove a loss as small",
-                       FEWER_WINDOWS, fewer);
+                       "; --samples %u takes about %s, but may prove only a larger loss", FEWER_WINDOWS,
+                       fewer);
     }
     cli_progress_note(progress, line);
 }
@@ -201,7 +202,7 @@ static void say_scope(struct cli_progress *progress, const struct cli_compile_fo
         (void)snprintf(fit, sizeof fit, ", weights are fitted to %" PRIu32 " at %" PRIu32 " bitwidths",
                        scope->n_fit, scope->n_expert_codec);
     (void)snprintf(line, sizeof line,
-                   "moec %s: note: for --time-limit, plans are compared on %" PRIu32
+                   "moec %s: note: to keep --time-limit, plans are compared on %" PRIu32
                    " windows and tested on at most %" PRIu32 "%s: about %s; the promise is the same",
                    progress->job, scope->n_search, scope->n_certify, fit, duration);
     cli_progress_note(progress, line);

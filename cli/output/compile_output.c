@@ -154,7 +154,7 @@ static void print_limits(const struct cli_compile_result *result)
         cli_print(stdout, "        all alike: %s\n", single);
     }
     if (report->uses_smallest && !isnan(result->options->target.max_loss))
-        cli_print(stdout, "the smallest codes are used up at %.1f%%; a larger --max-loss gains nothing\n",
+        cli_print(stdout, "the smallest codes are in use at %.1f%% loss; a larger --max-loss gains nothing\n",
                   100 * (report->certificate.present ? report->certificate.loss : report->trace.chosen.loss));
 }
 
@@ -206,7 +206,7 @@ static void print_result(const struct cli_compile_result *result)
         cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
                   certificate->missed ? ": MISSED" : "");
     if (certificate->is_chance)
-        cli_print(stdout, "\n             it promises nothing: " MOEC_CHANCE_MARK);
+        cli_print(stdout, "\n             the certificate promises nothing: " MOEC_CHANCE_MARK);
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
         cli_print(stdout, "\n             in %s arithmetic, with which moec run%s computes this bundle",
                   moec_arithmetic_name(arithmetic),
@@ -217,9 +217,10 @@ static void print_result(const struct cli_compile_result *result)
         print_sequence(certificate);
     if (report->n_reuse > 0)
         cli_print(stdout,
-                  "\n             %" PRIu32 " other bundle%s here ('%s') certified on the same part: "
-                  "each promise\n             holds by itself, the best of several does not (--seed draws "
-                  "other windows)",
+                  "\n             %" PRIu32
+                  " other bundle%s in this folder ('%s') certified on the same part: each\n"
+                  "             promise holds by itself, but the best of several has none (--seed draws\n"
+                  "             other windows)",
                   report->n_reuse, report->n_reuse == 1 ? "" : "s", report->reuse);
     if (certificate->n_token == 0) {
         cli_print(stdout, "\n             %" PRIu32 " rows of '%s' that the search never saw\n",

@@ -69,13 +69,13 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
                           settings->low_bits, settings->n_low_slots);
     if (settings->prefill[0] == '\0' && !settings->decode_only && moec_decision_settings_name_block(settings))
         cli_print_wrapped(stdout, 13,
-                          "  prompts    are decided by blocks; certified for windows of which the first "
-                          "%" PRIu32 " tokens are one\n",
+                          "  prompts    are decided by blocks; certified for windows whose first %" PRIu32
+                          " tokens are a prompt\n",
                           decisions->prompt_tokens);
     if (settings->decode_only)
         cli_print_wrapped(stdout, 13,
-                          "  prompts    are left out; certified for windows of which the first %" PRIu32
-                          " tokens are one\n",
+                          "  prompts    are left out; certified for windows whose first %" PRIu32
+                          " tokens are a prompt\n",
                           decisions->prompt_tokens);
     cli_print(stdout, "  cache      %" PRIu32 " experts a layer, %s\n", settings->n_slots,
               settings->starts_frequent ? "those of calibration at first" : "empty at first");
@@ -95,7 +95,7 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
                       100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
                       100 * decisions->plain_high, certificate->n_window, certificate->data_name);
     if (certificate->is_chance)
-        cli_print(stdout, "             it promises nothing: " MOEC_CHANCE_MARK "\n");
+        cli_print(stdout, "             the certificate promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
         cli_print(stdout, "             in %s arithmetic\n", moec_arithmetic_name(arithmetic));
 }

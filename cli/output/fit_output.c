@@ -75,7 +75,7 @@ static void print_time(const struct cli_fit_result *result)
         cli_print(stdout, "  beside     %.3f ms as moec compile alone would write it, %.2f times as long\n",
                   milliseconds(fit->compiled_ns), fit->token_ns > 0 ? fit->compiled_ns / fit->token_ns : 0);
     else
-        cli_print(stdout, "  beside     what moec compile alone would write does not run in this memory\n");
+        cli_print(stdout, "  beside     a bundle of moec compile alone, which does not run in this memory\n");
     cli_print(stdout, "             %.3f ms with every expert in memory\n", milliseconds(fit->resident_ns));
 }
 

@@ -52,8 +52,8 @@ static void put_promise(FILE *stream, const struct cli_fit_page *page)
     moec_html_format(
         stream,
         "On %" PRIu32 " windows of '%s' that the search never saw, the loss of bits and decisions "
-        "together is %.3f %%, and at most %.3f %% with a confidence of %.3g %%. This is a statement "
-        "about text like this data, and about no other.",
+        "together is %.3f %%, and at most %.3f %% with a confidence of %.3g %%. The certificate covers only "
+        "text like this data.",
         certificate->n_window, moec_html_name(page->data).text, 100 * certificate->loss,
         100 * certificate->loss_high, 100 * certificate->confidence);
     (void)fputs("</p>\n", stream);

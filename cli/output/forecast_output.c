@@ -61,7 +61,7 @@ void cli_print_forecast(const struct moec_profile_forecast *forecast)
         cli_print(stdout, "memory: about %s, at most %s (--work-memory and the largest layer)\n",
                   cli_memory_text(size, forecast->memory_bytes),
                   cli_memory_text(other, forecast->memory_limit_bytes));
-    cli_print(stdout, "disk: profile at most %s, a journal of that size beside it while it runs",
+    cli_print(stdout, "disk: profile at most %s, and as much for a journal during the run",
               cli_size_text(size, forecast->profile_bytes));
     if (forecast->spill_bytes > 0)
         cli_print(stdout, ", hidden states %s in a temporary file",

@@ -162,13 +162,12 @@ static void print_shared(FILE *out, const struct moert_engine *engine,
     if (decisions->replay != NULL)
         fprintf(out, "          in '%s'\n", decisions->replay);
     else if (decisions->record != NULL)
-        fprintf(out, "          by what memory held; --replay-decisions '%s' gives the same text\n",
+        fprintf(out,
+                "          decided by the experts in memory; --replay-decisions '%s' gives the same text\n",
                 decisions->record);
     else
-        fprintf(
-            out,
-            "          by what memory held: the text may be another one next time; --record-decisions FILE "
-            "keeps it\n");
+        fprintf(out, "          decided by the experts in memory: the next run may give another text; "
+                     "--record-decisions FILE keeps the decisions\n");
     fprintf(out, "          high copies have %s of memory, low ones %s\n",
             cli_memory_text(high, info.memory.expert_buffer_bytes - info.buffer.low_pool_bytes),
             cli_memory_text(low, info.buffer.low_pool_bytes));
@@ -198,8 +197,10 @@ static void print_logical(FILE *out, const struct moert_engine *engine)
         fprintf(out, "which stay in memory; a prompt may read some again, unless the buffer has %s\n",
                 cli_memory_text(b, needed));
     else
-        fprintf(out, "for which the buffer has no room: some are read again; --memory %s would hold them\n",
-                cli_memory_text(b, info.memory.total_bytes - info.memory.expert_buffer_bytes + needed));
+        fprintf(
+            out,
+            "which is more than the buffer: some experts are read again; --memory %s would hold them all\n",
+            cli_memory_text(b, info.memory.total_bytes - info.memory.expert_buffer_bytes + needed));
 }
 
 static void print_decisions(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)

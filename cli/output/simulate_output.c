@@ -211,7 +211,7 @@ static void print_decided(const struct moec_simulated_decisions *decided)
     print_phase("decoding", &decided->decode, decided->replay.n_layer);
     if (decided->n_changed == 0) {
         cli_print(stdout,
-                  "All recorded choices are taken as they were: the recorded run decided the same.\n\n");
+                  "All recorded choices stay the same: these settings decide like the recorded run.\n\n");
         return;
     }
     cli_print_wrapped(
@@ -492,8 +492,9 @@ void cli_print_agreement(const struct moec_agreement *agreement, bool decides)
     print_agreed_times(agreement);
     print_agreed_counts(agreement, decides);
     if (decides)
-        cli_print(stdout, "missed of the experts taken, low and skipped of those chosen; predicted from the "
-                          "recorded run's scores of routers, where the measured one decided as it went\n");
+        cli_print(stdout,
+                  "missed: share of the experts taken; low, skipped: shares of the experts chosen.\n"
+                  "Predictions use the recorded router scores; the measured run decided as it ran.\n");
 }
 
 static struct moec_json_out *json_shares(const struct moec_agreement_decided *decided)

@@ -54,7 +54,7 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
         100 * plan->plain_loss, 100 * plan->plain_low, 100 * plan->plain_high, certificate->n_window,
         certificate->data_name);
     if (certificate->is_chance)
-        cli_print(stdout, "             it promises nothing: " MOEC_CHANCE_MARK "\n");
+        cli_print(stdout, "             the certificate promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
         cli_print(stdout, "             in %s arithmetic\n", moec_arithmetic_name(arithmetic));
 }

@@ -37,7 +37,7 @@ enum moec_status cli_read_device(const struct cli_args *args, const char **devic
                          "--cooperate lets the processor help a device: give --device too");
     if (path != NULL && !*cooperates)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--device-file gives the times that --cooperate decides by: give --cooperate too");
+                         "--device-file gives the times by which --cooperate decides: give --cooperate too");
     if (path != NULL && cli_device_file == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "moec-run cannot read device files: use 'moec run' with --device-file");

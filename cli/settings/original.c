@@ -16,9 +16,10 @@ enum moec_status cli_open_original(const struct cli_measure_options *measure,
                          original->path, bundle->path);
     MOEC_TRY(moec_checkpoint_digest(original->checkpoint, NULL, NULL, digest, err));
     if (memcmp(digest, provenance->model_digest, sizeof digest) != 0)
-        return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' is not the checkpoint that '%s' was compiled "
-                         "from: that was '%s', which has another SHA-256",
-                         original->path, bundle->path, provenance->source_name);
+        return moec_fail(
+            err, MOEC_ERR_MISMATCH,
+            "'%s' is not the checkpoint that '%s' was compiled from: that checkpoint was '%s', which has "
+            "another SHA-256",
+            original->path, bundle->path, provenance->source_name);
     return MOEC_OK;
 }

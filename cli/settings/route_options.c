@@ -141,10 +141,11 @@ enum moec_status cli_check_simulated_decisions(const struct cli_args *args, bool
     struct moert_decisions decisions;
     const char *prefill = cli_text(args, "prefill");
     if (prefill != NULL && prefill[0] != '\0' && prefill[strspn(prefill, "0123456789")] == '\0')
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--prefill says how prompts take experts, such as unpopular:0.25, but has '%s': the "
-                         "length of a prompt is --prompt-tokens %s",
-                         prefill, prefill);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--prefill says how prompts take experts, such as unpopular:0.25, but has '%s': give the length "
+            "of a prompt as --prompt-tokens %s",
+            prefill, prefill);
     MOEC_TRY(read_decisions(args, &decisions, err));
     *are_given = decisions.route != NULL || decisions.precision != NULL || decisions.prefill != NULL;
     if (!*are_given)

@@ -21,16 +21,14 @@ void cli_advise_floor(const struct cli_args *args, uint64_t budget_bytes, const 
     const bool has_smaller =
         strcmp(args->program, "moec-run") != 0 && strcmp(args->command->name, "run") == 0;
     if (has_smaller && works_bytes <= budget_bytes + MOEC_BESIDE_RUN_BYTES) {
-        cli_print(stderr,
-                  "moec-run, which is the same program without what measures and compiles, fits:\n  ");
+        cli_print(stderr, "moec-run, a smaller program that only runs bundles, fits into this memory:\n  ");
         cli_print_changed(stderr, args, "moec-run", "", "");
     } else if (floor->n_context_fits >= floor->n_prompt + LEAST_TEXT_TOKENS) {
-        cli_print(stderr, "the longest context that fits has %" PRIu32 " positions:\n  ",
-                  floor->n_context_fits);
+        cli_print(stderr, "the longest context that fits has %" PRIu32 " tokens:\n  ", floor->n_context_fits);
         (void)snprintf(value, sizeof value, "%" PRIu32, floor->n_context_fits);
         cli_print_changed(stderr, args, args->program, "ctx", value);
     } else {
-        cli_print(stderr, "this much works%s:\n  ", has_smaller ? "; moec-run needs less" : "");
+        cli_print(stderr, "this memory is enough%s:\n  ", has_smaller ? "; moec-run needs less" : "");
         cli_budget_text(value, works_bytes);
         cli_print_changed(stderr, args, args->program, "memory", value);
     }

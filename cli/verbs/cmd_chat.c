@@ -134,10 +134,12 @@ static enum moec_status open_engine(struct chat *chat, struct moec_error *err)
     moert_decisions_text(&tuned, decided);
     if (decided[0] != '\0')
         cli_print(stderr,
-                  "note: the bundle's settings decide about experts (%s); --decide none turns them off\n",
+                  "note: the bundle's decision settings are in use (%s); --decide none turns them off\n",
                   decided);
     if (moert_engine_neurons(chat->engine).is_planned)
-        cli_print(stderr, "note: neurons are left out by the bundle's plan; --sparsity none turns it off\n");
+        cli_print(
+            stderr,
+            "note: the bundle's sparsity plan leaves out neurons; --sparsity none turns the plan off\n");
     struct moert_generation generation = moert_generation_default(chat->engine);
     generation.n_beams = 1;
     MOEC_TRY(cli_double(chat->args, "repetition-penalty", 0.01, 100, &generation.repetition_penalty, err));
@@ -227,7 +229,9 @@ static enum moec_status find_tokens(struct chat *chat, uint32_t **tokens, size_t
                              "only %" PRIu32 " and must also hold an answer: raise --ctx, or send less",
                              n, n_context);
         cli_conversation_remove(conversation, first, 2);
-        cli_print(stderr, "note: the oldest turn is forgotten, because the context has %" PRIu32 " tokens\n",
+        cli_print(stderr,
+                  "note: the oldest turn is forgotten, because the context has room for only %" PRIu32
+                  " tokens\n",
                   n_context);
     }
 }
@@ -334,7 +338,7 @@ static enum moec_status run_command(struct chat *chat, const char *line, size_t 
     *is_over = word == 5 && memcmp(line, "/exit", 5) == 0;
     if (!*is_over)
         cli_print(stderr, "/reset begins anew, /system TEXT does so with another system message, /exit ends; "
-                          "a message that begins with a slash is typed with two\n");
+                          "type two slashes to begin a message with a slash\n");
     return MOEC_OK;
 }
 

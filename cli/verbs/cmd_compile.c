@@ -536,7 +536,7 @@ static enum moec_status write_report(const struct compile_job *job, const uint8_
     if (status == MOEC_OK)
         *err = failed;
     else
-        cli_print(stderr, "the report is missing: %s\n", failed.message);
+        cli_print(stderr, "the report was not written: %s\n", failed.message);
     return status == MOEC_OK ? written : status;
 }
 
@@ -604,11 +604,12 @@ static void leave_journals(struct compile_job *job, enum moec_status status)
     if (status == MOEC_OK && job->report.is_written && n_profile > 0)
         (void)unlink(job->profile_journal);
     if (status != MOEC_OK && n_kept + n_profile > 0)
-        cli_print(stderr,
-                  "%" PRIu64
-                  " units of work are kept in '%s': a compile of the same model, data and output goes "
-                  "on from there, also with another target or policy; delete it if none will follow\n",
-                  n_kept + n_profile, n_kept > 0 ? job->journal : job->profile_journal);
+        cli_print(
+            stderr,
+            "%" PRIu64
+            " units of work are kept in '%s': a compile of the same model, data and output continues from "
+            "this file, also with another target or policy; delete the file if you will not compile again\n",
+            n_kept + n_profile, n_kept > 0 ? job->journal : job->profile_journal);
     free(job->journal);
     free(job->profile_journal);
 }
@@ -620,8 +621,8 @@ static void say_sampling(const struct compile_job *job)
     if (sampling[0] != '\0' && !job->measure.is_quiet)
         cli_print(
             stderr,
-            "moec compile: note: the model's generation_config.json asks for sampling (%s), which a bundle "
-            "does not carry: moec run is greedy unless its options say otherwise (--temp, --top-k, "
+            "moec compile: note: the model's generation_config.json recommends sampling (%s), but bundles "
+            "do not store this: moec run is greedy unless you give options of sampling (--temp, --top-k, "
             "--top-p, --min-p, --typical-p)\n",
             sampling);
 }
@@ -640,7 +641,7 @@ static uint32_t measured_tokens(const struct compile_job *job)
 static enum moec_status check_size(const struct compile_job *job, struct moec_error *err)
 {
     struct moec_compile_least least;
-    char dense[96] = "the weights outside experts come on top";
+    char dense[96] = "all other weights add to this";
     if (job->compile.target.max_bytes == 0)
         return MOEC_OK;
     MOEC_TRY(moec_compile_find_least(job->checkpoint, job->has_profile ? &job->profile : NULL, &job->compile,
@@ -648,8 +649,8 @@ static enum moec_status check_size(const struct compile_job *job, struct moec_er
     if (job->compile.target.max_bytes >= least.least_bytes)
         return MOEC_OK;
     if (least.dense_bytes > 0)
-        (void)snprintf(dense, sizeof dense,
-                       "the weights outside experts need at least %" PRIu64 " bytes more", least.dense_bytes);
+        (void)snprintf(dense, sizeof dense, "all other weights need at least %" PRIu64 " bytes more",
+                       least.dense_bytes);
     return moec_fail(err, MOEC_ERR_TARGET,
                      "--max-size is %" PRIu64 " bytes, but in every bundle of this model "
                      "the experts alone take %" PRIu64 " bytes or more (all in %s codes); %s",

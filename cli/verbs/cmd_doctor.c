@@ -245,8 +245,7 @@ static void print_model(const struct examination *x)
     else if (x->has.chat)
         cli_print(stdout, "  chat template: refused; %s\n", x->has.chat_refusal.message);
     if (!x->has.text)
-        cli_print(stdout,
-                  "  no tokenizer: it can be compiled with --policy uniform, and libmoert runs it on ids\n");
+        cli_print(stdout, "  no tokenizer: compile with --policy uniform, and libmoert runs token ids\n");
 }
 
 /* "37%", or "-" where it does not run. */
@@ -337,8 +336,8 @@ static void print_sizes(const struct examination *x)
         moec_codec_traits((struct moec_codec){.dtype = config_of(x)->expert_dtype})->is_exact)
         cli_print_wrapped(
             stdout, 4,
-            "  mxfp4: experts as the checkpoint has them, without loss; they stay so where a plan "
-            "gives them as many bytes\n");
+            "  mxfp4: experts as stored in the checkpoint, without loss; a plan that has enough bytes for "
+            "an expert leaves it unchanged\n");
     char more[80] = "";
     if (x->bundle == NULL)
         (void)snprintf(more, sizeof more, "; the command 'moec run' needs %s more",
@@ -358,7 +357,7 @@ static void print_sizes(const struct examination *x)
     if (x->bundle == NULL && !x->has.tokenizer && x->has.text)
         cli_print_wrapped(
             stdout, 4,
-            "  no tokenizer here: each --memory must be larger by the memory that it takes, some MiB\n");
+            "  no tokenizer in this folder: to each --memory add the tokenizer's memory, some MiB\n");
 }
 
 static const char *hours_text(char text[static 16], double hours)

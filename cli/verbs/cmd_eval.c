@@ -442,7 +442,7 @@ static enum moec_status check_completions(const struct eval_job *job, struct moe
     if (cli_has(job->args, "reference"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "task '%s' has no score to compare with --reference: write the completions of both "
-                         "models, and compare what the harness says of them",
+                         "models, and compare the scores that the harness gives",
                          task->name);
     return MOEC_OK;
 }

@@ -126,12 +126,15 @@ static enum moec_status need(const struct cli_args *args, const char *option, co
 
 static enum moec_status check_device(const struct cli_args *args, struct moec_error *err)
 {
-    MOEC_TRY(
-        need(args, "memory", "no memory: say what moec-run may take on the device with --memory SIZE", err));
+    MOEC_TRY(need(
+        args, "memory",
+        "--memory is missing: give the memory that moec-run may take on the device, such as --memory 600MiB",
+        err));
     if (cli_has(args, "slots"))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--slots applies only to --objective bytes: here --memory says how many experts stay");
+            "--slots applies only to --objective bytes: without that option, --memory decides how many "
+            "experts stay in memory");
     if (cli_has(args, "storage") != cli_has(args, "device-file"))
         return MOEC_OK;
     return moec_fail(
@@ -145,10 +148,10 @@ static enum moec_status check_bytes(const struct cli_args *args, struct moec_err
     static const char *const idle[] = {"memory", "storage", "device-file", "ctx", "tokens"};
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
         if (cli_has(args, idle[i]))
-            return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s describes a device, but --objective bytes is for any: leave it out, or "
-                             "leave out --objective",
-                             idle[i]);
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "--%s describes a device, but --objective bytes is for any device: leave out one of the two",
+                idle[i]);
     return MOEC_OK;
 }
 
@@ -160,9 +163,9 @@ static enum moec_status check_with(const struct cli_args *args, struct moec_erro
     if (strstr(with, "prefill") != NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--with %s: moec fit leaves prompts to the router, since a prefill reads copies of 2 bits or "
-            "more, and the experts of a fit have hardly more than 2. Where experts shall have more, "
-            "'moec compile %s --data FILE --policy uniform --bits 4 --copies 2', then 'moec tune' the "
+            "--with %s: moec fit does not search prefill, because a prefill reads copies of 2 bits or more, "
+            "and the experts of a fit have hardly more than 2 bits. For experts of more bits, run 'moec "
+            "compile %s --data FILE --policy uniform --bits 4 --copies 2', then 'moec tune' the "
             "bundle --with prefill",
             with, args->positional[0]);
     if (strstr(with, "route") != NULL && strstr(with, "skip") != NULL)
@@ -179,8 +182,8 @@ static enum moec_status read_options(struct fit_job *job, struct moec_error *err
     if (cli_has(args, "profile") == (job->measure.data.path != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the loss is measured on your text: give either --data FILE or --profile");
-    MOEC_TRY(
-        need(args, "max-loss", "no loss target: say how much may be lost with --max-loss, such as 2%", err));
+    MOEC_TRY(need(args, "max-loss",
+                  "--max-loss is missing: give the largest loss allowed, such as --max-loss 2%", err));
     MOEC_TRY(need(args, "output", "name the bundle with -o MODEL.moec", err));
     job->fit.by_bytes = cli_has(args, "objective") && strcmp(cli_text(args, "objective"), "bytes") == 0;
     MOEC_TRY(job->fit.by_bytes ? check_bytes(args, err) : check_device(args, err));
@@ -303,12 +306,12 @@ static enum moec_status check_rooms(const struct fit_job *job, struct moec_error
             return MOEC_OK;
         least_bytes = job->rooms[i].least_bytes < least_bytes ? job->rooms[i].least_bytes : least_bytes;
     }
-    return moec_fail(
-        err, MOEC_ERR_BUDGET,
-        "no bundle of '%s' that loses at most %g%% runs in a memory of %s: give --memory %s, or a "
-        "larger --max-loss",
-        job->args->positional[0], 100 * job->tune.trial.max_loss,
-        cli_memory_text(asked, job->memory.request.budget_bytes), cli_budget_text(least, least_bytes));
+    return moec_fail(err, MOEC_ERR_BUDGET,
+                     "no bundle of '%s' that loses at most %g%% runs in %s of memory: give --memory %s, or a "
+                     "larger --max-loss",
+                     job->args->positional[0], 100 * job->tune.trial.max_loss,
+                     cli_memory_text(asked, job->memory.request.budget_bytes),
+                     cli_budget_text(least, least_bytes));
 }
 
 /* ---- looks ---- */
@@ -574,7 +577,7 @@ static enum moec_status write_page(const struct fit_job *job, enum moec_status s
     if (written != MOEC_OK && status == MOEC_OK)
         *err = failed;
     else if (written != MOEC_OK)
-        cli_print(stderr, "the report is missing: %s\n", failed.message);
+        cli_print(stderr, "the report was not written: %s\n", failed.message);
     return status == MOEC_OK ? written : status;
 }
 

@@ -214,7 +214,7 @@ static void print_certificate(const struct moec_certificate *certificate, bool i
     cli_print(stdout, "\nCertificate\n");
     if (!certificate->present) {
         cli_print(stdout, "  none%s\n",
-                  is_part ? " of the bits alone: what they lose counts in the one below"
+                  is_part ? " of the bits alone: the certificate below covers their loss too"
                           : ": compiled without data, no loss was measured");
         return;
     }
@@ -374,8 +374,8 @@ static void print_predictor(const struct moec_expert_predictor *predictor)
     cli_print_wrapped(
         stdout, 2,
         "\nPredictor (moec predict)\n  %s in memory, learned from %" PRIu64
-        " tokens; as many predictions as a token takes experts name %.1f%% of them on other text, "
-        "the next layer's router %.1f%%\n",
+        " tokens; with one prediction for each expert that a token takes, it names %.1f%% of these experts "
+        "on other text, and the next layer's router %.1f%%\n",
         cli_size_text(size, moec_expert_predictor_bytes(predictor)), predictor->n_token,
         100 * predictor->recall, 100 * predictor->gate_recall);
 }

@@ -511,7 +511,7 @@ static enum moec_status find_journal(struct profile_job *job, struct moec_error 
     return moec_fail(
         err, MOEC_ERR_USAGE,
         "an interrupted run left '%s' with %" PRIu64
-        " units of work (%s, %.1f of %.1f passes): continue it with --resume, or delete it to start over",
+        " units of work (%s, %.1f of %.1f passes): continue with --resume, or delete this file to start over",
         job->journal, found.n_unit, found.n_unit > 0 ? found.phase : "nothing", found.done_passes,
         found.total_passes);
 }
@@ -673,7 +673,8 @@ static enum moec_status check_ranks(const struct cli_args *args, struct moec_err
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "several ranks were started, but --%s shares no work with others: start it as one process", name);
+        "several ranks were started, but --%s runs in one process only: start moec without mpirun or srun",
+        name);
 }
 
 static int run_profile(const struct cli_args *args)

@@ -254,11 +254,12 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the prompt is empty, and this model needs text to continue: give -p or -f");
     if (run->n_tokens > info.compute.n_context)
-        return moec_fail(
-            err, MOEC_ERR_LIMIT, "the prompt has %zu tokens, but the context has only %" PRIu32 ": %s",
-            run->n_tokens, info.compute.n_context,
-            info.compute.n_context < info.model.n_position ? "raise --ctx, or shorten the prompt"
-                                                           : "shorten the prompt: the model allows no more");
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the prompt has %zu tokens, but the context has only %" PRIu32 ": %s", run->n_tokens,
+                         info.compute.n_context,
+                         info.compute.n_context < info.model.n_position
+                             ? "raise --ctx, or shorten the prompt"
+                             : "shorten the prompt: the model supports no longer context");
     double start = cli_seconds();
     MOEC_TRY(cli_from_runtime(moert_generator_start(run->generator, run->tokens, run->n_tokens, &theirs),
                               &theirs, err));
@@ -288,7 +289,7 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
     if (run->is_full && !run->options.is_json)
         fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; %s\n", info.compute.n_context,
                 info.compute.n_context < info.model.n_position ? "raise --ctx to continue"
-                                                               : "the model knows no more");
+                                                               : "the model supports no longer context");
     if (run->is_stopped)
         return MOEC_OK;
     MOEC_TRY(cli_from_runtime(moert_text_flush(run->text, &piece, &n, &theirs), &theirs, err));

@@ -251,7 +251,9 @@ static enum moec_status serve(struct serving *serving, struct moec_error *err)
     }
     const uint32_t n_cut = serve_stop(server, serving->grace_seconds, NULL);
     if (n_cut > 0)
-        cli_print(stderr, "note: of the requests at work, %" PRIu32 " did not end within %g s (--grace)\n",
+        cli_print(stderr,
+                  "note: %" PRIu32
+                  " running requests were cut off, because they did not end within %g s (--grace)\n",
                   n_cut, serving->grace_seconds);
     return MOEC_OK;
 }

@@ -313,7 +313,7 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
         if (policy->ops == &moec_evict_fate && policy->n_shallow == 0 && model->shape.n_shallow == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "eviction 'fate' needs the number of shallow layers, but it is in neither "
-                             "'%s' nor a bundle of --model: say how many, such as fate:2",
+                             "'%s' nor a bundle of --model: give their number, such as fate:2",
                              job->args->positional[0]);
     }
     return MOEC_OK;
@@ -376,9 +376,9 @@ static enum moec_status choose_usual(struct job *job, struct moec_error *err)
         moec_simulated_can_predict(&job->routing.recording, &job->of.model, &moec_predict_path);
     if (has_paths)
         sweep->preload.predictors[sweep->preload.n_predictor++] = &moec_predict_path;
-    (void)snprintf(text, sizeof text, "moec run predicts by '%s', which %s%s", own->name,
-                   own->knows_tokens ? "no recording has" : "only a trace of moec run --trace has",
-                   has_paths ? ": 'path' is shown in its place" : "");
+    (void)snprintf(text, sizeof text, "moec run uses predictor '%s', whose data is in %s%s", own->name,
+                   own->knows_tokens ? "no recording" : "traces of moec run --trace only",
+                   has_paths ? ": 'path' is shown instead" : "");
     say(job, text);
     return MOEC_OK;
 }
@@ -444,7 +444,8 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     cli_set_policies(&job->options, job->of.model.shape.n_shallow, sweep);
     if (job->options.is_every_policy && job->of.model.shape.n_shallow == 0)
         say(job,
-            "policy 'fate' is left out: the number of shallow layers is unknown; name it with one, such as fate:2");
+            "policy 'fate' is left out: the number of shallow layers is unknown; give it in --evict, such "
+            "as fate:2");
     for (uint32_t i = 0; i < sweep->evict.n; i++)
         if (sweep->evict.all[i].ops == &moec_evict_fate) {
             const uint32_t n_own = sweep->evict.all[i].n_shallow;

@@ -98,9 +98,10 @@ static enum moec_status read_by(struct sparsify_job *job, struct moec_error *err
     const bool is_named = projection != NULL && strcmp(projection, "auto") != 0;
     const bool is_gate = is_named && strcmp(projection, "gate") == 0;
     if (is_gate && has_parts)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--parts reads an expert's up projection first, but --by-projection gate needs its "
-                         "gate first: leave out one of the two");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--parts reads an expert's up projection first, but --by-projection gate needs the gate "
+            "projection first: leave out one of the two");
     job->options.sparsify.tries[0] = !is_gate;
     job->options.sparsify.tries[1] = is_gate || (!is_named && !has_parts);
     return cli_double(job->args, "confidence", 0.5001, 0.9999, &job->options.sparsify.trial.confidence, err);

@@ -52,8 +52,10 @@ static enum moec_status strip(const struct cli_args *args, struct moec_error *er
               cli_size_text(after, stripped.after_bytes), cli_size_text(changed, difference),
               is_larger ? "more" : "less", cli_size_text(before, stripped.before_bytes));
     if (stripped.drops_decisions)
-        cli_print(stdout, "its settings of decisions read a dropped copy and went with it; "
-                          "moec tune finds others\n");
+        cli_print(
+            stdout,
+            "the bundle's decision settings need a dropped copy, so they were dropped too; moec tune finds "
+            "others\n");
     return MOEC_OK;
 }
 

@@ -243,8 +243,8 @@ static enum moec_status check_fit(const struct moec_bundle *bundle, struct moec_
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "moec fit made '%s' for a device, and its settings are the fastest that it found there: fit the "
-        "checkpoint anew for another device, or tune a bundle of moec compile",
+        "moec fit made '%s' for one device and has already chosen its settings: run moec fit again for "
+        "another device, or tune a bundle of moec compile",
         bundle->file.path);
 }
 
@@ -287,8 +287,8 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
     if (!has_prompts && is_given)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--prompt-tokens does nothing where all tokens are decided about alike: leave it out, or give "
-            "--decide decode, or search --with precision or prefill");
+            "--prompt-tokens has no effect if prompts and generated tokens are decided alike: leave it out, "
+            "or give --decide decode, or search --with precision or prefill");
     if (!has_prompts)
         return MOEC_OK;
     MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->options.tune.block_tokens, err));
@@ -785,10 +785,11 @@ static int tune_checkpoint(const struct cli_args *args)
     if (words_for_fit(args, words, &n, &err) != MOEC_OK) {
         status = cli_interrupt_fail(args, &err);
     } else {
-        cli_print(stderr,
-                  "tune: of a checkpoint this is 'moec fit %s --objective bytes', which runs now; the next "
-                  "release will tune bundles alone\n",
-                  args->positional[0]);
+        cli_print(
+            stderr,
+            "tune: for a checkpoint, 'moec fit %s --objective bytes' runs instead; the next release of moec "
+            "tune will take only bundles\n",
+            args->positional[0]);
         if (cli_parse(&fit, args->program, &cli_command_fit, (struct cli_words){n, words, 1}, &status)) {
             fit.is_forced = args->is_forced;
             status = cli_command_fit.run(&fit);

@@ -46,7 +46,7 @@ enum moec_status fit_read_memory(const struct cli_args *args, struct fit_memory 
     if (out->request.budget_bytes > 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "option '--memory' is 0: give what moec-run may take on the device");
+                     "option '--memory' is 0: give the memory that moec-run may take on the device");
 }
 
 /* The least that a bundle of the checkpoint takes in a context at any start of moec-run; whether one runs in
@@ -83,8 +83,8 @@ static enum moec_status refuse(const struct fit_memory *memory, const struct moe
     if (n <= memory->request.budget_bytes)
         (void)snprintf(shorter, sizeof shorter, ", or --ctx %" PRIu32, n_context);
     return moec_fail(err, MOEC_ERR_BUDGET,
-                     "no bundle of '%s' runs in a memory of %s: with a context of %" PRIu32
-                     " tokens, moec-run takes at least %s for the smallest one; give --memory %s%s",
+                     "no bundle of '%s' runs in %s of memory: with a context of %" PRIu32
+                     " tokens, moec-run takes at least %s for the smallest bundle; give --memory %s%s",
                      path, cli_memory_text(asked, memory->request.budget_bytes), memory->n_context,
                      cli_memory_text((char[24]){0}, bytes), cli_budget_text(least, bytes), shorter);
 }
@@ -95,7 +95,7 @@ enum moec_status fit_check_model(const struct moec_config *config, const char *p
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_UNSUPPORTED,
-        "moec fit does not know models with an encoder, or with layers that route by token, such "
+        "moec fit does not support models with an encoder, or with layers that route by token, such "
         "as '%s': compile it, then moec tune the bundle",
         path);
 }

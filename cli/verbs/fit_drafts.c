@@ -204,8 +204,8 @@ void cli_fit_drafts_release(struct cli_fit_drafts *drafts, bool is_finished)
             (void)unlink(journal);
         else
             cli_print(stderr,
-                      "finished work is kept in '%s': the same command goes on from there, also with another "
-                      "target; delete it if none will follow\n",
+                      "finished work is kept in '%s': the same command continues from this file, also with "
+                      "another target; delete the file if you will not continue\n",
                       journal);
     }
     free(drafts->journal);

@@ -53,7 +53,8 @@ static enum moec_status check_options(const struct cli_args *args, const struct 
     if (measure->codes.quantizer == MOEC_QUANTIZER_AUTO)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--quantizer auto compares losses, which --sensitivity weights does not have: name one");
+            "--quantizer auto compares losses, which --sensitivity weights does not measure: name "
+            "one quantizer");
     return MOEC_OK;
 }
 
@@ -117,12 +118,12 @@ static void print_look(const struct first_look *look)
     cli_print_wrapped(
         stdout, 0,
         "A first look at '%s', from weights alone: the squared error of each expert's weights over "
-        "their squares. It is no loss.\n",
+        "their squares. This error is not a loss.\n",
         name);
     print_bits(look);
     print_digits(look);
     cli_print_wrapped(stdout, 0,
-                      "\nWhich experts tokens choose, and what the model loses, weights do not say.\n");
+                      "\nThe weights do not show which experts tokens choose, or what the model loses.\n");
     cli_print(stdout, "next: moec profile %s --data FILE -o profile.h5\n", look->args->positional[0]);
 }
 

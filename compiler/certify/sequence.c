@@ -181,14 +181,15 @@ const char *moec_sequence_advice(const struct moec_loss *loss, double target, co
     /* Rounded up: a target that is printed must be one that is met. */
     const double promise = ceil(1e5 * loss->high) / 1e3;
     if (needed == 0)
-        (void)snprintf(text, MOEC_SEQUENCE_ADVICE_BYTES,
-                       "the loss itself is not below the target, so more %s do not help; these "
-                       "%" PRIu32 " prove --max-loss %.3f%%",
-                       unit, loss->n_window, promise);
+        (void)snprintf(
+            text, MOEC_SEQUENCE_ADVICE_BYTES,
+            "the measured loss itself is not below the target, so more %s do not help; the %" PRIu32
+            " measured ones prove --max-loss %.3f%%",
+            unit, loss->n_window, promise);
     else
         (void)snprintf(text, MOEC_SEQUENCE_ADVICE_BYTES,
-                       "about %" PRIu64 " %s would prove it (--certificate-samples %" PRIu64 "); these "
-                       "%" PRIu32 " prove --max-loss %.3f%%",
+                       "about %" PRIu64 " %s would prove the target (--certificate-samples %" PRIu64
+                       "); the %" PRIu32 " measured ones prove --max-loss %.3f%%",
                        needed, unit, needed, loss->n_window, promise);
     return text;
 }

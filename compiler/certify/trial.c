@@ -256,7 +256,7 @@ enum moec_status moec_trial_refuse(const struct moec_trial *trial, const struct 
     return moec_fail(
         err, MOEC_ERR_TARGET,
         "on the certificate part, the loss with the mildest %s, %s, is %.3f%% (upper bound with %g%% "
-        "confidence: %.3f%%), but the target is %.3f%%, so nothing was written. %s, it is %.3f%% "
+        "confidence: %.3f%%), but the target is %.3f%%, so nothing was written. %s, the loss is %.3f%% "
         "(upper bound %.3f%%): %s",
         missed->kind, missed->mildest, 100 * safest->loss, 100 * trial->options->confidence,
         100 * safest->high, 100 * target, missed->alone, 100 * plain->loss, 100 * plain->high,

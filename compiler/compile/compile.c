@@ -308,8 +308,9 @@ static enum moec_status check_options(const struct moec_compile_options *options
             err, MOEC_ERR_USAGE,
             "GPTQ needs data to weigh errors: give --profile or --data, or --dense-quantizer linear");
     if (options->dense.bits == MOEC_DENSE_BITS_AUTO && isnan(options->target.max_loss))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--dense-bits auto takes the smallest bundle within a loss target: give --max-loss");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--dense-bits auto looks for the smallest bundle within a loss target: give --max-loss");
     for (uint32_t i = 0; i < options->experts.n_copy_bits; i++)
         for (uint32_t j = 0; j < i; j++)
             if (options->experts.copy_bits[i] == options->experts.copy_bits[j])
@@ -359,13 +360,13 @@ static void warn_of_loss(struct moec_compile_run *run)
     const double high = certificate->present ? certificate->loss_high : run->search_loss.high;
     const struct moec_trace_point *enough =
         moec_search_trace_smallest(&report->trace, MOEC_COMPILE_LARGE_LOSS);
-    char advice[160] = "--max-loss 10% in place of --max-size finds the size that this takes";
+    char advice[160] = "--max-loss 10% instead of --max-size finds the size that such a loss needs";
     if (run->profile == NULL || !isnan(run->options->target.max_loss) || !(high > MOEC_COMPILE_LARGE_LOSS))
         return;
     if (enough != NULL)
         (void)snprintf(advice, sizeof advice,
-                       "the smallest bundle measured within 10%% has %" PRIu64
-                       " bytes, and --max-loss 10%% searches for a smaller one",
+                       "the smallest measured bundle that loses at most 10%% has %" PRIu64
+                       " bytes, and --max-loss 10%% looks for a smaller one",
                        enough->n_bytes);
     (void)snprintf(
         report->warning, sizeof report->warning,

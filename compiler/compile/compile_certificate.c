@@ -281,9 +281,10 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
     MOEC_TRY_OUT(measure_last(&tests, err));
     choose(run, run->candidates.n - 1, &tests.failed);
     run->report->certificate.missed = true;
-    moec_compile_say(run,
-                     "not even the safest plan was proven to meet the target; the smallest is written all "
-                     "the same and marked (--accept-miss)");
+    moec_compile_say(
+        run,
+        "not even the safest plan was proven to meet the target; the smallest plan is written anyway and "
+        "marked (--accept-miss)");
 out:
     moec_compile_part_release(&part);
     return status;

@@ -44,7 +44,8 @@ static enum moec_status search(struct moec_compile_run *run, const struct moec_c
     run->options = options;
     run->scope = scope;
     if (status == MOEC_ERR_TARGET) {
-        moec_compile_say(run, "no draft that loses %.3f%%: %s", 100 * draft->max_loss, missed.message);
+        moec_compile_say(run, "found no draft that loses at most %.3f%%: %s", 100 * draft->max_loss,
+                         missed.message);
         return MOEC_OK;
     }
     if (status != MOEC_OK)

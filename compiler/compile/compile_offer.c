@@ -110,7 +110,7 @@ static enum moec_status take_dense(struct moec_compile_run *run, struct moec_den
     run->report->fit.n_plain = run->report->plan.n_dense - run->report->fit.n_dense;
     moec_compile_say(run,
                      "GPTQ encoded %" PRIu32 " dense matrices at %" PRIu32 " bitwidths (%" PRIu32
-                     " others by HQQ: only looked up, or with more than %u inputs)",
+                     " others by HQQ: lookup tables, or matrices with more than %u inputs)",
                      run->report->fit.n_dense, n_bitwidth, run->report->fit.n_plain, MOEC_GPTQ_MAX_INPUTS);
     MOEC_TRY(list_matrices(run, err));
     return moec_compile_codecs_changed(run, err);

@@ -37,13 +37,14 @@ enum moec_status moec_compile_scope_take(struct moec_compile_run *run, uint64_t 
     if (level >= MOEC_COMPILE_SCOPES)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "the journal '%s' was begun by another version of moec, which left out more than this "
-            "one can; delete it to start over",
+            "the journal '%s' was begun by another version of moec, which left out more work than this "
+            "version can; delete the journal to start over",
             run->options->journal.path);
     if (level != run->options->target.scope)
         moec_compile_tell(
-            run, "the journal was begun with another --time-limit, and what that left out stays left "
-                 "out; delete the journal to start over");
+            run,
+            "the journal was begun with another --time-limit, and the work that this limit left out stays "
+            "left out; delete the journal to start over");
     run->scope = *moec_compile_scope_at(level);
     run->report->scope = level;
     return MOEC_OK;

@@ -88,15 +88,16 @@ enum moec_status moec_compile_fit_experts(struct moec_compile_run *run, const st
         config->n_embd > MOEC_GPTQ_MAX_INPUTS || config->n_ff_expert > MOEC_GPTQ_MAX_INPUTS;
     moec_compile_say(run,
                      "GPTQ encoded %" PRIu32 " experts on %" PRIu64 " tokens of the search part (%" PRIu32
-                     " without tokens): %" PRIu64 " matrices, of %" PRIu64 " that all at %" PRIu32
-                     " bitwidths would be",
+                     " without tokens): %" PRIu64 " matrices of the %" PRIu64
+                     " that all experts have at %" PRIu32 " bitwidths",
                      counts->n_expert, moec_windows_scored_count(&part->measured.windows), counts->n_unseen,
                      counts->n_matrix, n_all, request.codes.n_codec);
     if (counts->has_wide_experts)
-        moec_compile_say(run,
-                         "projections of experts with more than %u inputs are encoded by HQQ, without a look "
-                         "at their inputs",
-                         MOEC_GPTQ_MAX_INPUTS);
+        moec_compile_say(
+            run,
+            "projections of experts with more than %u inputs are encoded by HQQ, which does not use their "
+            "inputs",
+            MOEC_GPTQ_MAX_INPUTS);
     return MOEC_OK;
 }
 

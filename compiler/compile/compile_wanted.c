@@ -271,7 +271,9 @@ enum moec_status moec_compile_wanted_settle(struct moec_compile_run *run, struct
         if (n_lacking <= count_units(run) / FEW)
             break;
         moec_compile_say(
-            run, "plans near the target take what is not fitted in %zu of %zu matrices: they are fitted too",
+            run,
+            "plans near the target use codes that are not fitted yet in %zu of %zu matrices: these codes "
+            "are fitted too",
             n_lacking, count_units(run));
         MOEC_TRY_OUT(fit_more(run, wanted, err));
     }

@@ -82,10 +82,11 @@ enum moec_status moec_compile_windows_choose(struct moec_compile_run *run, struc
         MOEC_TRY(find_before(run, n_part, &n, err));
     run->n_certify = n;
     if (n < n_part)
-        moec_compile_say(run,
-                         "the certificate takes the first %" PRIu32 " of %" PRIu32
-                         " windows of its part: by the other parts that is enough for this target",
-                         n, n_part);
+        moec_compile_say(
+            run,
+            "the certificate uses the first %" PRIu32 " of %" PRIu32
+            " windows of its part: the losses on the other parts show that these are enough for this target",
+            n, n_part);
     return MOEC_OK;
 }
 

@@ -626,8 +626,9 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
         return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix has %" PRIu32 " inputs, expected %" PRIu32,
                          n_input, gptq->n);
     if (is_path && has_factor && !e.by_input && gptq->factored != MOEC_GPTQ_BY_COLUMN)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the input products are not in column order, which codes that are a path need");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "trellis and shift codes need the input products in column order, found another order");
     if (is_fitted && !is_path && has_factor && gptq->square == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,

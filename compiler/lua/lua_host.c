@@ -372,7 +372,7 @@ static enum moec_status explain_death(const struct moec_guest *guest, int wait_s
                          "script '%s' used more than %u s of CPU time (an endless loop?)", guest->script.name,
                          guest->limits.cpu_seconds);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EXIT_MEMORY)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' needs more than %llu MiB of memory, the limit",
+        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' needs more than the limit of %llu MiB of memory",
                          guest->script.name, (unsigned long long)(guest->limits.memory_bytes >> 20));
     if (signal_number == SIGKILL)
         return moec_fail(err, MOEC_ERR_SCRIPT,
@@ -438,7 +438,7 @@ static enum moec_status answer_question(const struct moec_guest *guest, int sock
                          guest->script.name);
     if (usage->n_questions++ == guest->limits.n_questions)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "script '%s' asked more than %u questions, the limit (an endless loop?)",
+                         "script '%s' asked more than the limit of %u questions (an endless loop?)",
                          guest->script.name, guest->limits.n_questions);
     uint8_t *answer = NULL;
     size_t n = 0;
@@ -456,7 +456,7 @@ static enum moec_status pass_line(const struct moec_guest *guest, struct usage *
 {
     if (usage->n_log_lines++ == guest->limits.n_log_lines)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "script '%s' logged more than %u lines, the limit (an endless loop?)",
+                         "script '%s' logged more than the limit of %u lines (an endless loop?)",
                          guest->script.name, guest->limits.n_log_lines);
     if (guest->outside.log != NULL)
         guest->outside.log(guest->outside.context, (const char *)frame->payload);

@@ -133,10 +133,11 @@ static void say_uniform(const struct moec_compile_page *page, struct moec_chart 
         (void)snprintf(codes, sizeof codes, "%s",
                        moec_codec_name(page->report->codecs[best->alike.codecs[0]], name));
     if (best != NULL)
-        moec_figure_say(chart,
-                        "The smallest plan for all experts alike within the target on the search part, of "
-                        "those measured, has %s and takes %.3f MB.",
-                        codes, (double)best->n_bytes / MEGABYTE);
+        moec_figure_say(
+            chart,
+            "Of the measured plans that treat all experts alike, the smallest within the target on the "
+            "search part has %s and takes %.3f MB.",
+            codes, (double)best->n_bytes / MEGABYTE);
     if (best != NULL && trace->has_chosen && trace->chosen.n_bytes == best->n_bytes)
         moec_figure_say(chart, "The plan chosen takes as much.");
     else if (best != NULL && trace->has_chosen)
@@ -145,7 +146,7 @@ static void say_uniform(const struct moec_compile_page *page, struct moec_chart 
                         100 * fabs(1 - (double)trace->chosen.n_bytes / (double)best->n_bytes),
                         trace->chosen.n_bytes < best->n_bytes ? "less" : "more");
     else if (!isnan(page->options->target.max_loss) && best == NULL)
-        moec_figure_say(chart, "No plan for all experts alike that was measured is within the target.");
+        moec_figure_say(chart, "No measured plan that treats all experts alike is within the target.");
 }
 
 static void say_curve(const struct moec_compile_page *page, const struct curve *curve,
@@ -163,7 +164,7 @@ static void say_curve(const struct moec_compile_page *page, const struct curve *
     say_uniform(page, chart);
     if (n_left_out > 0)
         moec_figure_say(chart,
-                        "%zu of %zu points lose nothing or gain: a logarithmic scale has no place for them.",
+                        "%zu of %zu points lose nothing or gain: a logarithmic scale cannot show them.",
                         n_left_out, curve->n);
 }
 

@@ -66,13 +66,13 @@ static void put_promise(FILE *stream, const struct moec_compile_page *page)
                          certificate->missed ? "missed" : "kept",
                          certificate->missed && page->report->is_written ? ", and the bundle is marked" : "");
     if (certificate->is_chance)
-        moec_html_format(stream, " It promises nothing, as " MOEC_CHANCE_MARK ".");
+        moec_html_format(stream, " The certificate promises nothing, as " MOEC_CHANCE_MARK ".");
     if (certificate->confidence > 0)
         moec_html_format(stream, " The interval's upper end holds with a confidence of %.3g %%.",
                          100 * certificate->confidence);
     else
         moec_html_format(stream, " This is the measured loss itself, without an interval.");
-    moec_html_format(stream, " It is a statement about text like this data, and about no other.");
+    moec_html_format(stream, " The certificate covers only text like this data.");
     (void)fputs("</p>\n", stream);
 }
 
@@ -104,7 +104,7 @@ static void put_fit(FILE *stream, const struct moec_compile_fit_counts *fit)
         return;
     moec_html_fact(stream, "Fitted by GPTQ",
                    "%" PRIu32 " experts, %" PRIu32 " of them reached by no token%s; %" PRIu32
-                   " dense matrices, %" PRIu32 " more by HQQ (only looked up, or with too many inputs)",
+                   " dense matrices, %" PRIu32 " more by HQQ (lookup tables, or too many inputs)",
                    fit->n_expert, fit->n_unseen,
                    fit->has_wide_experts ? " (projections with too many inputs by HQQ)" : "", fit->n_dense,
                    fit->n_plain);
@@ -273,9 +273,10 @@ static enum moec_status put_bytes(FILE *stream, const struct moec_compile_page *
         }
         put_share_row(&table, &all, page->report->n_bytes);
         moec_html_table_close(&table);
-        (void)fputs("<p>Dense weights are compressed; those that are compressed together have a share of the "
-                    "bytes in the file by their bytes before.</p>\n",
-                    stream);
+        (void)fputs(
+            "<p>Dense weights are stored compressed. The compressed bytes of matrices that are compressed "
+            "together are divided among them in proportion to their uncompressed bytes.</p>\n",
+            stream);
     }
     moec_html_section_close(stream);
     return MOEC_OK;

@@ -365,7 +365,7 @@ static enum moec_status evaluate(struct policy_run *run, const uint8_t *message,
         return MOEC_OK;
     if (moec_evaluation_cache_count(run->measured) >= request->limits.max_evaluations)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "policy '%s' evaluated more than %" PRIu32 " different assignments, the limit",
+                         "policy '%s' evaluated more than the limit of %" PRIu32 " different assignments",
                          request->policy, request->limits.max_evaluations);
     MOEC_TRY(is_decided(message[0])
                  ? decide(run, message, part, out, err)

@@ -125,14 +125,18 @@ static void drop_idle(lua_State *lua, const char *what, bool has_low_slots, bool
 {
     if (!moec_decision_settings_take_low(settings)) {
         if (has_low_slots)
-            luaL_error(lua, "%s has low_slots without precision or prefill, where they do nothing", what);
+            luaL_error(
+                lua,
+                "%s has low_slots without precision or prefill: low_slots has an effect only with one of "
+                "these",
+                what);
         settings->n_low_slots = settings->low_bits = 0;
     }
     if (strcmp(settings->route, "top-k") == 0) /* the router's own by its name */
         memset(settings->route, 0, sizeof settings->route);
     if (settings->route[0] == '\0') {
         if (has_keep && settings->keep_top > 0)
-            luaL_error(lua, "%s has keep_top without route, where it does nothing", what);
+            luaL_error(lua, "%s has keep_top without route: keep_top has an effect only with a route", what);
         settings->keep_top = 0;
     }
 }

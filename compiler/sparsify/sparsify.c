@@ -228,7 +228,7 @@ static enum moec_status refuse_search(const struct sparsify *s, struct moec_erro
         err, MOEC_ERR_TARGET,
         "nothing was written: no sparsity plan stays within the target of %.3f%%. With all "
         "neurons the bundle itself loses %.3f%% on the search part (upper bound with %g%% confidence: "
-        "%.3f%%): compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more here",
+        "%.3f%%): compile with a smaller --max-loss, or give moec sparsify --max-loss %.1f%% or more",
         100 * s->options->trial.max_loss, 100 * report->plain.loss, 100 * s->options->trial.confidence,
         100 * report->plain.high, ceil(1e3 * least) / 10);
 }

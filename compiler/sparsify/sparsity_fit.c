@@ -35,7 +35,7 @@ static enum moec_status calibrate(struct moec_sparsity_fit *fit, struct moec_tri
         const struct moec_scorer_watch watch =
             turn == 0 ? moec_neuron_harm_measure(fit->harm) : moec_neuron_harm_count(fit->harm);
         const struct moec_scorer_variation variation = {.watch = &watch};
-        trial->phase = turn == 0 ? "what neurons cost" : "how many cost how much";
+        trial->phase = turn == 0 ? "cost of single neurons" : "cost of shares of neurons";
         MOEC_TRY(moec_trial_run(trial, &variation, &measure, err));
     }
     trial->phase = phase;

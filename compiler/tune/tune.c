@@ -173,7 +173,7 @@ static enum moec_status refuse_search(const struct tune *tune, struct moec_error
         err, MOEC_ERR_TARGET,
         "without decisions, the bundle itself loses %.3f%% on the search part (upper bound with %g%% "
         "confidence: %.3f%%). No decision stays within the target of %.3f%%, so nothing "
-        "was written: compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more here",
+        "was written: compile with a smaller --max-loss, or give this command --max-loss %.1f%% or more",
         100 * plain->loss, 100 * tune->options->trial.confidence, 100 * plain->high,
         100 * tune->options->trial.max_loss, ceil(1e3 * least) / 10);
 }

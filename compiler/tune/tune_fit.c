@@ -395,8 +395,9 @@ enum moec_status moec_tune_fit_check_winner(struct tune *tune, uint32_t n_passed
     const double unit = by_bytes ? 1.0 / 1024 : 1e-6;
     return moec_fail(
         err, MOEC_ERR_TARGET,
-        "what is proven to lose at most %.3f%% would %s %.3f %s a token, but the plan of moec compile "
-        "%.3f %s, so nothing was written: compile with the same --max-loss, or give more text",
+        "the best settings proven to lose at most %.3f%% would %s %.3f %s a token, but the plan of moec "
+        "compile alone only %.3f %s, so nothing was written: use moec compile with the same --max-loss, or "
+        "give more text",
         100 * target, by_bytes ? "read" : "take", unit * moec_tune_amount(tune, &report->winner),
         by_bytes ? "KiB" : "ms", unit * moec_tune_amount(tune, &compiled), by_bytes ? "KiB" : "ms");
 }

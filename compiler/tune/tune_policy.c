@@ -37,8 +37,7 @@ static enum moec_status get_ready(struct search *search, const struct moec_polic
     if (fit != NULL && fit->n_slots[wanted->draft] == 0)
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "policy '%s' asks for draft %" PRIu32
-                         ", which does not run in the memory: leave out "
-                         "drafts whose moec.draft_slots is 0",
+                         ", which does not fit into the memory: leave out drafts whose moec.draft_slots is 0",
                          tune->options->policy, wanted->draft + 1);
     MOEC_TRY(moec_tune_open(tune, wanted->draft, MOEC_PART_SEARCH, err));
     learn_bundle(search);
@@ -80,7 +79,7 @@ static enum moec_status measure(struct search *search, const struct moec_policy_
         return MOEC_OK;
     if (at >= most)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "policy '%s' evaluated more than %" PRIu32 " different candidates, the limit",
+                         "policy '%s' evaluated more than the limit of %" PRIu32 " different candidates",
                          tune->options->policy, most);
     MOEC_TRY(get_ready(search, wanted, err));
     if (is_of(plain, wanted)) {
@@ -190,10 +189,11 @@ static enum moec_status take_answer(struct search *search, const struct moec_dec
         const struct moec_policy_candidate *wanted = &answer->candidates[i];
         if (search->tune->options->fit == NULL && wanted->left_out == 0 &&
             !moec_decision_settings_are_on(&wanted->settings))
-            return moec_fail(err, MOEC_ERR_SCRIPT,
-                             "policy '%s' gave a candidate that decides nothing and leaves "
-                             "nothing out: a candidate needs route, precision, prefill or left_out",
-                             search->tune->options->policy);
+            return moec_fail(
+                err, MOEC_ERR_SCRIPT,
+                "policy '%s' gave a candidate that decides nothing and leaves out no neurons: a candidate "
+                "needs route, precision, prefill or left_out",
+                search->tune->options->policy);
         MOEC_TRY(measure(search, wanted, MOEC_TUNE_MAX_CANDIDATES, &candidate, err));
         report->sequence[i] = find(report, wanted);
         report->candidates[report->sequence[i]].is_on_front = answer->is_sequence;

@@ -123,7 +123,7 @@ static enum moec_status settle(struct run *run, struct moec_bench_row *row, uint
     if (theirs->status == MOEC_ERR_CANCELLED)
         return moec_fail(err, theirs->status, "%s", theirs->message);
     row->error = *theirs;
-    moec_progress_note(run->progress, "the row '%s' of the bench failed: %s", row->name, theirs->message);
+    moec_progress_note(run->progress, "row '%s' of the bench failed: %s", row->name, theirs->message);
     return MOEC_OK;
 }
 

@@ -247,7 +247,8 @@ enum moec_status moec_kernel_bench_size(uint64_t cache_bytes, uint64_t available
     if (most < LEAST_BYTES)
         return moec_fail(
             err, MOEC_ERR_LIMIT,
-            "--kernels needs at least %.0f MiB for its matrices plus a third of that for the rest, but the "
+            "--kernels needs at least %.0f MiB for its matrices, and a third more for everything else, but "
+            "the "
             "system or its cgroup has only %.0f MiB free: end other programs or raise the cgroup's limit",
             MIB(LEAST_BYTES), MIB(available_bytes));
     *matrix_bytes = most;
@@ -264,7 +265,7 @@ static enum moec_status choose_size(struct moec_kernel_bench *bench, const struc
         moec_progress_note(
             progress,
             "matrices of four times the last-level cache need %.0f MiB, but the system or its cgroup has "
-            "only %.0f MiB free: the matrices have only %.0f MiB, so the cache may hold a part of them",
+            "only %.0f MiB free: the matrices are limited to %.0f MiB, so the cache may hold a part of them",
             MIB(4 * bench->cache_bytes), MIB(available_bytes), MIB(bench->matrix_bytes));
     return MOEC_OK;
 }

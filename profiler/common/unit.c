@@ -393,10 +393,11 @@ static enum moec_status open_own(const char *path, const struct moec_job_text *j
     struct moec_error problem = {0};
     const enum moec_status status = open_journal(units, path, job, &problem);
     if (status == MOEC_OK && units->journal.is_unlocked)
-        moec_progress_note(progress,
-                           "'%s' cannot be locked on this file system: "
-                           "do not let another run write it at the same time",
-                           path);
+        moec_progress_note(
+            progress,
+            "the journal '%s' cannot be locked on this file system: let no other run write this journal at "
+            "the same time",
+            path);
     if (status == MOEC_OK)
         return MOEC_OK;
     const bool is_auto = units->mode == MOEC_UNITS_AUTO;

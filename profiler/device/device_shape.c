@@ -309,10 +309,11 @@ enum moec_status moec_device_shape_expand(const struct moec_bundle *bundle, stru
         return MOEC_OK;
     const uint32_t n = read_order(order, bundle->config.n_kind, kinds);
     if (n < device->n_layer)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' says that its layers are of the kinds '%s', expected runs such as '0x1 1x31' "
-                         "of at least its own %" PRIu32 " layers: make it again with moec device --shape",
-                         bundle->file.path, order, device->n_layer);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the probe '%s' lists the kinds of its layers as '%s', expected runs such as '0x1 1x31' that "
+            "cover at least its %" PRIu32 " layers: make the probe again with moec device --shape",
+            bundle->file.path, order, device->n_layer);
     if (n == device->n_layer)
         return MOEC_OK;
     MOEC_TRY(moec_alloc(&memory, n, sizeof *device->layers, "layers of a device", err));

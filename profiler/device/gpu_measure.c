@@ -215,9 +215,10 @@ static enum moec_status measure_tokens(struct job *job, struct moec_error *err)
     float *logits = NULL;
     enum moec_status status = MOEC_OK;
     if (n_positions < 2 * TOKENS)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has %u positions, but measuring a GPU needs at least %u",
-                         job->bundle->file.path, n_positions, 2 * TOKENS);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "the bundle '%s' supports contexts of %u tokens, but measuring a GPU needs at least %u",
+            job->bundle->file.path, n_positions, 2 * TOKENS);
     (void)snprintf(device, sizeof device, "cuda:%u", job->options->number);
     options.device.name = device;
     options.sessions.n_context = n_positions;

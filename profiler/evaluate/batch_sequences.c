@@ -58,7 +58,7 @@ enum moec_status moec_batch_sequences_keep(struct moec_batch_sequences *sequence
 {
     if (sequences->route == NULL)
         return MOEC_OK;
-    const char *what = "experts that the tokens of a batch take";
+    const char *what = "experts of a batch's tokens";
     MOEC_TRY(moec_alloc((void **)&sequences->touched, (uint64_t)max_rows * config->top_k,
                         sizeof *sequences->touched, what, err));
     MOEC_TRY(moec_alloc((void **)&sequences->ranges, max_rows, sizeof *sequences->ranges, what, err));

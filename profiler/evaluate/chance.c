@@ -30,8 +30,10 @@ enum moec_status moec_chance_check(const struct moec_chance *chance, bool goes_o
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_MISMATCH,
-        "%s; a loss measured against it would mean nothing. Likely causes: a tokenizer from another model, "
+        "%s; a loss relative to this model would mean nothing. Likely causes: a tokenizer from another "
+        "model, "
         "weights that are wrong or partly from another model, or text in a language or of a kind that the "
-        "model does not know. Correct this, or give --anyway to go on and get a result that says so",
+        "model does not know. Correct the cause, or give --anyway to continue: the result then repeats this "
+        "warning",
         note);
 }

@@ -165,10 +165,11 @@ static enum moec_status encode(const struct moec_continuation *c, const char *te
     const enum moec_status status = moec_tokenizer_encode_within(
         c->text.tokenizer, (struct moec_text){text, n_bytes}, false, &left_bytes, ids, n, &own);
     if (status == MOEC_ERR_BUDGET)
-        return moec_fail(err, status,
-                         "tokenising its %.1f MiB of text takes more than the %.1f MiB that are left; raise "
-                         "--work-memory or give shorter rows",
-                         (double)n_bytes / (1 << 20), (double)c->text.most_bytes / (1 << 20));
+        return moec_fail(
+            err, status,
+            "tokenising %.1f MiB of text takes more than the %.1f MiB of work memory that are left; raise "
+            "--work-memory or give shorter rows",
+            (double)n_bytes / (1 << 20), (double)c->text.most_bytes / (1 << 20));
     return status == MOEC_OK ? MOEC_OK : moec_fail(err, status, "%s", own.message);
 }
 
@@ -312,7 +313,8 @@ static enum moec_status tokenise_candidate(struct moec_continuation *c, const st
 {
     const size_t prompt_bytes = candidate->prompt_bytes;
     if (candidate->n_bytes == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a choice is empty, so it has no likelihood: give every choice some text");
     MOEC_TRY(moec_grow((void **)&c->room.joined, &c->room.joined_capacity, prompt_bytes + candidate->n_bytes,
                        1, "a prompt and its choice", err));
     if (prompt_bytes > 0)
@@ -385,7 +387,8 @@ static enum moec_status score(struct moec_continuation *c, const struct scored *
     if (!isfinite(nll))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "the model gives a choice a likelihood that is not finite: its weights are damaged or out of range");
+            "the model gives a choice a likelihood that is not finite: the model's weights are damaged or "
+            "out of range");
     candidate->log_likelihood = -nll;
     candidate->n_tokens = (uint32_t)(scored->tokens.n - scored->first);
     return MOEC_OK;
@@ -425,7 +428,8 @@ static enum moec_status score_target(struct moec_continuation *c, struct moec_ca
     size_t n = 0;
     struct scored scored = {.first = 1};
     if (candidate->n_bytes == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a choice is empty, so it has no likelihood: give every choice some text");
     MOEC_TRY_OUT(encode(c, candidate->bytes, candidate->n_bytes, &ids, &n, err));
     const struct frame frame = {&c->forward.model->config.ids.decoder_start, c->text.start->suffix, 1,
                                 c->text.start->n_suffix};
@@ -461,7 +465,7 @@ static enum moec_status score_targets(struct moec_continuation *c, struct moec_c
             memcmp(candidates[i].prompt, candidates->prompt, candidates->prompt_bytes) != 0) {
             status =
                 moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                          "each choice has another prompt, but an encoder-decoder model reads one prompt "
+                          "each choice has its own prompt, but an encoder-decoder model reads one prompt "
                           "for all choices; use a task whose prompt has no '{choice}'");
             goto out;
         }

@@ -30,7 +30,7 @@ static enum moec_status check_options(const struct moec_loss_options *options, s
                          "confidence is %g, expected more than 0.5 and less than 1, or 'point'", c);
     if (options->n_resample < 100)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " bootstrap resamples are asked for, expected at least 100",
+                         "%" PRIu32 " bootstrap resamples are requested, expected at least 100",
                          options->n_resample);
     return MOEC_OK;
 }
@@ -165,7 +165,7 @@ enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, cons
     }
     if (n == 0) {
         status = moec_fail(err, MOEC_ERR_USAGE,
-                           "a part of the data that was to be compared has no windows: give more text");
+                           "one of the compared parts of the data has no windows: give more text");
         goto out;
     }
     const double n_token = (double)loss->n_token;

@@ -38,11 +38,11 @@ static enum moec_status score_text(const struct scoring *job, const struct moec_
     }
     struct moec_answer right, given;
     if (!moec_answer_take(job->task, reference, row->reference_bytes, &right))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the reference text has no answer of the kind that the task's field 'take' "
-                         "names%s%s%s",
-                         job->task->after[0] != '\0' ? " after '" : "", job->task->after,
-                         job->task->after[0] != '\0' ? "'" : "");
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the row's reference text has no answer that the task's field 'take' would find%s%s%s",
+            job->task->after[0] != '\0' ? " after '" : "", job->task->after,
+            job->task->after[0] != '\0' ? "'" : "");
     values[0] =
         moec_answer_take(job->task, text, n_bytes, &given) && moec_answer_equal(job->task, &right, &given);
     return MOEC_OK;

@@ -101,8 +101,8 @@ static enum moec_status tokenise_one(struct tokenising *job, size_t item, uint64
         return moec_fail(
             err, status,
             "row at line %" PRIu64
-            " of '%s': tokenising its %.1f MiB of text takes more than the %.1f MiB that are left; "
-            "raise --work-memory or give shorter rows",
+            " of '%s': tokenising its %.1f MiB of text takes more than the %.1f MiB of work memory that are "
+            "left; raise --work-memory or give shorter rows",
             text->line, job->rows->name, MIB(text->prompt_bytes), MIB(given));
     if (status != MOEC_OK)
         return moec_fail(err, status, "row at line %" PRIu64 " of '%s': %s", text->line, job->rows->name,

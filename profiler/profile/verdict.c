@@ -298,9 +298,10 @@ static void describe_own(const struct moec_verdict *verdict, struct moec_paragra
                            "this profile holds no mixed assignment, so it does not say what mixing "
                            "bitwidths would save; profile again to know");
     else if (n == 0)
-        moec_paragraph_add(paragraphs,
-                           "no uniform bitwidth and mixed assignment of this model both stay within "
-                           "1, 2 or 5%% loss, so there is nothing to compare");
+        moec_paragraph_add(
+            paragraphs,
+            "for none of the limits of 1, 2 and 5%% loss was both a uniform bitwidth and a mixed assignment "
+            "found, so there is nothing to compare");
     else if (most < WORTH)
         moec_paragraph_add(paragraphs,
                            "giving experts different bitwidths saves nothing on this model and data");
@@ -370,8 +371,8 @@ static void describe_conclusion(const struct moec_profile *profile, const struct
 static void describe_single(const struct moec_verdict_single *single, struct moec_paragraphs *paragraphs)
 {
     if (single->bits == 0) {
-        moec_paragraph_add(paragraphs,
-                           "no bitwidth that was measured with compile's quantization stays within it");
+        moec_paragraph_add(
+            paragraphs, "no bitwidth that was measured with compile's quantization stays within this limit");
         return;
     }
     moec_paragraph_add(paragraphs, "all experts at %s take %.4g MB and lose %.2f%% (upper end %.2f%%)",
@@ -398,7 +399,7 @@ static void describe_target(const struct moec_profile *profile, const struct moe
     }
     if (target->uniform_bits == 0)
         moec_paragraph_add(paragraphs,
-                           "no uniform bitwidth measured stays within it; a mixed assignment takes "
+                           "no measured uniform bitwidth stays within this limit; a mixed assignment takes "
                            "%.4g MB",
                            (double)target->mixed_bytes / 1e6);
     else

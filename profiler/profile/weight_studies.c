@@ -244,9 +244,10 @@ static const char *reason_to_omit(const struct moec_config *config, enum moec_we
     if (config->mlp.plain && (study == MOEC_WEIGHT_STUDY_PROJECTIONS || is_sparsity))
         return "it compares gate, up and down projection, and the experts of this model have no gate";
     if (is_sparsity && config->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU)
-        return "it takes small products as zero, and a neuron of this model whose up product is zero counts";
+        return "it treats small products as zero, but a neuron of this model contributes even if its up "
+               "product is zero";
     if (is_sparsity && config->mlp.expert_bias)
-        return "it takes small products as zero, and the experts of this model add biases to them";
+        return "it treats small products as zero, but the experts of this model add biases to these products";
     return NULL;
 }
 

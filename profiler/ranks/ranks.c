@@ -187,7 +187,8 @@ static enum moec_status meet(struct moec_ranks *ranks, enum step step, uint64_t 
     struct moec_ranks_transport *transport = &ranks->transport;
     struct head own = {.step = step, .n_bytes = n_bytes};
     if (ranks->is_over)
-        return moec_fail(err, MOEC_ERR_CANCELLED, "the work that ranks share has ended");
+        return moec_fail(err, MOEC_ERR_CANCELLED,
+                         "the ranks have already finished or stopped their shared work");
     memcpy(own.host, transport->host, sizeof own.host);
     if (problem != NULL && problem->status != MOEC_OK) {
         own.status = problem->status;

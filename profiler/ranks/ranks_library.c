@@ -54,20 +54,23 @@ enum moec_status moec_ranks_join(uint32_t started, struct moec_ranks **out, stru
     if (library == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%" PRIu32 " ranks were started, but '%s' cannot be opened (%s): build moec where "
-                         "libopenmpi-dev is installed (make MPI=1), or start it without mpirun",
+                         "libopenmpi-dev is installed (make MPI=1), or start moec without mpirun",
                          started, LIBRARY, moec_library_problem());
     const struct moec_ranks_entry *entry = entry_of(library);
     if (!is_of_this_version(entry))
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has version '%s', expected '%s': build it again",
-                         LIBRARY, entry != NULL ? entry->version : "none", MOEC_VERSION);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "the library '%s' has version '%s', but this program has version '%s': build the library again",
+            LIBRARY, entry != NULL ? entry->version : "none", MOEC_VERSION);
     MOEC_TRY(entry->open(&transport, err));
     if (transport.count != started) {
         const uint32_t seen = transport.count;
         transport.close(transport.context, true);
-        return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "%" PRIu32 " ranks were started, but MPI sees %" PRIu32 ": start them by the mpirun "
-                         "of the MPI that '%s' was built with, or by srun --mpi=pmix",
-                         started, seen, LIBRARY);
+        return moec_fail(
+            err, MOEC_ERR_MISMATCH,
+            "%" PRIu32 " ranks were started, but MPI reports %" PRIu32
+            ": start them with the mpirun of the MPI that '%s' was built with, or with srun --mpi=pmix",
+            started, seen, LIBRARY);
     }
     return moec_ranks_create(&transport, out, err);
 }

@@ -46,13 +46,14 @@ static void describe_answer(const struct moec_compare *c, struct moec_paragraphs
     if (isnan(bits->pooled))
         return;
     const double best = ceiling(bits);
-    moec_paragraph_begin(text,
-                         "%s: A and B rank experts with a correlation of %.2f; two measurements of the same "
-                         "would have about %.2f.",
-                         bits->pooled >= best - 0.02 ? "No difference to speak of"
-                         : bits->pooled >= 0.9       ? "Little difference"
-                                                     : "They differ",
-                         bits->pooled, best);
+    moec_paragraph_begin(
+        text,
+        "%s: A and B rank experts with a correlation of %.2f; two profiles of the same model and data would "
+        "have about %.2f.",
+        bits->pooled >= best - 0.02 ? "No difference to speak of"
+        : bits->pooled >= 0.9       ? "Little difference"
+                                    : "They differ",
+        bits->pooled, best);
     if (!isnan(cross->loss) && !isnan(cross->planned_loss))
         moec_paragraph_begin(text,
                              "Bitwidths chosen on A for %.0f%% lose %.2f%% on B, where B's own choice of "
@@ -65,7 +66,7 @@ static void describe_conclusion(const struct moec_compare *c, struct moec_paragr
     const struct moec_compare_bits *bits = &c->bits[0];
     moec_paragraph_begin(text, "Comparison of A, %s, with B, %s: ", c->name_a, c->name_b);
     if (isnan(bits->pooled)) {
-        moec_paragraph_add(text, "there are too few experts that both reached to compare.");
+        moec_paragraph_add(text, "too few experts were reached in both profiles to compare them.");
         return;
     }
     moec_paragraph_add(text,
@@ -74,7 +75,9 @@ static void describe_conclusion(const struct moec_compare *c, struct moec_paragr
                        bits->bits, bits->bits == 1 ? "" : "s", bits->pooled, c->n_reached, c->n_expert);
     const double best = ceiling(bits);
     moec_paragraph_add(
-        text, "Two measurements of the same would have a correlation of about %.3f (from the halves of each)",
+        text,
+        "Two profiles of the same model and data would have a correlation of about %.3f (estimated from the "
+        "halves of each)",
         best);
     if (bits->pooled >= best - 0.02)
         moec_paragraph_add(text, ": for the order of experts %s does not matter.", difference(c));
@@ -98,8 +101,10 @@ static void describe_ranks(const struct moec_compare *c, struct moec_paragraphs 
                            c->a->moe_layers[bits->lowest], bits->layer_halves_a[bits->lowest],
                            bits->layer_halves_b[bits->lowest]);
     }
-    moec_paragraph_add(text, ". Where the halves of one profile disagree, the order is noise; more windows "
-                             "(--samples) settle it.");
+    moec_paragraph_add(
+        text,
+        ". If the halves of one profile disagree, the order is noise; more windows (--samples) settle the "
+        "order.");
 }
 
 static void describe_routing(const struct moec_compare *c, struct moec_paragraphs *text)
@@ -120,13 +125,14 @@ static void describe_routing(const struct moec_compare *c, struct moec_paragraph
 static void describe_cross(const struct moec_compare_cross *crosses, const char *from, const char *to,
                            struct moec_paragraphs *text)
 {
-    moec_paragraph_begin(text, "What %s chooses, on %s's importance (predicted):", from, to);
+    moec_paragraph_begin(text, "Bitwidths chosen from %s's sensitivities, applied to %s (predicted):", from,
+                         to);
     for (uint32_t t = 0; t < MOEC_MIXED_TARGETS; t++) {
         const struct moec_compare_cross *c = &crosses[t];
-        moec_paragraph_add(text, "%s for %.0f%% it loses %.2f%% on %s", t > 0 ? ";" : "", 100 * c->target,
-                           100 * c->own_loss, from);
+        moec_paragraph_add(text, "%s for a limit of %.0f%% they lose %.2f%% on %s", t > 0 ? ";" : "",
+                           100 * c->target, 100 * c->own_loss, from);
         if (isnan(c->loss)) {
-            moec_paragraph_add(text, ", with bitwidths that %s lacks", to);
+            moec_paragraph_add(text, ", but use bitwidths that %s did not measure", to);
             continue;
         }
         moec_paragraph_add(text, " and %.2f%% on %s", 100 * c->loss, to);

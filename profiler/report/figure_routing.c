@@ -542,7 +542,7 @@ static void say_recall(const struct moec_profile *profile, const struct moec_stu
         "predicted, %s %% among the top 2k.",
         series->name, n_led, n_layer, moec_chart_number(a, series->y[0]),
         moec_chart_number(b, series->y[series->n - 1]));
-    moec_figure_say(chart, "What is missing is read from storage while the token waits.");
+    moec_figure_say(chart, "Experts that were not predicted are read from storage while the token waits.");
 }
 
 static enum moec_status draw_recall_by_layer(const struct moec_profile *profile,

@@ -23,14 +23,14 @@ static void say_thresholds(const double *shares, struct moec_chart *chart)
         known[i] = (float)shares[i];
     const uint32_t high = moec_score_threshold(known, MOEC_SCORE_PAPER_HIGH),
                    read = moec_score_threshold(known, MOEC_SCORE_PAPER_READ);
-    moec_figure_say(chart,
-                    "With T1 = 0.6 and T2 = 0.9, which HOBBIT takes for Mixtral-8x7B, %.0f %% of the experts "
-                    "are high, %.0f %% low and %.0f %% skipped where all are missing; there it is 67, 30 and "
-                    "3 %%.",
-                    100 * shares[paper[0]], 100 * (shares[paper[1]] - shares[paper[0]]),
-                    100 * (1 - shares[paper[1]]));
-    moec_figure_say(chart, "T1 = %g and T2 = %g make %.0f, %.0f and %.0f %% here.", high * 0.01, read * 0.01,
-                    100 * shares[high], 100 * (shares[read] - shares[high]), 100 * (1 - shares[read]));
+    moec_figure_say(
+        chart,
+        "If all experts are missing, T1 = 0.6 and T2 = 0.9 load %.0f %% of them in high and %.0f %% in low "
+        "precision, and skip %.0f %%; for Mixtral-8x7B, HOBBIT reports 67, 30 and 3 %%.",
+        100 * shares[paper[0]], 100 * (shares[paper[1]] - shares[paper[0]]), 100 * (1 - shares[paper[1]]));
+    moec_figure_say(chart, "On this model, T1 = %g and T2 = %g give %.0f, %.0f and %.0f %%.", high * 0.01,
+                    read * 0.01, 100 * shares[high], 100 * (shares[read] - shares[high]),
+                    100 * (1 - shares[read]));
 }
 
 enum moec_status moec_figure_scores(const struct moec_profile *profile, uint32_t index,

@@ -251,14 +251,14 @@ enum moec_status moec_figure_tokens(const struct moec_profile *profile, uint32_t
     free(scratch);
     moec_figure_say(chart, "Half of the experts saw at least %s tokens.", moec_chart_number(text, median));
     if (n_none > 0)
-        moec_figure_say(chart, "%" PRIu64 " saw none: nothing is known about them.", n_none);
+        moec_figure_say(chart, "%" PRIu64 " saw no tokens: nothing is known about them.", n_none);
     if (n_few > 0)
         moec_figure_say(chart,
                         "%" PRIu64
                         " saw fewer than 100: what they lose was measured on too little data to be trusted.",
                         n_few);
     if (n_none + n_few == 0)
-        moec_figure_say(chart, "Every expert saw at least 100.");
+        moec_figure_say(chart, "Every expert saw at least 100 tokens.");
     return MOEC_OK;
 }
 
@@ -361,7 +361,9 @@ enum moec_status moec_figure_local_error(const struct moec_profile *profile, uin
             "Squared error of an expert's output on the tokens that it receives, relative to the output: "
             "the largest is %s %%, of expert %" PRIu64 " in layer %g.",
             moec_chart_number(text, largest), most % n_expert, chart->cells.rows[most / n_expert]);
-    moec_figure_say(chart, "It says how well an expert can be stored, not yet how much the model needs it.");
+    moec_figure_say(
+        chart,
+        "This error says how well an expert can be stored, not yet how much the model needs the expert.");
     return MOEC_OK;
 }
 
@@ -423,7 +425,7 @@ enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t 
         say_saving(chart, target);
     }
     moec_figure_say(
-        chart, "Mixing pays where its bar is clearly lower, with this quantization. Compile uses another by "
-               "default, searches further and promises a loss.");
+        chart, "With this quantization, mixing pays where its bar is clearly lower. By default, compile uses "
+               "another quantization, searches further and promises a loss.");
     return MOEC_OK;
 }

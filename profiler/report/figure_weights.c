@@ -77,8 +77,8 @@ enum moec_status moec_figure_dense_loss(const struct moec_profile *profile, uint
         moec_figure_say(chart, "Experts tolerate low bitwidths better than the dense weights, which are few: "
                                "keep those precise.");
     else
-        moec_figure_say(chart,
-                        "The dense weights add to it by the intervals, but less than half of that again.");
+        moec_figure_say(
+            chart, "By the intervals, dense weights add to the loss, but less than half as much as experts.");
     return MOEC_OK;
 }
 

@@ -289,7 +289,7 @@ static void describe_extremes(const struct moec_profile *profile, const struct m
         (void)snprintf(text + used, capacity - used,
                        " By their 90 %% intervals %" PRIu64 " of %" PRIu64
                        " experts that the data reached lose more than the baseline, %" PRIu64
-                       " lose less, and of %" PRIu64 ", faded here, the data does not tell.",
+                       " lose less, and for %" PRIu64 " (faded) the data does not tell.",
                        map->counts.n_worse, n_reached, map->counts.n_better, map->counts.n_unclear);
 }
 

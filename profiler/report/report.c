@@ -202,8 +202,9 @@ static void put_singles(const struct page *page, const struct moec_verdict *verd
         moec_html_table_end_row(&table);
     }
     moec_html_table_close(&table);
-    put(page, "<p>Codes that compile takes by default, by rows alone: compile fits "
-              "them to data, which loses less.</p>\n");
+    put(page,
+        "<p>Codes that compile uses by default, here without data: compile fits the codes to data and so "
+        "loses less.</p>\n");
 }
 
 static void put_targets(const struct page *page, const struct moec_verdict *verdict)
@@ -233,7 +234,7 @@ static void put_targets(const struct page *page, const struct moec_verdict *verd
     put(page, "<p>In ");
     moec_html_text(page->stream, moec_codes_words(page->profile, 0, codes));
     put(page, ". Mixed: the smallest assignment found whose loss stays within the allowed "
-              "one. Regardless: what bitwidths mixed without a look at sensitivity would save.</p>\n");
+              "one. Regardless: what bitwidths mixed without regard to sensitivity would save.</p>\n");
 }
 
 static void put_bits(const struct page *page, const struct moec_verdict *verdict)
@@ -269,8 +270,8 @@ static void put_bits(const struct page *page, const struct moec_verdict *verdict
         "<p>Effects are KL divergences in nats a token that one expert adds to the baseline: their "
         "quantiles, the largest, and the share of their variance that is between layers. Noise is half of an "
         "expert's 90 % interval at the median; an expert loses or gains if its interval says so. All at "
-        "once: every expert at these bits. Compounding: that over the sum of single experts; near 1, single "
-        "figures add up, above it they understate.</p>\n");
+        "once: every expert at these bits. Compounding: that effect over the sum of the single effects; "
+        "near 1, single effects add up; above 1, they understate.</p>\n");
 }
 
 /* One sentence, and the picture that it is about. */

@@ -21,9 +21,8 @@ static enum moec_status fill(const struct moec_weight_heatmap *heatmap, struct m
                    "A first look: error of each expert's weights at %" PRIu32 " bits", heatmap->bits);
     (void)snprintf(
         chart->caption, sizeof chart->caption,
-        "Each cell is the squared error of the expert's weights over their squares. It comes from "
-        "weights alone: which experts tokens choose, and what the model loses, it does not know. moec "
-        "profile --data measures that.");
+        "Each cell is the squared error of the expert's weights over their squares. The error says neither "
+        "which experts tokens choose nor what the model loses; moec profile --data measures both.");
     (void)snprintf(chart->provenance, sizeof chart->provenance, "Model: %s (%s). Codes: %s.", name,
                    config->family, heatmap->codes);
     chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert", .is_whole = true};

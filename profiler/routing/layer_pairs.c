@@ -127,7 +127,7 @@ static enum moec_status choose_windows(struct sweeping *sweeping, struct moec_er
 
 static enum moec_status allocate(struct sweeping *sweeping, uint32_t max_tokens, struct moec_error *err)
 {
-    static const char what[] = "what layers read and chose";
+    static const char what[] = "inputs and choices of layers";
     const uint64_t k = sweeping->config->top_k, n_token = moec_windows_token_count(&sweeping->windows);
     for (uint32_t i = 0; i < N_SIDE; i++) {
         struct moec_layer_side *side = &sweeping->sides[i];

@@ -180,7 +180,7 @@ static enum moec_status restore_here(struct moec_sensitivity_units *kept, struct
 enum moec_status moec_sensitivity_units_restore(struct moec_sensitivity_units *kept,
                                                 struct moec_sensitivity *result, struct moec_error *err)
 {
-    const char *what = "what is done of the sweep";
+    const char *what = "progress of the sweep";
     MOEC_TRY(moec_alloc((void **)&kept->baseline, kept->n_window, 1, what, err));
     MOEC_TRY(moec_alloc((void **)&kept->variants, (uint64_t)kept->n_window * kept->n_moe,
                         sizeof *kept->variants, what, err));

@@ -82,7 +82,7 @@ static void describe_cliff(const struct moec_simulation *simulation, struct moec
              lru->budgets[lru->cliff + 1] >= model->slots.token_bytes)
         moec_paragraph_add(out, "that is the cliff.");
     else
-        moec_paragraph_add(out, "a cliff, but not at the working set.");
+        moec_paragraph_add(out, "there is a cliff, but not at the working set.");
 }
 
 static void describe_reuse(const struct moec_simulation *simulation, struct moec_paragraphs *out)

@@ -195,7 +195,8 @@ static enum moec_status check_prompts(const struct moec_simulated_decisions_setu
             return moec_fail(
                 err, MOEC_ERR_USAGE,
                 "prefill '%s' counts the experts of a whole prompt before it reads any, but the trace has a "
-                "prompt in several chunks (step %" PRIu64 "): record with more --memory, or use prefill "
+                "prompt in several chunks (step %" PRIu64
+                "): record the trace with more --memory, or use prefill "
                 "'unpopular', which works block by block",
                 moec_prefill_name(prefill), step);
     }

@@ -663,9 +663,11 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
         run->setup->buffer.capacity_bytes >= run->model->slots.every_bytes)
         return MOEC_OK;
     if (!moec_simulated_can_predict(run->setup->recording, run->model, run->setup->preload.predictor))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the recording or its bundle lacks the data that the predictor '%s' needs",
-                         run->setup->preload.predictor->name);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "the recording or its bundle lacks the data that the predictor '%s' needs: choose another "
+            "predictor",
+            run->setup->preload.predictor->name);
     if (run->setup->preload.ahead > 1 &&
         run->setup->preload.ahead > run->setup->recording->replay->gates_ahead)
         return moec_fail(err, MOEC_ERR_USAGE,

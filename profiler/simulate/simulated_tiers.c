@@ -21,13 +21,14 @@
 static const struct {
     const char *name, *words;
 } modes[MOEC_TIERS_MODES] = {
-    {"on-demand", "copied when asked for, not kept: load on demand (Fate), Transformers (HOBBIT)"},
-    {"layer-wise", "all of the next layer ahead, none kept: DeepSpeed (HOBBIT, FloE)"},
-    {"cache", "copied when asked for and kept: MoE-Offloading without predictions (HOBBIT, FloE)"},
+    {"on-demand", "copied when requested, not kept: load on demand (Fate), Transformers (HOBBIT)"},
+    {"layer-wise", "all experts of the next layer copied ahead, none kept: DeepSpeed (HOBBIT, FloE)"},
+    {"cache", "copied when requested, and kept: MoE-Offloading without predictions (HOBBIT, FloE)"},
     {"preload",
-     "and the next layer's predicted ahead: MoE-Offloading by gates, MoE-Infinity and EAP by paths"},
-    {"cooperative", "or computed by the processor where that is sooner: Fiddler (HOBBIT, FloE)"},
-    {"resident", "all on the GPU: Mixtral-GPU (FloE)"},
+     "like cache, and predicted experts are copied ahead: MoE-Offloading by gates, MoE-Infinity and EAP by "
+     "paths"},
+    {"cooperative", "like cache, or computed by the CPU if that is sooner: Fiddler (HOBBIT, FloE)"},
+    {"resident", "all experts stay on the GPU: Mixtral-GPU (FloE)"},
 };
 
 const char *moec_tiers_mode_name(enum moec_tiers_mode mode)
@@ -410,9 +411,11 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
         return MOEC_OK;
     if (run->setup->preload.predictor == NULL ||
         !moec_simulated_can_predict(run->setup->recording, model, run->setup->preload.predictor))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the recording or its bundle lacks the data that the predictor '%s' needs",
-                         run->setup->preload.predictor == NULL ? "" : run->setup->preload.predictor->name);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "the recording or its bundle lacks the data that the predictor '%s' needs: choose another "
+            "predictor",
+            run->setup->preload.predictor == NULL ? "" : run->setup->preload.predictor->name);
     return moec_preload_create(&setup, &run->prefetches.preload, err);
 }
 

@@ -192,7 +192,8 @@ static enum moec_status mark_right(struct row_maker *maker, const struct moec_ro
     if (row->label < row->n_choice)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "field '%s' in %s %" PRIu64 " of '%s' names no right choice, expected a 1 for it",
+                     "field '%s' in %s %" PRIu64
+                     " of '%s' marks no choice as right, expected a 1 for each right choice",
                      maker->task->right, fields->unit, fields->line, fields->subject);
 }
 
@@ -526,7 +527,8 @@ static enum moec_status parse(struct row_maker *maker, const struct moec_task_da
     case MOEC_TASK_FORMAT_CSV:
         return parse_csv(maker, &text, err);
     default:
-        return moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is not given", text.subject);
+        return moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is unknown: set the task's field 'format'",
+                         text.subject);
     }
 }
 

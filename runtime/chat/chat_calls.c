@@ -73,8 +73,9 @@ static enum moec_status make_names(struct moec_chat_run *run, const struct moec_
         const struct moec_chat_value key = {.kind = MOEC_CHAT_STRING, .as.string = item->text};
         MOEC_TRY(moec_chat_eval(run, is_keyword ? item->a : item, &value));
         if (!is_keyword && (i > 0 || value.kind != MOEC_CHAT_DICT))
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
-                                      "an argument without a name must come first and be a dict");
+            return moec_chat_run_fail(
+                run, node, MOEC_ERR_FORMAT,
+                "namespace and dict take one argument without a name: a dict before all named arguments");
         MOEC_TRY(moec_chat_charge(run, node, moec_chat_weight(&value) + out->as.dict->n));
         for (size_t pair = 0; !is_keyword && pair < value.as.dict->n; pair++)
             MOEC_TRY(moec_chat_dict_set(run->arena, out->as.dict, value.as.dict->pairs[pair].key,
@@ -196,9 +197,11 @@ static enum moec_status pass_caller(struct moec_chat_run *run, const struct moec
     const bool is_given = moec_chat_dict_find(scope->names, &key) != NULL,
                is_parameter = has_parameter_caller(macro->node);
     if (block != NULL && (is_given || (macro->node->op != 'c' && !is_parameter)))
-        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT,
-                                  "the macro '%.*s' cannot be called by a call block",
-                                  (int)macro->node->text->n_bytes, macro->node->text->bytes);
+        return moec_chat_run_fail(
+            run, call, MOEC_ERR_FORMAT,
+            "a call block cannot call the macro '%.*s': it does not use 'caller', or gets it as an "
+            "argument",
+            (int)macro->node->text->n_bytes, macro->node->text->bytes);
     if (is_given || (block == NULL && (is_parameter || macro->node->op != 'c')))
         return MOEC_OK;
     const struct moec_chat_value value = {.kind = MOEC_CHAT_MACRO, .as.macro = block};

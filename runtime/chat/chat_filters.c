@@ -537,10 +537,10 @@ static enum moec_status filter_map(const struct filtering *f)
     MOEC_TRY(begin_list(f));
     if (attribute == NULL) {
         if (argument(f, 0) == NULL || argument(f, 0)->kind != MOEC_CHAT_STRING)
-            return fail(f, "needs the name of a filter, or attribute=");
+            return fail(f, "needs the name of a filter or the argument attribute=");
         signature = moec_chat_filter_find(argument(f, 0)->as.string);
         if (signature == NULL || rest.n < signature->n_least || rest.n > signature->n_most)
-            return fail(f, "names an unknown filter, or gives it a wrong number of arguments");
+            return fail(f, "names an unknown filter, or passes a wrong number of arguments to a filter");
     }
     for (size_t i = 0; i < items->n; i++) {
         if (attribute != NULL) {
@@ -570,7 +570,7 @@ static enum moec_status filter_select(const struct filtering *f)
     if (test != NULL) {
         signature = test->kind == MOEC_CHAT_STRING ? moec_chat_test_find(test->as.string) : NULL;
         if (signature == NULL || rest.n < signature->n_least || rest.n > signature->n_most)
-            return fail(f, "names an unknown test, or gives it a wrong number of arguments");
+            return fail(f, "names an unknown test, or passes a wrong number of arguments to a test");
     }
     for (size_t i = 0; i < items->n; i++) {
         struct moec_chat_value value = items->items[i];

@@ -268,8 +268,9 @@ enum moec_status moec_chat_format(struct moec_chat_run *run, const struct moec_c
         const struct moec_chat_value *value =
             end != NULL ? find_field(arguments, begin, (size_t)(end - begin), n_before) : NULL;
         if (value == NULL)
-            return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED,
-                                      "format supports only {}, {0} and {name}, each with an argument");
+            return moec_chat_run_fail(
+                run, node, MOEC_ERR_UNSUPPORTED,
+                "the method 'format' supports only the fields {}, {0} and {name}, each with an argument");
         MOEC_TRY(moec_chat_print(run, node, value, &buffer));
         at = (size_t)(end - text->bytes);
     }

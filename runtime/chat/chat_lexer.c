@@ -100,7 +100,7 @@ static enum moec_status add(struct lexer *l, enum moec_chat_token_kind kind, con
                             size_t n_bytes)
 {
     if (l->tokens->n == MAX_TOKENS)
-        return fail(l, MOEC_ERR_LIMIT, "the template has too many tokens");
+        return fail(l, MOEC_ERR_LIMIT, "the template has more than 2^20 tokens");
     MOEC_TRY(moec_grow((void **)&l->tokens->items, &l->tokens->capacity, l->tokens->n + 1,
                        sizeof *l->tokens->items, "tokens of a chat template", l->err));
     l->tokens->items[l->tokens->n++] =
@@ -239,7 +239,7 @@ static enum moec_status count_bracket(struct lexer *l, char c)
     static const char opening[] = {'(', '[', '{'}, closing[] = {')', ']', '}'};
     if (memchr(opening, c, sizeof opening) != NULL) {
         if (l->n_bracket == MAX_BRACKETS)
-            return fail(l, MOEC_ERR_LIMIT, "brackets nest too deep");
+            return fail(l, MOEC_ERR_LIMIT, "brackets nest deeper than 128");
         l->brackets[l->n_bracket++] = c;
         return MOEC_OK;
     }

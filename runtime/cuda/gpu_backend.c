@@ -311,12 +311,13 @@ enum moec_status moec_gpu_check_arithmetic(const struct moec_gpu_info *info, enu
     if (arithmetic == MOEC_ARITHMETIC_INT8)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "the int8 arithmetic does not run on a device yet: choose 'canonical' or 'bf16', or no device");
+            "the int8 arithmetic does not run on a device yet: choose 'canonical' or 'bf16', or leave out "
+            "the device");
     if (arithmetic != MOEC_ARITHMETIC_BF16 || has >= BF16_CAPABILITY)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "the device '%s' has compute capability %" PRIu32 ".%" PRIu32 ", the arithmetic 'bf16' "
-                     "needs %u.%u: choose 'canonical'",
+                     "the device '%s' has compute capability %" PRIu32 ".%" PRIu32
+                     ", but the arithmetic 'bf16' needs %u.%u: choose 'canonical'",
                      info->name, has / 10, has % 10, BF16_CAPABILITY / 10, BF16_CAPABILITY % 10);
 }
 

@@ -118,10 +118,11 @@ static enum moec_status find_memory(struct moec_gpu_copies *shared, uint64_t n_b
         return MOEC_OK;
     }
     if (n_bytes > shared->limit_bytes || !moec_gpu_copies_shrink(shared, shared->limit_bytes - n_bytes))
-        return moec_fail(err, MOEC_ERR_BUDGET,
-                         "an expert of %.2f MiB does not fit on the device, where the limit "
-                         "for copies of experts is %.2f MiB",
-                         (double)n_bytes / 1048576.0, (double)shared->limit_bytes / 1048576.0);
+        return moec_fail(
+            err, MOEC_ERR_BUDGET,
+            "an expert of %.2f MiB does not fit into the %.2f MiB of the device's memory for experts: allow "
+            "more (--vram)",
+            (double)n_bytes / 1048576.0, (double)shared->limit_bytes / 1048576.0);
     MOEC_TRY(shared->gpu->ops->alloc(shared->gpu, n_bytes, "a copy of an expert", &memory, err));
     shared->used_bytes += n_bytes;
     *out = memory;

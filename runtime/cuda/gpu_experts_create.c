@@ -110,9 +110,11 @@ static enum moec_status create_pool(struct moec_gpu_experts *experts, struct moe
         moec_gpu_pool_sizes_of(setup->bundle, setup->pool.copies, experts->keys.n_form);
     experts->pool.n_bytes = setup->pool.n_bytes < sizes.all_bytes ? setup->pool.n_bytes : sizes.all_bytes;
     if (experts->pool.n_bytes < sizes.largest_bytes)
-        return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a pool of %.2f MiB on the device is smaller than the largest expert of %.2f MiB",
-                         MIB(experts->pool.n_bytes), MIB(sizes.largest_bytes));
+        return moec_fail(
+            err, MOEC_ERR_BUDGET,
+            "the device has %.2f MiB for experts, but the largest expert takes %.2f MiB: allow more of its "
+            "memory (--vram)",
+            MIB(experts->pool.n_bytes), MIB(sizes.largest_bytes));
     MOEC_TRY(experts->ops->alloc(setup->gpu, experts->pool.n_bytes, "the pool of experts",
                                  (void **)&experts->pool.memory, err));
     MOEC_TRY(experts->ops->stream_create(setup->gpu, &experts->copies.stream, err));

@@ -25,14 +25,17 @@ enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct
     void *library =
         moec_library_open(moec_library_own_folder(folder, sizeof folder) ? folder : NULL, LIBRARY, false);
     if (library == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s', which a device needs, cannot be opened (%s): run on the CPU, or build it "
-                         "where nvcc is installed (make CUDA=1)",
-                         LIBRARY, moec_library_problem());
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "'%s', which a device needs, cannot be opened (%s): run on the CPU, or build that library with "
+            "nvcc installed (make CUDA=1)",
+            LIBRARY, moec_library_problem());
     const struct moec_gpu_entry *entry = moec_library_symbol(library, "moec_gpu_entry");
     if (entry == NULL || strcmp(entry->version, MOEC_VERSION) != 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has version '%s', expected '%s': build it again",
-                         LIBRARY, entry != NULL ? entry->version : "none", MOEC_VERSION);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "the library '%s' has version '%s', but this program has version '%s': build the library again",
+            LIBRARY, entry != NULL ? entry->version : "none", MOEC_VERSION);
     *out = entry;
     return MOEC_OK;
 }

@@ -299,8 +299,10 @@ enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_m
 {
     struct moec_gpu_model *made = NULL;
     if (model->dense.blob == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "a model whose dense weights are streamed from storage cannot run on a GPU");
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "a model whose dense weights are streamed from storage cannot run on a GPU: give the run enough "
+            "memory for all dense weights");
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a model on a device", err));
     made->model = model;
     made->gpu = gpu;

@@ -195,7 +195,8 @@ static enum moec_status admit(struct moec_gpu_neurons *n, uint32_t key, struct m
 {
     struct moec_gpu_neuron_entry *entry = &n->keys.entries[key];
     if (!moec_residency_admit(n->residency, key))
-        return moec_fail(err, MOEC_ERR_LIMIT, "the pool has room for %u experts, but more are in use at once",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the device's pool has room for %u experts, but more are in use at once",
                          n->setup.plan.n_slot);
     entry->slot = n->pool.free_slots[--n->pool.n_free_slot];
     entry->copy = entry->read = entry->used = 0;
@@ -305,7 +306,8 @@ static enum moec_status copy_pairs(struct moec_gpu_neurons *n, uint32_t key, con
         n_list = copies_all ? n_all : n_list;
     }
     if (!copies_all && !take_rows(n, key, list, n_list))
-        return moec_fail(err, MOEC_ERR_LIMIT, "the pool has room for %u neurons, but more are in use at once",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the device's pool has room for %u neurons, but more are in use at once",
                          n->setup.plan.n_row);
     const struct moec_gpu_gathering gathering = {.pairs = entry->record + layout->up_bytes,
                                                  .step = layout->pair_stride_bytes,

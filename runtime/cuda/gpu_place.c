@@ -65,7 +65,7 @@ static enum moec_status set_aside(struct moec_gpu_place *place, uint64_t dense_b
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "%.2f MiB of the device's memory are not enough: dense weights %.2f + activations "
                          "of batches of %" PRIu32 " tokens %.2f + sessions %.2f + largest expert %.2f = "
-                         "%.2f MiB needed, %.2f MiB were free there",
+                         "%.2f MiB needed; %.2f MiB were free on the device",
                          MIB(place->limit_bytes), MIB(dense_bytes), place->max_tokens, MIB(work_bytes),
                          MIB(memory_bytes), MIB(place->largest_bytes), MIB(floor),
                          MIB(place->info.free_bytes));
@@ -303,9 +303,10 @@ enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_m
     struct moec_gpu_offload *offload = NULL;
     const uint64_t dense = moec_gpu_model_bytes(&model->config, model->dense.blob_bytes, NULL);
     if (model->stream != NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the dense weights do not fit into memory, but a device needs them there: give "
-                         "more memory, or leave out the device");
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "the dense weights do not fit into memory, and a device can copy them only from memory: give "
+            "more memory, or leave out the device");
     place->largest_bytes = largest_bytes > place->largest_bytes ? largest_bytes : place->largest_bytes;
     MOEC_TRY(set_aside(place, place->dense_bytes + dense, place->work_bytes, place->memory_bytes, err));
     enum moec_status status = moec_alloc((void **)&offload, 1, sizeof *offload, "a model on a device", err);
@@ -369,9 +370,11 @@ static enum moec_status prepare(struct moec_gpu_place *place, uint64_t vram_byte
     const uint64_t free_bytes = place->info.free_bytes;
     place->limit_bytes = vram_bytes > 0 ? vram_bytes : free_bytes - free_bytes / 16;
     if (place->limit_bytes > free_bytes)
-        return moec_fail(err, MOEC_ERR_BUDGET,
-                         "%.2f MiB of the device's memory are asked for, but only %.2f MiB are free there",
-                         MIB(place->limit_bytes), MIB(free_bytes));
+        return moec_fail(
+            err, MOEC_ERR_BUDGET,
+            "--vram asks for %.2f MiB of the device's memory, but only %.2f MiB are free: give less, or "
+            "leave out --vram",
+            MIB(place->limit_bytes), MIB(free_bytes));
     place->copies = (struct moec_gpu_copies){.gpu = place->gpu, .transfer = &place->transfer};
     return moec_gpu_transfer_create(place->gpu, NULL, &place->transfer, err);
 }

@@ -123,7 +123,7 @@ enum moec_status moec_gpu_prefetches_create(const struct moec_gpu_prefetches_set
                                             struct moec_gpu_prefetches **out, struct moec_error *err)
 {
     struct moec_gpu_prefetches *g = NULL;
-    MOEC_TRY(moec_alloc((void **)&g, 1, sizeof *g, "guesses on a device", err));
+    MOEC_TRY(moec_alloc((void **)&g, 1, sizeof *g, "predicted experts of a device", err));
     g->setup = *setup;
     g->setup.piece_bytes = setup->piece_bytes > 0 ? setup->piece_bytes : PIECE_BYTES;
     g->ops = setup->gpu->ops;

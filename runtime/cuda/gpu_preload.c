@@ -248,7 +248,7 @@ enum moec_status moec_gpu_preload_create(struct moec_gpu_experts *experts, struc
         .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = experts};
     MOEC_TRY(moec_alloc((void **)&experts->guesses.pending,
                         (uint64_t)experts->keys.n_layer * experts->keys.n_expert,
-                        sizeof *experts->guesses.pending, "guesses on a device", err));
+                        sizeof *experts->guesses.pending, "predicted experts of a device", err));
     MOEC_TRY(moec_preload_create(&preload, &experts->guesses.preload, err));
     experts->experts.wants_choices = true;
     experts->experts.wants_next_gate |= setup->guesses.predictor->needs_next_gate;

@@ -27,17 +27,18 @@ static enum moec_status check_bundle(const struct moert_engine *engine, struct m
     char bundle[sizeof header->bundle];
     name_bundle(engine->bundle, bundle);
     if (strcmp(bundle, header->bundle) != 0)
-        return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with another bundle: '%s' has the "
-                         "digest %.16s..., expected %.16s...",
-                         engine->decisions.replay.path, engine->bundle->file.path, bundle, header->bundle);
+        return moec_fail(
+            err, MOEC_ERR_MISMATCH,
+            "'%s' was recorded with another bundle: '%s' has the digest %.16s..., expected %.16s...; replay "
+            "it with the bundle of the recording",
+            engine->decisions.replay.path, engine->bundle->file.path, bundle, header->bundle);
     if (header->n_layer == moec_config_moe_count(config) && header->top_k == config->top_k &&
         header->low < engine->bundle->n_copy)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_MISMATCH,
                      "'%s' was recorded with top-k %" PRIu32 " in %" PRIu32 " layers and low-precision copy "
                      "%" PRIu32 ", expected top-k %" PRIu32 " in %" PRIu32 " layers and a copy number below "
-                     "%" PRIu32,
+                     "%" PRIu32 ": replay it with the bundle of the recording",
                      engine->decisions.replay.path, header->top_k, header->n_layer, header->low,
                      config->top_k, moec_config_moe_count(config), engine->bundle->n_copy);
 }
@@ -55,10 +56,11 @@ static enum moec_status check_precision(const char *path, const char *recorded, 
          (ours.by_shares || (ours.high_score == theirs.high_score && ours.low_score == theirs.low_score)));
     if (is_same && theirs.kind == MOEC_PRECISION_SHARED)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_MISMATCH,
-                     "'%s' was recorded with precision '%s', expected '%s': a replay uses the file's "
-                     "precision, so leave out any other",
-                     path, recorded, given != NULL ? given : "shared:T1:T2");
+    return moec_fail(
+        err, MOEC_ERR_MISMATCH,
+        "the decisions in '%s' were recorded with precision '%s', expected '%s': a replay uses the recorded "
+        "precision, so leave out any other precision",
+        path, recorded, given != NULL ? given : "shared:T1:T2");
 }
 
 enum moec_status moec_engine_load_replay(struct moert_engine *engine, const struct moert_options *options,
@@ -71,16 +73,19 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
     if (decisions->record != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a replay of '%s' only repeats its decisions and cannot record "
-                         "to '%s': leave out one of them",
+                         "to '%s': leave out one of the two",
                          path, decisions->record);
     if (decisions->none)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "decisions are turned off, but a replay of '%s' is asked for: choose one", path);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "decisions are turned off (--decide none), but a replay of the decisions in '%s' is requested: "
+            "leave out one of the two",
+            path);
     if (options->sessions.drafts)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' does not record the tokens that drafts try: replay without drafts, which gives the "
-            "same text",
+            "'%s' holds no decisions for the tokens of drafts: replay without drafts, which gives the same "
+            "text",
             path);
     MOEC_TRY(moec_decision_file_load(path, &engine->decisions.replay, err));
     MOEC_TRY(check_bundle(engine, err));
@@ -146,24 +151,27 @@ static enum moec_status check_settings(const struct moert_engine *engine,
     const struct moec_decision_header *theirs = &engine->decisions.replay.header;
     const char *path = engine->decisions.replay.path;
     if (strcmp(ours->arithmetic, theirs->arithmetic) != 0)
-        return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with arithmetic '%s', this run uses '%s': replay it with the "
-                         "same --arithmetic",
-                         path, theirs->arithmetic, ours->arithmetic);
+        return moec_fail(
+            err, MOEC_ERR_MISMATCH,
+            "'%s' was recorded with arithmetic '%s', but this run uses '%s': replay it with the same "
+            "--arithmetic",
+            path, theirs->arithmetic, ours->arithmetic);
     if (strcmp(ours->kv, theirs->kv) != 0)
-        return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with keys and values in '%s', this run uses '%s': replay it with "
-                         "the same --kv",
-                         path, theirs->kv, ours->kv);
+        return moec_fail(
+            err, MOEC_ERR_MISMATCH,
+            "'%s' was recorded with keys and values in '%s', but this run uses '%s': replay it with "
+            "the same --kv",
+            path, theirs->kv, ours->kv);
     if (ours->copy != theirs->copy || ours->low != theirs->low)
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "'%s' was recorded with precision copy %" PRIu32 " and low-precision copy %" PRIu32
-                         ", but this run uses copies %" PRIu32 " and %" PRIu32,
+                         ", but this run uses copies %" PRIu32 " and %" PRIu32
+                         ": replay it with the same --copy and --low-bits",
                          path, theirs->copy, theirs->low, ours->copy, ours->low);
     if (ours->rope_context != theirs->rope_context)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with rotary angles for a context of %" PRIu32 " tokens, this "
-                         "run has %" PRIu32 ": give the same --ctx",
+                         "'%s' was recorded with rotary angles for a context of %" PRIu32 " tokens, but "
+                         "this run has %" PRIu32 " tokens: give the same --ctx",
                          path, theirs->rope_context, ours->rope_context);
     return MOEC_OK;
 }
@@ -174,11 +182,11 @@ enum moec_status moec_engine_open_book(struct moert_engine *engine, const struct
     if (!moec_route_looks_at_buffer(&engine->decisions.route)) {
         if (decisions->record == NULL)
             return MOEC_OK;
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "decisions can be recorded to '%s' only with precision shared:T1:T2: other "
-                         "decisions depend only on the bundle, settings and tokens, so they repeat without "
-                         "a file",
-                         decisions->record);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "decisions can be recorded to '%s' only with precision shared:T1:T2: decisions of other kinds "
+            "depend only on the bundle, settings and tokens, so each run repeats them without a file",
+            decisions->record);
     }
     if (engine->experts.on_device)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,

@@ -106,14 +106,15 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
                          "keep_top");
     if (decisions->decode_only && decisions->all_tokens)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "decisions are set both for generated tokens only and for all tokens: choose one");
+                         "decisions are set both for generated tokens only (decode_only) and for all tokens "
+                         "(all_tokens): choose one");
     if (decisions->none && are_on(decisions)) {
         char text[MOERT_DECISIONS_TEXT_BYTES];
         moert_decisions_text(decisions, text);
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "decisions are turned off (--decide none), but '%s' is asked for: leave out one of "
-                         "them",
-                         text);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "decisions are turned off (--decide none), but '%s' is requested: leave out one of the two",
+            text);
     }
     if (!are_chosen(decisions))
         MOEC_TRY(use_tuned(engine, options, config, err));

@@ -131,7 +131,7 @@ static enum moec_status refuse(const struct moec_memory_request *request, const 
     const uint32_t n_fits = moec_memory_plan_context(request);
     char fits[64] = "";
     if (n_fits > 0)
-        (void)snprintf(fits, sizeof fits, ", or keep no more than %u positions", n_fits);
+        (void)snprintf(fits, sizeof fits, ", or use a context of at most %u tokens", n_fits);
     return moec_fail(
         err, MOEC_ERR_BUDGET,
         "memory budget of %" PRIu64 " bytes (%.2f MiB) is below the floor of %" PRIu64
@@ -300,9 +300,9 @@ static void warn_of_logical(const struct moec_memory_plan *plan, char *text, siz
 {
     (void)snprintf(
         text, capacity,
-        "the expert buffer of %.2f MiB has no room for what the logical cache holds (%.2f MiB): "
-        "some of it is read again, which costs time and changes no word; a budget of %.2f MiB "
-        "would hold it",
+        "the expert buffer of %.2f MiB is smaller than the experts in the logical cache (%.2f MiB): some of "
+        "these experts are read again, which takes time but does not change the text; a memory budget of "
+        "%.2f MiB would hold all of them",
         MIB(plan->expert_buffer_bytes), MIB(plan->experts.logical.held_bytes),
         MIB(plan->total_bytes - plan->expert_buffer_bytes + logical_bytes(&plan->experts.logical)));
 }
@@ -316,9 +316,10 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
     if (!plan->experts.below_working_set)
         return false;
     uint64_t wanted = plan->total_bytes - plan->expert_buffer_bytes + plan->experts.working_set_bytes;
-    (void)snprintf(text, capacity,
-                   "the expert buffer of %.2f MiB is smaller than the experts of one token (%.2f MiB), "
-                   "most of which are read again for every token; a budget of %.2f MiB would hold them",
-                   MIB(plan->expert_buffer_bytes), MIB(plan->experts.working_set_bytes), MIB(wanted));
+    (void)snprintf(
+        text, capacity,
+        "the expert buffer of %.2f MiB is smaller than the experts of one token (%.2f MiB), so most of "
+        "these experts are read again for every token; a memory budget of %.2f MiB would hold all of them",
+        MIB(plan->expert_buffer_bytes), MIB(plan->experts.working_set_bytes), MIB(wanted));
     return true;
 }

@@ -54,12 +54,12 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
     if (copy > 0 && !mode->takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' chooses its own precision copy: leave out copy %" PRIu32
-                         ", or use mode 'cache', which runs any",
+                         ", or use mode 'cache', which runs any copy",
                          mode->name, copy);
     if (copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "precision copy %" PRIu32 " is asked for, but '%s' has only %" PRIu32 ", counted "
-                         "from 0: compile with --copies to add one",
+                         "precision copy %" PRIu32 " is requested, but '%s' has only %" PRIu32
+                         " precision copies, numbered from 0: compile it with --copies to add one",
                          copy, bundle->file.path, bundle->n_copy);
     *out = copy;
     struct moec_error missing = {0};
@@ -95,10 +95,11 @@ static enum moec_status choose_evict(const struct moec_bundle *bundle, const str
                          "mode '%s' evicts nothing: leave out the eviction '%s', or use mode 'cache'",
                          mode->name, word);
     if (word != NULL && !mode->takes_any && strcmp(out->ops->name, mode->evict) != 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' evicts by '%s': leave out the eviction '%s', or use mode 'cache', "
-                         "which takes any",
-                         mode->name, mode->evict, word);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "mode '%s' evicts by '%s': leave out the eviction '%s', or use mode 'cache', which takes any "
+            "eviction",
+            mode->name, mode->evict, word);
     if (word == NULL && mode->evict != NULL)
         return moec_evict_read(moec_mode_evict(mode, bundle), out, err);
     return MOEC_OK;
@@ -148,10 +149,11 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
             "mode 'cache', which takes any predictor",
             mode->name, mode->predict, name);
     if (out->predict->needs_learned && !bundle->has_predictor)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "predictor 'learned' must be taught first, and '%s' does not have it yet: run moec "
-                         "predict '%s' --data TEXT",
-                         bundle->file.path, bundle->file.path);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "predictor 'learned' must be trained first, and the bundle '%s' has no trained predictor yet: "
+            "run moec predict '%s' --data TEXT",
+            bundle->file.path, bundle->file.path);
     const bool has_paths = bundle->paths.n_layer > 0;
     if (!out->predict->needs_paths || has_paths)
         return MOEC_OK;

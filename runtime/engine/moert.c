@@ -57,7 +57,7 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
         options->storage.emulate_bytes_per_second == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a latency of %" PRIu64 " ns and %" PRIu64 " ns per request can be emulated only "
-                         "with a bandwidth: give one",
+                         "with a bandwidth: give a bandwidth too",
                          options->storage.emulate_latency_ns, options->storage.emulate_request_ns);
     io->emulation = (struct moec_emulation){.bytes_per_second = options->storage.emulate_bytes_per_second,
                                             .latency_ns = options->storage.emulate_latency_ns,
@@ -186,10 +186,11 @@ static enum moec_status choose_shallow(struct moert_engine *engine, struct moec_
     if (evict->n_shallow > 0)
         engine->bundle->paths.n_shallow = evict->n_shallow;
     if (evict->ops == &moec_evict_fate && engine->bundle->paths.n_shallow == 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction 'fate' keeps the shallow layers, but '%s' does not say which (it was "
-                         "compiled without a profile): say how many, such as fate:2",
-                         engine->bundle->file.path);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "eviction 'fate' keeps the shallow layers, but '%s' does not store how many layers are shallow, "
+            "because it was compiled without a profile: give their number, such as fate:2",
+            engine->bundle->file.path);
     return MOEC_OK;
 }
 
@@ -215,10 +216,10 @@ static enum moec_status check_options(const struct moert_options *options, const
         options->sessions.n_beams > 0 ? options->sessions.n_beams : engine->bundle->generation.n_beam;
     engine->sessions.drafts = options->sessions.drafts;
     if (engine->sessions.n_beams > MOEC_MAX_BEAMS)
-        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams are asked for, the limit is %d",
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams are requested, but the limit is %d",
                          engine->sessions.n_beams, MOEC_MAX_BEAMS);
     if (engine->sessions.n_sessions > MOEC_MAX_SESSIONS)
-        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions are asked for, the limit is %u",
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions are requested, but the limit is %u",
                          engine->sessions.n_sessions, MOEC_MAX_SESSIONS);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
     struct moec_mode_request request = {.mode = options->buffer.mode,
@@ -261,15 +262,18 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     const struct moec_mode *mode = engine->choice.mode;
     const bool is_int8 = engine->arithmetic.kind == MOEC_ARITHMETIC_INT8,
                is_bf16 = engine->arithmetic.kind == MOEC_ARITHMETIC_BF16;
-    const char *what = is_int8 ? "the int8 arithmetic; choose the canonical one or bf16"
+    const char *what = is_int8 ? "the arithmetic 'int8': choose 'canonical' or 'bf16'"
                        : engine->choice.predict->needs_learned
-                           ? "the predictor that a bundle was taught; choose gate"
-                       : mode->streams_all ? "a mode that reads every expert in order"
+                           ? "the predictor 'learned', which the bundle holds: choose 'gate'"
+                       : mode->streams_all ? "a mode that reads all experts in order: choose mode 'cache'"
                                            : NULL;
     if (options->device.name == NULL)
         MOEC_TRY(moec_arithmetic_check_processor(engine->arithmetic.kind, err));
     if (options->device.name == NULL && options->device.vram_bytes > 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "a limit on the device's memory (--vram) is given, but no device: give one (--device), or leave "
+            "out the limit");
     if (options->device.cooperates && (options->device.name == NULL || engine->sessions.n_sessions > 1))
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -579,8 +583,8 @@ static bool warn_of_fit(const struct moert_engine *engine, char *text, size_t ca
         return false;
     (void)snprintf(
         text, capacity,
-        "'%.200s' was fitted for moec-run with a budget of %.2f MiB, where %.2f MiB hold experts; here "
-        "%.2f MiB do: tokens take longer, and the text stays the same",
+        "'%.200s' was fitted for moec-run with a memory budget of %.2f MiB, of which %.2f MiB hold experts; "
+        "this run has only %.2f MiB for experts, so tokens take longer, but the text is the same",
         bundle->file.path, (double)bundle->fitted_memory_bytes / 1048576,
         (double)bundle->fitted_buffer_bytes / 1048576, (double)plan->expert_buffer_bytes / 1048576);
     return true;
@@ -592,16 +596,17 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
     if (engine->arithmetic.falls_back) {
         (void)snprintf(
             text, capacity,
-            "the loss of '%.200s' is certified in the arithmetic 'bf16', which takes a GPU of compute "
-            "capability 8.0 or more: it runs canonically, and may lose a little more or less",
+            "the loss of '%.200s' is certified in the arithmetic 'bf16', which needs a GPU of compute "
+            "capability 8.0 or more: this run uses 'canonical', so its loss may be slightly higher or lower",
             engine->bundle->file.path);
         return true;
     }
     if (choice->lacks_paths) {
-        (void)snprintf(text, capacity,
-                       "mode '%s' predicts by a path table, but '%.200s' has none (it was compiled without a "
-                       "profile), so nothing is predicted",
-                       choice->mode->name, engine->bundle->file.path);
+        (void)snprintf(
+            text, capacity,
+            "mode '%s' predicts experts from a path table (which experts follow which), but '%.200s' was "
+            "compiled without a profile and has no such table, so nothing is predicted",
+            choice->mode->name, engine->bundle->file.path);
         return true;
     }
     if (warn_of_fit(engine, text, capacity))

@@ -223,10 +223,11 @@ enum moert_status moert_session_step_at(struct moert_session *session, const uin
     struct moec_error ours = {0};
     enum moec_status status = MOEC_OK;
     if (n_tokens > MOEC_MAX_POSITIONS || n_at > n_tokens)
-        status = moec_fail(&ours, MOEC_ERR_LIMIT,
-                           "a step of %zu tokens asks for %zu logits, the limit is %u "
-                           "tokens with one row of logits each",
-                           n_tokens, n_at, MOEC_MAX_POSITIONS);
+        status = moec_fail(
+            &ours, MOEC_ERR_LIMIT,
+            "a step has %zu tokens and asks for %zu rows of logits, expected at most %u tokens and one row "
+            "for each token",
+            n_tokens, n_at, MOEC_MAX_POSITIONS);
     else
         status = step(session, tokens, (uint32_t)n_tokens, at, (uint32_t)n_at, logits, &ours);
     return moert_to_public(status, &ours, err);
@@ -249,10 +250,11 @@ enum moert_status moert_step_each(struct moert_session *const *sessions, const u
         return MOERT_OK;
     if (n > MOEC_MAX_SESSIONS || sessions[0]->work->hidden == NULL)
         return moert_to_public(
-            moec_fail(&ours, MOEC_ERR_USAGE,
-                      "%zu sessions cannot take a step together: this needs an engine that was "
-                      "opened for one thread, and takes at most %u sessions",
-                      n, MOEC_MAX_SESSIONS),
+            moec_fail(
+                &ours, MOEC_ERR_USAGE,
+                "%zu sessions cannot take a step together: a common step needs an engine opened for one "
+                "thread, and at most %u sessions",
+                n, MOEC_MAX_SESSIONS),
             &ours, err);
     for (size_t i = 0; i < n; i++)
         inner[i] = sessions[i]->session;
@@ -295,7 +297,8 @@ static enum moec_status check_scoring(const struct moert_engine *engine, const u
     for (size_t i = 0; i < n_next; i++)
         if (next[i] >= n_vocab)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "token id %" PRIu32 " is outside the vocabulary of %" PRIu32, next[i], n_vocab);
+                             "token id %" PRIu32 " is outside the vocabulary of %" PRIu32 " tokens", next[i],
+                             n_vocab);
     return MOEC_OK;
 }
 
@@ -316,10 +319,12 @@ static enum moec_status score(struct moert_session *session, const struct moert_
     const struct moec_logits_reader reader = {
         .take = score_rows, .context = &context, .rows = scoring->rows, .n_rows = scoring->n_rows};
     if (scoring->n_tokens > MOEC_MAX_POSITIONS || scoring->n_next > scoring->n_tokens || reader.n_rows == 0)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         "%zu tokens and %zu after them are scored with %" PRIu32
-                         " rows of logits, expected at most %u tokens, no more after them, and a row",
-                         scoring->n_tokens, scoring->n_next, scoring->n_rows, MOEC_MAX_POSITIONS);
+        return moec_fail(
+            err, MOEC_ERR_LIMIT,
+            "scoring got %zu tokens, %zu next tokens and %" PRIu32
+            " rows of logits, expected at most %u tokens, no more next tokens than tokens, and at least one "
+            "row",
+            scoring->n_tokens, scoring->n_next, scoring->n_rows, MOEC_MAX_POSITIONS);
     MOEC_TRY(check_scoring(session->engine, scoring->next, scoring->n_next, scoring->n_best, err));
     begin_prompt(session->engine);
     begin_step(session);

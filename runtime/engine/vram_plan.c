@@ -30,7 +30,7 @@ static enum moec_status refuse(const struct moec_vram_request *request, const st
     return moec_fail(err, MOEC_ERR_BUDGET,
                      "%.2f MiB of the device's memory %s: dense weights %.2f + KV cache for "
                      "%" PRIu32 " positions %.2f + activations %.2f + largest expert %.2f = %.2f "
-                     "MiB needed, %.2f MiB are free there",
+                     "MiB needed; %.2f MiB are free on the device",
                      MIB(budget_bytes), what, MIB(plan->dense_bytes), request->sessions.n_context,
                      MIB(plan->kv_bytes), MIB(plan->scratch_bytes), MIB(plan->pool_bytes),
                      MIB(sum_bytes(plan)), MIB(request->free_bytes));
@@ -71,7 +71,7 @@ enum moec_status moec_vram_plan_make(const struct moec_vram_request *request, st
         .scratch_bytes = scratch_bytes(request, 1),
         .pool_bytes = sizes.largest_bytes};
     if (budget > free_bytes)
-        return refuse(request, &made, budget, "are more than it has free", err);
+        return refuse(request, &made, budget, "are more than its free memory", err);
     const uint64_t floor = sum_bytes(&made);
     if (budget < floor)
         return refuse(request, &made, budget, "are not enough", err);

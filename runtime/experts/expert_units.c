@@ -136,10 +136,10 @@ enum moec_status moec_units_create(struct moec_expert_cache *cache, struct moec_
     static const char what[] = "parts of experts";
     void *memory = NULL;
     if (cache->n_form > 1)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "experts of '%s' can be read in parts only when one form (precision) of them is in "
-                         "use",
-                         cache->bundle->file.path);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "experts of '%s' can be read in parts only if a single form (precision) of them is in use",
+            cache->bundle->file.path);
     const struct sizes sizes = sizes_of(cache->bundle, cache->options.records.parts);
     const uint64_t n_words = (uint64_t)sizes.n_key * sizes.n_words;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof *cache->units, what, err));

@@ -141,7 +141,7 @@ static enum moec_status check_options(const struct moec_generator_options *optio
                          generation->n_beam);
     if (options->is_given && (generation->n_beam > 1 || options->drafts))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a generator whose caller gives the logits has a single beam and no drafts");
+                         "a generator that takes logits from its caller needs a single beam and no drafts");
     if (generation->n_beam > 1 && options->drafts)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a beam search of %" PRIu32 " beams continues several texts at "
@@ -340,11 +340,11 @@ static enum moec_status begin_text(struct moec_generator *g, const uint32_t *pro
         return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model can only continue a text");
     if (n_prompt > g->text.n_context)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the prompt has %" PRIu32 " tokens, the context has %" PRIu32 ": %s", n_prompt,
-                         g->text.n_context,
+                         "the prompt has %" PRIu32 " tokens, but the context has only %" PRIu32 ": %s",
+                         n_prompt, g->text.n_context,
                          g->text.n_context < g->model.config->n_position
                              ? "raise --ctx or shorten the prompt"
-                             : "shorten the prompt, as the model supports no more");
+                             : "shorten the prompt: the model supports no longer context");
     const bool has_encoder = moec_config_is_encoder_decoder(g->model.config);
     g->text.n_prompt = has_encoder ? 1 : n_prompt;
     const uint32_t room = g->text.n_context - g->text.n_prompt + 1;
@@ -370,7 +370,7 @@ static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, 
     *n_kept = 0;
     if (g->arrays.logits == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the generator was made for logits that its caller gives, so it reads no prompt");
+                         "this generator takes logits from its caller, so it cannot read a prompt");
     MOEC_TRY(begin_text(g, prompt, n_prompt, n_tokens, err));
     moec_session_truncate(g->session, kept);
     if (g->drafts != NULL)

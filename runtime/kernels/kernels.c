@@ -105,7 +105,8 @@ enum moec_status moec_kernels_find(const char *name, const struct moec_kernels *
     if (set == NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "this processor, or this build, cannot run instruction set '%s': 'auto' takes the best that both have",
+            "this processor or this build does not support instruction set '%s': 'auto' takes the best set "
+            "that both support",
             name);
     *out = set;
     return MOEC_OK;

@@ -359,14 +359,18 @@ static enum moec_status measure(const struct moec_file *file, const struct moec_
     uint64_t end = options->sample.end < file->n_bytes ? options->sample.end : file->n_bytes;
     trial.n_ranges = trial.n_bytes > 0 && trial.first < end ? (end - trial.first) / trial.n_bytes : 0;
     if (trial.n_ranges < 2 * TRIAL_READS)
-        return moec_fail(err, MOEC_ERR_NOT_FOUND, "there are too few records to measure reading speed");
+        return moec_fail(
+            err, MOEC_ERR_NOT_FOUND,
+            "cannot measure the reading speed: the file has too few records, expected at least %d",
+            2 * TRIAL_READS);
     enum moec_status status = MOEC_OK;
     trial.buffer = options->buffer.bytes;
     trial.n_reads = TRIAL_READS;
     if (options->buffer.bytes != NULL && options->buffer.n_bytes / trial.n_bytes < TRIAL_READS)
         trial.n_reads = options->buffer.n_bytes / trial.n_bytes; /* no memory beside what was planned */
     if (trial.n_reads == 0)
-        return moec_fail(err, MOEC_ERR_NOT_FOUND, "the buffer is too small to measure reading speed");
+        return moec_fail(err, MOEC_ERR_NOT_FOUND,
+                         "cannot measure the reading speed: the buffer is smaller than one record");
     if (options->buffer.bytes == NULL) {
         MOEC_TRY(moec_alloc_pages(&memory, TRIAL_READS * trial.n_bytes, "measuring storage", err));
         trial.buffer = memory;

@@ -156,7 +156,7 @@ set -- compile $sample --profile "$work/chance.h5" --policy uniform --max-loss 3
 try 1 "a compile of that profile" "$moec" "$@" --quiet
 says stderr "$chance" "is refused too"
 try 0 "and anyway" "$moec" "$@" --anyway --quiet
-says stdout "it promises nothing: the original predicts this text no better than chance" "with words beside the certificate"
+says stdout "the certificate promises nothing: the original predicts this text no better than chance" "with words beside the certificate"
 try 0 "the bundle" "$moec" inspect "$work/chance.moec"
 says stdout "promises nothing .*no better than chance" "is marked"
 try 0 "in JSON" "$moec" inspect "$work/chance.moec" --json

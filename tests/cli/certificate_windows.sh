@@ -17,7 +17,7 @@ windows() {
 }
 # taken: of as many windows as the last compile said.
 taken() {
-    sed -n 's/.*the certificate takes the first \([0-9]*\) of \([0-9]*\) windows.*/\1/p' "$work/stderr"
+    sed -n 's/.*the certificate uses the first \([0-9]*\) of \([0-9]*\) windows.*/\1/p' "$work/stderr"
 }
 
 equal() {

@@ -66,7 +66,7 @@ else
     fail "answers as the first turn of a conversation"
 fi
 try 1 "too little memory" sh -c "echo Hello | '$moec' chat '$bundle' -n 4 --memory 2MiB"
-says stderr '^this much works:$' "says how it would work"
+says stderr '^this memory is enough:$' "says how it would work"
 advised=$(tail -n 1 "$work/stderr")
 try 0 "and so it does" sh -c "echo Hello | $advised"
 try 2 "--system needs --chat" "$moec" run "$bundle" --system x -p y

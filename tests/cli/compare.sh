@@ -12,7 +12,7 @@ done
 try 0 "compare" "$moec" profile --compare "$work/calibration.h5" "$work/test.h5" --plots "$work/plots" --plot-format svg,csv
 says stdout "^Comparison of A, 'calibration.txt', with B, 'test.txt'" "both are named"
 says stdout "^Rank correlation of sensitivities: at 2 bits -?[0-9.]+ pooled" "correlations are given"
-says stdout "^What A chooses, on B's importance" "and what a choice loses on the other data"
+says stdout "^Bitwidths chosen from A's sensitivities, applied to B" "and what a choice loses on the other data"
 says stdout "^Routing: shares of load" "and routing"
 for file in compare_sensitivity.svg compare_sensitivity.csv compare_layers.svg; do
     try 0 "it drew $file" test -s "$work/plots/$file"

@@ -44,7 +44,7 @@ echo "return function(m) return require('assignment').uniform(m, 2) end" >"$work
 try 0 "a bundle with its report" compile --max-loss 10% --policy "$work/mixed.lua" -o "$work/m.moec" --report "$work/r.html" --quiet
 says stdout "^report: $work/r.html" "says where it is"
 parts "of a bundle" "$work/r.html"
-try 0 "codes of single plans are named" grep -q 'for all experts alike within the target on the search part, of those measured, has int[348] symmetric' "$work/r.html"
+try 0 "codes of single plans are named" grep -q 'that treat all experts alike, the smallest within the target on the search part has int[348] symmetric' "$work/r.html"
 for figure in curve bytes bits bits_gate bits_down; do
     try 0 "figure $figure" grep -q "<figure id=\"figure-$figure\"" "$work/r.html"
 done

@@ -50,7 +50,7 @@ try 0 "replay in little memory" generate --replay-decisions "$work/greedy.txt" -
 same greedy "replay in little memory: the same text"
 says stderr "precision as recorded, [0-9.]+% of the experts high, [0-9.]+% low, [0-9.]+% skipped" "the stats in words"
 try 0 "without the file" generate --precision shared:0.3:0.8 --stats
-says stderr "the text may be another one next time; --record-decisions FILE keeps it" "it is said that nothing repeats the text"
+says stderr "the next run may give another text; --record-decisions FILE keeps the decisions" "it is said that nothing repeats the text"
 if cmp -s "$work/stdout" "$work/greedy"; then fail "with more memory it is another one"; else pass "with more memory it is another one"; fi
 # The pool of low copies: half as many as of high ones, or as asked.
 replays pools --low-slots 1
@@ -108,7 +108,7 @@ refused 1 "position [0-9]+ of sequence 0 beam 0 is not in" "$moec" run "$work/m.
 refused 1 "no decisions for sequence 0 beam 1" generate --beams 3 --replay-decisions "$work/greedy.txt"
 refused 1 "recorded with precision 'shared:0.3:0.8', expected 'shared:0.3:0.9'" generate --precision shared:0.3:0.9 \
     --replay-decisions "$work/greedy.txt"
-refused 1 "arithmetic 'canonical', this run uses 'int8'" generate --arithmetic int8 --replay-decisions "$work/greedy.txt"
+refused 1 "arithmetic 'canonical', but this run uses 'int8'" generate --arithmetic int8 --replay-decisions "$work/greedy.txt"
 refused 2 "replay without drafts" generate --draft lookup --replay-decisions "$work/greedy.txt"
 refused 2 "cannot record to" generate --record-decisions "$work/new.txt" --replay-decisions "$work/greedy.txt"
 sed '20s/h/l/' "$work/greedy.txt" >"$work/changed.txt"

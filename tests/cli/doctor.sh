@@ -200,7 +200,7 @@ says stdout 'Next, with the weights in the same folder:' "names what is missing"
 says stdout 'moec-run model.moec .* --ctx 512 --memory [0-9.]+MiB$' "and what to type next"
 rm "$work"/begun/tokenizer*
 try 0 "doctor without a tokenizer either" "$moec" doctor "$work/begun"
-says stdout 'no tokenizer here: each --memory must be larger by the memory that it takes' "says what is not counted"
+says stdout 'no tokenizer in this folder: to each --memory add the tokenizer.s memory' "says what is not counted"
 try 1 "other verbs need weights" "$moec" compile "$work/begun" --policy uniform --bits 4 -q -o "$work/no.moec"
 echo '{"weight_map": {"lm_head.weight": "model.safetensors"}}' >"$work/begun/model.safetensors.index.json"
 try 1 "doctor of an index of another model" "$moec" doctor "$work/begun"
@@ -226,7 +226,7 @@ head -c 6000 datasets/sample/calibration.txt >"$work/short.txt"
 try 0 "a compile that could take hours" "$moec" compile $model --data "$work/short.txt" --samples 16777216 --seq-len 16 \
     --max-loss 90% -o "$work/short.moec"
 says stderr 'moec compile: note: this takes about [0-9]+ h .* threads here if the data has 16777216 windows' "says so"
-says stderr '--samples 256 takes about .*may not be able to prove a loss as small' "and what fewer windows take"
+says stderr '--samples 256 takes about .*may prove only a larger loss' "and what fewer windows take"
 try 0 "one that cannot" "$moec" compile $model --policy uniform --bits 4 -o "$work/quick.moec"
 if grep -q 'takes about' "$work/stderr"; then fail "does not"; else pass "does not"; fi
 

@@ -26,7 +26,7 @@ fit() {
 }
 
 # ---- what is refused ----
-refused 'no memory: say what' 2 "no memory" "$moec" fit "$sample" --data "$data" --max-loss 2% --storage sd -o "$work/x"
+refused 'memory is missing: give the memory' 2 "no memory" "$moec" fit "$sample" --data "$data" --max-loss 2% --storage sd -o "$work/x"
 refused 'one of two options' 2 "no device" "$moec" fit "$sample" --data "$data" --max-loss 2% --memory 64MiB -o "$work/x"
 refused "cannot read --storage 'tape'" 2 "an unknown storage" fit --memory 64MiB --storage tape -o "$work/x.moec"
 refused 'moec-run takes at least .*; give --memory [0-9.]*MiB' 1 "a memory below the floor" fit --memory 4MiB --storage sd -o "$work/x.moec"
@@ -42,7 +42,7 @@ refused 'short.txt' 1 "a text that is too short" "$moec" fit "$sample" --data "$
     -o "$work/long.moec" >"$work/stdout" 2>"$work/stderr"
 says stderr 'moec fit: note: this takes about [0-9]+ h .* if the data has 16777216 windows .*; --samples 256 takes about ' \
     "one that could take hours says so"
-refused 'does not know models with an encoder' 1 "a model with an encoder" "$moec" fit tests/fixtures/families/switch \
+refused 'does not support models with an encoder' 1 "a model with an encoder" "$moec" fit tests/fixtures/families/switch \
     --data "$data" --max-loss 5% --memory 64MiB --storage sd -q -o "$work/x.moec"
 refused 'or with layers that route by token' 1 "a model that routes by token" "$moec" fit tests/fixtures/families/hash_moe \
     --data "$data" --max-loss 5% --memory 64MiB --storage sd -q -o "$work/x.moec"

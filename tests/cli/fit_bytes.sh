@@ -76,7 +76,7 @@ alone "and leaves nothing else" "$work/i.moec"
 
 try 0 "moec tune of a checkpoint" "$moec" tune "$sample" --profile "$work/p.h5" --slots 6 --max-loss 10% --with route,skip \
     --decide decode -q -o "$work/t.moec"
-says stderr "tune: of a checkpoint this is 'moec fit .* --objective bytes'" "says what it is"
+says stderr "tune: for a checkpoint, 'moec fit .* --objective bytes' runs instead" "says what it is"
 same "and gives the same bytes" "$work/a.moec" "$work/t.moec"
 try 0 "over a file" "$moec" tune "$sample" --profile "$work/p.h5" --slots 6 --max-loss 10% --force -q -o "$work/t.moec"
 refused 'name the bundle with -o' 2 "no output" tune --max-loss 2%

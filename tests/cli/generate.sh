@@ -147,7 +147,7 @@ mkdir "$work/sampling"
 cp "$work"/model/* "$work/sampling/"
 cp "$work/g.json" "$work/sampling/generation_config.json"
 try 0 "compile a model that asks for sampling" "$moec" compile "$work/sampling" --policy uniform --bits 8 -o "$work/sampling.moec"
-says stderr "asks for sampling .temperature 0.6, top_p 0.95.," "what a bundle does not carry is named"
+says stderr "recommends sampling .temperature 0.6, top_p 0.95.," "what a bundle does not carry is named"
 try 0 "quietly" "$moec" compile "$work/sampling" --policy uniform --bits 8 -q --force -o "$work/sampling.moec"
 try 1 "-q is quiet" grep -q sampling "$work/stderr"
 try 0 "min-p and typical-p" "$moec" run "$work/sampling.moec" -p ab -n 4 --beams 1 --temp 1 --min-p 0.9 --typical-p 0.5 --ignore-eos

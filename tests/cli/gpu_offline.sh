@@ -152,7 +152,7 @@ done
 try 0 "the profile" "$moec" profile --show "$work/bf16-exact.h5"
 says stdout "bf16[^ ]* arithmetic" "says so"
 try 1 "bf16 on an older device" env MOEC_STANDIN_CAPABILITY=75 "$there" eval "$tiny" "$@" --samples 4 --device cuda --arithmetic bf16
-says stderr "compute capability 7.5, the arithmetic 'bf16' needs 8.0" "is refused with the reason"
+says stderr "compute capability 7.5, but the arithmetic 'bf16' needs 8.0" "is refused with the reason"
 
 try 0 "a bundle certified in bf16" "$there" compile "$tiny" "$@" --anyway --samples 48 --max-loss 20% --device cuda --arithmetic bf16 \
     -o "$work/bf16.moec" --journal "$work/journal"
@@ -174,7 +174,7 @@ runs_in "it runs in bf16 on a device" bf16 --device cuda
 says stderr "as certified" "as certified"
 if grep -q "^note" "$work/stderr"; then fail "without a note"; else pass "without a note"; fi
 runs_in "canonically on the processor" canonical
-says stderr "note: the loss of .* is certified in the arithmetic 'bf16', which takes a GPU" "with a note"
+says stderr "note: the loss of .* is certified in the arithmetic 'bf16', which needs a GPU" "with a note"
 cp "$work/stdout" "$work/words"
 older=$(MOEC_STANDIN_CAPABILITY=75 "$there" run "$work/bf16.moec" -p "ab" -n 6 --ignore-eos --device cuda 2>"$work/stderr")
 says stderr "note: the loss of .* is certified in the arithmetic 'bf16'" "and on an older device"

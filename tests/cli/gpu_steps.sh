@@ -142,7 +142,7 @@ device) cp "$stub_description" "$results/mixtral-device.description" ;;
 run)
     case $* in
     *"--vram 1 "*)
-        echo "largest expert 3.00 = 5.00 MiB needed, 9 MiB are free there" >&2
+        echo "largest expert 3.00 = 5.00 MiB needed; 9 MiB are free on the device" >&2
         exit 1
         ;;
     esac

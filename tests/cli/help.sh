@@ -170,7 +170,7 @@ says stdout '^Options:$' "says that these are options"
 try 2 "a choice that goes on" "$moec" run model.moec --evict hobit:1:1:1:1
 says stderr "did you mean 'hobbit'" "the choice is proposed by its name"
 try 2 "a renamed option" "$moec" run model.moec --decisions all
-says stderr "no option '--decisions' any more: it is called --record-decisions FILE" "the new name is told"
+says stderr "no option '--decisions' any more: use --record-decisions FILE" "the new name is told"
 
 sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from run' -l \([^ ]*\).*/--\1/p" "$work/table" >"$work/options"
 try 0 "moec-run --help" "$moec-run" --help

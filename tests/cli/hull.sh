@@ -24,7 +24,7 @@ try 0 "compile with nothing but a loss" "$moec" compile $model --profile "$work/
     --threads 2 --verbose --journal "$work/journal"
 cp "$work/stdout" "$work/a.json"
 says stderr "GPTQ encoded 96 experts" "experts are fitted"
-says stderr "of 864 that all at 3 bitwidths would be" "and only what is wanted of them"
+says stderr "of the 864 that all experts have at 3 bitwidths" "and only what is wanted of them"
 check "at most half of all variants" "2 * $(number "$work/a.json" expert_matrices) <= 864"
 says stderr "GPTQ encoded 25 dense matrices" "dense matrices are fitted"
 says stderr "under this model no plan of these variants" "the bound is said"
@@ -96,7 +96,7 @@ try 1 "and leaves no journal" test -e "$work/none.moec.profile.journal"
 try 0 "more loss than the smallest codes take" "$moec" compile $model --profile "$work/p.h5" --max-loss 90% --dry-run \
     --journal "$work/journal"
 says stdout '^experts:  96 in int2 shift channel$' "where all experts have the smallest codes"
-says stdout '^the smallest codes are used up at [0-9.]+%; a larger --max-loss gains nothing$' "is said"
+says stdout '^the smallest codes are in use at [0-9.]+% loss; a larger --max-loss gains nothing$' "is said"
 try 1 "a plan has no command that runs it" grep -q '^next:' "$work/stdout"
 try 0 "the same as JSON" "$moec" compile $model --profile "$work/p.h5" --max-loss 90% --dry-run --json --quiet \
     --journal "$work/journal"

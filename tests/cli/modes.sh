@@ -153,7 +153,7 @@ for mode in io-free:16 io-qfree:8 io-exp:16 io-qexp:4 io-exp+lru:16 io-qexp+lru:
     says stderr "compile it with --copies ${mode#*:}\$" "names the flag"
 done
 try 0 "edgemoe without a path table" run --mode edgemoe --stats
-says stderr "note: mode 'edgemoe' predicts by a path table" "says that nothing is guessed"
+says stderr "note: mode 'edgemoe' predicts experts from a path table" "says that nothing is guessed"
 says stderr 'prediction none$' "and guesses nothing"
 try 2 "prediction by a path table that is not there" run --predict path
 says stderr "predictor 'path' needs a path table .which experts follow which." "is refused"

@@ -33,7 +33,7 @@ if [ -n "$best" ]; then
     other=avx2
     [ "$best" != avx2 ] || other=avx512
     try 1 "a set that it has not" "$native" run "$work/all.moec" -p "The old" -n 2 --cpu $other
-    says stderr "this processor, or this build, cannot run instruction set '$other'" "is refused"
+    says stderr "this processor or this build does not support instruction set '$other'" "is refused"
 else
     skip "a set that it has not" "this processor has none of x86-64's"
 fi

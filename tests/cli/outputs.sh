@@ -197,7 +197,7 @@ for verb in compile profile strip device; do
     try 0 "$verb with a closed stdout fails with 1" test $? -eq 1
     cp "$work/closed" "$work/stderr"
     says stderr "cannot write to standard output: Bad file descriptor" "$verb says why"
-    says stderr "'.*/out' was written, and is complete and in place" "$verb says that the file is in place"
+    says stderr "'.*/out' was written and is complete" "$verb says that the file is in place"
     try 0 "$verb: and so it is" test -s "$work/out"
     [ $verb != compile ] || cp "$work/out" "$work/closed.moec"
 done

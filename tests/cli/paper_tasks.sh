@@ -99,7 +99,7 @@ as_told "winogrande of the Hub" winogrande "$work/hub.jsonl" "$work/told.jsonl" 
 as_told "winogrande of LLM-Adapters" winogrande "$work/adapters.json" "$work/told.jsonl" "$work/filled.lua"
 try 1 "choices with prompts of their own, of an encoder-decoder model" "$moec" eval datasets/switch-sample/model --task winogrande \
     --data "$work/hub.jsonl" --quiet
-says stderr "each choice has another prompt" "are refused"
+says stderr "each choice has its own prompt" "are refused"
 
 cat >"$work/truth.csv" <<'END'
 Type,Category,Question,Best Answer,Correct Answers,Incorrect Answers,Source
@@ -126,7 +126,7 @@ else
 fi
 sed 's/"labels": \[1, 1, 0, 0\]/"labels": [0, 0, 0, 0]/' "$work/hub.jsonl" >"$work/wrong.jsonl"
 try 1 "no right answer" "$moec" eval $sample --task truthfulqa-mc2 --data "$work/wrong.jsonl" --quiet
-says stderr "names no right choice" "is refused"
+says stderr "marks no choice as right" "is refused"
 
 echo '{"id": 1, "text": "雨が降る。"}' >"$work/ja.jsonl"
 try 0 "jawiki" "$moec" eval $sample --task jawiki --data "$work/ja.jsonl" --quiet

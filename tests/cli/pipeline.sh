@@ -217,7 +217,7 @@ advised() {
     named=$(named_floor <"$work/stderr")
     try 0 "and so it does" sh -c "$advised"
 }
-advice='^this much works:$'
+advice='^this memory is enough:$'
 advised "a quarter of what it takes" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --memory $((floor / 4))
 bytes=$(printf '%s\n' "$advised" | sed -n 's/.*--memory \([0-9.]*\)MiB.*/\1 * 1048576/p' | sed 's/^/BEGIN { print int(/; s/$/) }/')
 bytes=$(awk "${bytes:-BEGIN { print 0 \}}")
@@ -243,7 +243,7 @@ beside=1400000
 takes_memory && beside=4000000 # what the process itself takes differs from run to run under a sanitizer
 advised "a text that is too long for the memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 1000 --memory $((floor + beside))
 full=$(floor_bytes "$moec" run "$work/edgemoe.moec" -p "The old" -n 48)
-advice='^moec-run, which is the same program'
+advice='^moec-run, a smaller program'
 advised "what only the smaller program can do" "$moec" run "$work/edgemoe.moec" -p "The old" -n 48 --memory $((full - 4000000))
 same "$work/text" "$work/stdout" "with the same text"
 try 0 "prompt from standard input" sh -c "printf 'The old' | '$moec' run '$work/edgemoe.moec' - -n 48"

@@ -70,7 +70,7 @@ if cmp -s "$work/stdout" "$work/words"; then pass "has the same words"; else fai
 try 0 "a run that decides" run --memory "$budget" --route cache-prior:0.3 --slots 50%
 says stderr '"predict": *"gate"' "asks gates, which know the logical cache"
 try 0 "a bench" "$moec" bench "$work/m.moec" --modes cache --memory 50% --samples 1 -n 4 -q
-says stdout "^mode cache predicts by 'learned', what moec predict taught the bundle" "says so"
+says stdout "^mode cache predicts by 'learned', which moec predict trained for the bundle" "says so"
 try 0 "a simulation of its trace" "$moec" simulate "$work/trace.json" --model "$work/m.moec" --evict lru --memory 30% -q --json
 says stdout '"predict": *"learned"' "has it beside none"
 if grep -Eq '"predict": *"(path|gate)"' "$work/stdout"; then fail "alone"; else pass "alone"; fi
@@ -89,7 +89,7 @@ try 2 "a walk too far" run --predict gate --preload-ahead 5
 says stderr "preload-ahead.*5" "is refused too"
 
 try 2 "a run of a bundle without one" "$moec" run "$work/plain.moec" -p a -n 1 --predict learned
-says stderr "predictor 'learned' must be taught first.*moec predict" "says how to teach it"
+says stderr "predictor 'learned' must be trained first.*moec predict" "says how to teach it"
 try 2 "no text" "$moec" predict "$work/m.moec"
 says stderr 'give --data FILE to learn from, or --test FILE to test on' "is refused"
 try 2 "a share without data" "$moec" predict "$work/m.moec" --test $text --max-share 1%

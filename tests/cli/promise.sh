@@ -41,7 +41,7 @@ size=$(with_bits 4 --max-size 100MB --dry-run --json 2>/dev/null | sed -n 's/.*"
 try 1 "4 bits under a target between loss and upper end" with_bits 4 --max-loss 0.5% --max-size "$size" -o "$work/no.moec"
 says stderr 'the safest of 1 plans has a loss of [0-9.]+% on the certificate part of the data [(]upper bound with 95% confidence: [0-9.]+%[)], but the target is 0.500%, so nothing was written' \
     "the message says what was measured"
-says stderr 'about [1-9][0-9]* windows would prove it \(--certificate-samples [1-9][0-9]*\); these 16 prove --max-loss [0-9.]+%' \
+says stderr 'about [1-9][0-9]* windows would prove the target \(--certificate-samples [1-9][0-9]*\); the 16 measured ones prove --max-loss [0-9.]+%' \
     "and how many windows would do, and what these do"
 proven=$(reach)
 try 1 "nothing was written" test -e "$work/no.moec"
@@ -71,7 +71,7 @@ says stdout 'plan 1 .* passed' "with every test"
 try 0 "inspect --json" "$moec" inspect --json "$work/fallback.moec"
 says stdout '"sequence":' "in the JSON too"
 try 0 "another promise on the same part" with_bits 4 --max-loss 30% -o "$work/again.moec"
-says stdout '[1-9] other bundles? here \(.*\) certified on the same part' "is told of the ones before"
+says stdout '[1-9] other bundles? in this folder \(.*\) certified on the same part' "is told of the ones before"
 
 # ---- a policy that finds nothing says so, compile what was measured ----
 
@@ -91,7 +91,7 @@ says stderr "the target is 0.010%: the loss itself is not below the target" "and
 
 loud='WARNING: the loss on the (search|certificate) part is [0-9.]+% [(]upper bound [0-9.]+%[)], which is above 10%'
 try 0 "2 bits, as a plan" with_bits 2 --max-size 100MB --dry-run
-says stderr "$loud.*--max-loss 10% in place of --max-size" "are warned about, with what to do"
+says stderr "$loud.*--max-loss 10% instead of --max-size" "are warned about, with what to do"
 says stderr "loss on the search part" "on the search part"
 try 0 "2 bits, as a bundle" with_bits 2 --max-size 100MB -o "$work/two.moec" --json
 says stderr "$loud" "are warned about"
@@ -108,7 +108,7 @@ with_bits 4 --max-size 100MB --dry-run --json >"$work/stdout" 2>"$work/stderr"
 size=$(sed -n 's/.*"bundle_bytes": \([0-9]*\).*/\1/p' "$work/stdout")
 if grep -q 'WARNING\|"warning"' "$work/stderr" "$work/stdout"; then fail "4 bits are fine"; else pass "4 bits are fine"; fi
 try 0 "a search that also measured more" with_bits both --max-size 100MB --dry-run
-says stderr "the smallest bundle measured within 10% has $size bytes" "the warning names the size that is known to do"
+says stderr "the smallest measured bundle that loses at most 10% has $size bytes" "the warning names the size that is known to do"
 if with_bits 2 --max-loss 500% --dry-run 2>&1 | grep -q WARNING; then fail "a loss that was allowed"; else pass "a loss that was allowed"; fi
 
 done_testing

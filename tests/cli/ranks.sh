@@ -226,13 +226,13 @@ if ls "$work"/?/x.moec* >/dev/null 2>&1; then fail "nothing is written"; else pa
 # ---- refusals ----
 
 try 2 "a verb that shares nothing" ranks 2 "$moec" verify "$work/one.moec"
-says stderr "mpirun started 2 ranks, but 'moec verify' shares no work" "is refused"
+says stderr "mpirun started 2 ranks, but 'moec verify' runs in one process only" "is refused"
 try 2 "a device" ranks 2 "$moec" eval "$work/model" --data "$data" --device cuda
-says stderr "several ranks work on processors alone" "is refused"
+says stderr "several ranks can work only on CPUs" "is refused"
 try 2 "answers" ranks 2 "$moec" eval "$work/model" --task piqa --data "$work/piqa.jsonl" --answers "$work/answers"
 says stderr "leave out --answers" "are refused"
 try 2 "a look at a profile" ranks 2 "$moec" profile --show "$work/one.h5"
-says stderr "--show shares no work" "is refused"
+says stderr "--show runs in one process only" "is refused"
 mkdir "$work/bin"
 cp "$moec" "$work/bin/moec"
 try 1 "without the library" ranks 2 "$work/bin/moec" eval "$work/model" --data "$data"

@@ -61,7 +61,7 @@ cp "$journal" "$work/journal"
 
 try 2 "a run that finds a journal" profile "$model" --data $data -o "$out"
 says stderr "left '.*' with [0-9]+ units of work \(.* passes\)" "is told how much is in it"
-says stderr 'continue it with --resume, or delete it' "and what to do"
+says stderr 'continue with --resume, or delete this file' "and what to do"
 try 0 "the command that the message gave" sh -c "$command"
 says stderr "resuming from '.*': [0-9]+ units of work are done" "says where it goes on"
 same "the profile is that of an uninterrupted run"

@@ -114,7 +114,7 @@ if [ "$status" -eq 130 ]; then
 else
     fail "Ctrl-C ends with status 130 (got $status)"
 fi
-says stderr "units of work are kept in '.*model.moec.*journal'.* goes on from there" "the message names the journal"
+says stderr "units of work are kept in '.*model.moec.*journal'.* continues from this file" "the message names the journal"
 absent "$out" "nothing stands under the final name"
 rm -f "$out" "$journal" "$profile_journal"
 

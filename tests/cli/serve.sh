@@ -293,7 +293,7 @@ chmod 644 "$work/keys"
 try 2 "a key file that others can read" "$moec" serve "$bundle" --key-file "$work/keys" --port 0
 says stderr "chmod 600" "names the way out"
 chmod 600 "$work/keys"
-try 2 "no IP address" "$moec" serve "$bundle" --address localhost
+try 2 "not an IP address" "$moec" serve "$bundle" --address localhost
 start --address 0.0.0.0 --key-file "$work/keys" --name serve.example --origin https://page.example --score decided --grace 0.2s
 for path in /v1/models /metrics /tokenizer_info; do
     code=$(curl -s -o "$work/stdout" -w '%{http_code}' "$url$path")

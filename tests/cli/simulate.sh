@@ -32,7 +32,7 @@ says stdout "fate:5 keeps the experts of the first 5 of 6 MoE layers" "as asked 
 try 2 "with too many" "$moec" simulate "$work/profile.h5" --evict fate:7 --quiet
 says stderr "has 'fate:7', expected 1 to 6 shallow layers" "is refused"
 try 2 "with none that asks" "$moec" simulate "$work/profile.h5" --evict lru:2 --quiet
-says stderr "'lru:2' has no parameters" "is refused too"
+says stderr "'lru:2' gives parameters, but 'lru' takes none" "is refused too"
 try 0 "the bundle knows them too" "$moec" inspect "$work/model.moec"
 says stdout "MoE layers whose experts are hard to predict: the first [1-5] " "and says so"
 try 0 "a run that keeps them" "$moec" run "$work/model.moec" -p "The old" -n 4 --evict fate --stats
@@ -41,7 +41,7 @@ try 0 "a bench" "$moec" bench "$work/model.moec" --modes cache --evict lru,fate:
 says stdout '"evict": "fate:2"' "says how many it was told"
 try 0 "a bundle without a profile" "$moec" compile $model --policy uniform --bits 4 -q -o "$work/plain.moec"
 try 2 "knows none" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate
-says stderr "does not say which .it was compiled without a profile.: say how many, such as fate:2" "and says what to do"
+says stderr "does not store how many layers are shallow, because it was compiled without a profile: give their number, such as fate:2" "and says what to do"
 try 0 "is told" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate:2 --stats
 says stderr "eviction fate:2" "and says so"
 try 2 "of another policy" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict arc:2
@@ -218,7 +218,7 @@ says stderr "for a single buffer size" "says what is missing"
 try 2 "a bundle without a model" weigh "$work/profile.h5" --device-file "$work/device.json" --search-evict -o "$work/none.moec"
 says stderr "writes the compiled bundle of --model" "says what is missing"
 try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru:1:1:1:1
-says stderr "'lru:1:1:1:1' has no parameters: give 'lru' alone" "are refused"
+says stderr "'lru:1:1:1:1' gives parameters, but 'lru' takes none: leave them out" "are refused"
 try 2 "tuning without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --search-evict
 try 2 "run refuses them too" "$moec" run "$work/model.moec" -p x --evict lru:1:1:1:1
 says stderr "did you mean 'lru'" "and says what there is"
@@ -244,9 +244,9 @@ done
 try 2 "a verb that evicts nothing" "$moec" verify "$work/model.moec" --evict-weights 1:1:1:1
 says stderr "unknown option '--evict-weights'" "does not know it"
 try 2 "a prompt's length as it was" "$moec" simulate "$work/profile.h5" --prefill 4
-says stderr "the length of a prompt is --prompt-tokens 4" "names the new word"
+says stderr "give the length of a prompt as --prompt-tokens 4" "names the new word"
 try 2 "a search for weights as it was" "$moec" simulate "$work/profile.h5" --evict hobbit --tune-evict
-says stderr "no option '--tune-evict' any more: it is called --search-evict" "names the new word"
+says stderr "no option '--tune-evict' any more: use --search-evict" "names the new word"
 # ---- decisions ----
 
 decided=datasets/sample/test.txt

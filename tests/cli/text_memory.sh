@@ -10,7 +10,7 @@ head -c 536870912 /dev/zero | tr '\0' a | zstd -q -1 -o "$work/bomb.txt.zst"
 try 1 "a line as large as the work memory" "$moec" eval $sample --data "$work/line.txt" --work-memory 64MiB --quiet
 says stderr "the text of 'line.txt' and its tokens take more than the 64.0 MiB that text may take; raise --work-memory" "says what it is"
 try 1 "a larger one" "$moec" eval $sample --data "$work/line.txt" --work-memory 100MiB --quiet
-says stderr "row at line 1 of 'line.txt': tokenising its 64.0 MiB of text takes more than the 36.0 MiB that are left; raise --work-memory" "says what it takes"
+says stderr "row at line 1 of 'line.txt': tokenising its 64.0 MiB of text takes more than the 36.0 MiB of work memory that are left; raise --work-memory" "says what it takes"
 # Words are tokenised in pieces: a line of 24 MiB and its tokens take little more than themselves.
 tr '\n' ' ' <datasets/sample/test.txt >"$work/words"
 for _ in $(seq 60); do cat "$work/words"; done | head -c 25165824 >"$work/prose.txt"
@@ -34,7 +34,7 @@ return { name = "copy", metric = "rouge-l", rows = { format = "text", split = "l
 END
 head -c 16777216 "$work/line.txt" >"$work/row.txt"
 try 1 "a row that is scored" "$moec" eval $sample --task "$work/copy.lua" --data "$work/row.txt" --work-memory 64MiB --quiet
-says stderr "tokenising its 16.0 MiB of text takes more than the 48.0 MiB that are left; raise --work-memory" "says what it takes"
+says stderr "tokenising 16.0 MiB of text takes more than the 48.0 MiB of work memory that are left; raise --work-memory" "says what it takes"
 try 0 "text that fits" "$moec" eval $sample --data datasets/sample/test.txt --samples 2 --work-memory "$(mebibytes 64)" --quiet
 
 done_testing

@@ -57,7 +57,7 @@ says stderr 'test 1 of [0-9].* proven' "and each test"
 try 0 "inspect" "$moec" inspect "$work/t.moec"
 says stdout "^  route      $route" "shows them"
 says stdout '^  cache      6 experts a layer, empty at first' "with the slots"
-says stdout '^  prompts    are decided by blocks; certified for windows of which the first 16' "and blocks of prompts"
+says stdout '^  prompts    are decided by blocks; certified for windows whose first 16' "and blocks of prompts"
 try 0 "inspect --json" "$moec" inspect "$work/t.moec" --json
 check "has the same loss" "$(sed -n '/"decisions"/,$p' "$work/stdout" | sed -n 's/.*"loss": *\([-0-9.e+]*\).*/\1/p' | head -n 1) == $loss"
 cp "$work/m.moec" "$work/route.moec"
@@ -97,7 +97,7 @@ check "by half" "$(number prompt_tokens) == 16 && $(number loss_high) <= 0.04"
 decode_route=$(sed -n 's/^ *"route": *"\([a-z0-9.:-]*\)".*/\1/p' "$work/stdout" | head -n 1)
 decode_precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
 try 0 "the bundle" "$moec" inspect "$work/d.moec"
-says stdout 'prompts    are left out; certified for windows of which the first 16 tokens are one' "says so"
+says stdout 'prompts    are left out; certified for windows whose first 16 tokens are a prompt' "says so"
 try 0 "a whole one" "$moec" verify "$work/d.moec"
 try 0 "shorter prompts" tune --max-loss 4% --slots 6 --decide decode --prompt-tokens 4 --with route -q --json -o "$work/d4.moec"
 check "are certified" "$(number prompt_tokens) == 4"
@@ -215,7 +215,7 @@ try 0 "bench without prompts" "$moec" bench "$work/d.moec" --samples 1 -n 2 --pr
 try 0 "bench" "$moec" bench "$work/t.moec" --samples 1 -n 2 --prompt-tokens 4 --memory 50% --modes cache,sti --json -q
 says stdout '"bundle_decisions": "cache-prior' "bench uses them"
 try 0 "strip" "$moec" strip "$work/t.moec" --copies 4 -o "$work/s.moec"
-says stdout 'settings of decisions read a dropped copy and went with it' "the copy takes settings with it"
+says stdout 'decision settings need a dropped copy, so they were dropped too' "the copy takes settings with it"
 
 # ---- refusals ----
 
@@ -223,7 +223,7 @@ writes_nothing() {
     if [ -e "$work/none.moec" ]; then fail "writes nothing"; else pass "writes nothing"; fi
 }
 try 0 "a bundle that loses" "$moec" compile "$sample" --policy uniform --bits 2 -q -o "$work/low.moec"
-refused 'without decisions, the bundle itself loses .*No decision stays within .*nothing was written.*ask for --max-loss [0-9.]+%' \
+refused 'without decisions, the bundle itself loses .*No decision stays within .*nothing was written.*give this command --max-loss [0-9.]+%' \
     1 "more than the target" "$moec" tune "$work/low.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 32 \
     --max-loss 0.5% -q -o "$work/none.moec"
 writes_nothing
@@ -260,7 +260,7 @@ refused 'device-file serves only .--with precision.: add' 2 "a device of no widt
 refused 'has both route and rank' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
 refused 'does not record how often calibration used each expert' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
-refused 'prompt-tokens does nothing where all tokens are decided about alike' 2 "prompts that are no others" tune --max-loss 2% --with route --decide all --prompt-tokens 8 -q
+refused 'prompt-tokens has no effect if prompts and generated tokens are decided alike' 2 "prompts that are no others" tune --max-loss 2% --with route --decide all --prompt-tokens 8 -q
 refused 'leaves out prompts, but prefill in --with prefill applies only to prompts' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
 refused 'decide decode applies only to .* --with is sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
 refused 'low-bits apply only to .* --with is route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q

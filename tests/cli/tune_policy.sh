@@ -133,7 +133,7 @@ says stdout "experts: +96 at 4 bits" "takes the smaller ones"
 # ---- refusals ----
 
 refused 1 'return 3' "the policy's answer is a number, expected a candidate"
-refused 1 'return {}' 'decides nothing and leaves nothing out'
+refused 1 'return {}' 'decides nothing and leaves out no neurons'
 refused 1 'return nil, "no luck"' "policy .*: no luck"
 refused 1 'return {rout = "x"}' "has a member 'rout', expected route, precision"
 refused 1 'return {route = "cache-prior:x"}' "has the parameter 'x', expected a share"
@@ -145,7 +145,7 @@ refused 1 'moec.evaluate {draft = 2}' 'as draft, expected a whole number up to 1
 refused 1 'return {route = "cache-prior:0.9"}' 'gave cache-prior:0.9, whose loss is .* the target is 4.000%'
 refused 1 'return {sequence = {}}' 'a sequence of 0 candidates, expected 1 to 8'
 length=8
-refused 1 'for i = 1, 999 do moec.evaluate {route = "cache-prior:" .. i / 1e6, slots = 16} end' 'more than 240 different candidates, the limit'
+refused 1 'for i = 1, 999 do moec.evaluate {route = "cache-prior:" .. i / 1e6, slots = 16} end' 'more than the limit of 240 different candidates'
 length=48
 try 1 "a policy of bits" tune --policy hull -q -o "$work/no.moec"
 says stderr "'hull' is not among the built-in decisions \(prior\)" "is none of decisions"

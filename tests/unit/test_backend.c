@@ -352,7 +352,7 @@ static void what_a_backend_does_not_show_is_refused(void **state)
     assert_status(moec_forward_mlp(&forward, moec_config_moe_layer(&fixture.model->config, 0),
                                    &(struct moec_mlp_batch){.n_tok = 1, .hidden = hidden}, &wrong),
                   MOEC_ERR_UNSUPPORTED, wrong);
-    assert_message(wrong, "cannot be watched");
+    assert_message(wrong, "only on the CPU");
     mirror.backend.ops->free(&mirror.backend, hidden);
     moec_forward_release(&forward);
     close_mirror(&mirror);

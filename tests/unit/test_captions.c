@@ -162,8 +162,8 @@ static void test_captions__of_tokens_and_load(void **state)
     static const uint64_t tokens[] = {0, 50, 300, 650, 200, 200, 300, 300};
     begin();
     memcpy(profile.activations, tokens, sizeof tokens);
-    check("tokens", 0, LIST("Half of the experts saw at least 300", "1 saw none", "1 saw fewer than 100"),
-          NOTHING);
+    check("tokens", 0,
+          LIST("Half of the experts saw at least 300", "1 saw no tokens", "1 saw fewer than 100"), NOTHING);
     begin();
     memcpy(profile.activations, tokens, sizeof tokens);
     check("load", 0,
@@ -177,7 +177,7 @@ static void test_captions__of_tokens_and_load(void **state)
     begin();
     for (int i = 0; i < 8; i++)
         profile.activations[i] = 250;
-    check("tokens", 0, LIST("Every expert saw at least 100"), LIST("saw none", "fewer"));
+    check("tokens", 0, LIST("Every expert saw at least 100 tokens"), LIST("saw no tokens", "fewer"));
 }
 
 /* ---- losses with intervals ---- */
@@ -208,7 +208,7 @@ static void test_captions__of_dense_weights(void **state)
         const char *says, *never;
     } cases[] = {{0.05, 0.004, "tolerate low bitwidths better", "noise"},
                  {0.05, 0.02, "may be noise", "tolerate"},
-                 {0.025, 0.001, "less than half of that again", "tolerate"},
+                 {0.025, 0.001, "less than half as much as experts", "tolerate"},
                  {0.05, -1, "may be noise", "tolerate"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const double losses[] = {0.02, 0.001, cases[i].all, 0.002};
@@ -461,8 +461,8 @@ static void test_captions__of_outputs(void **state)
     begin();
     assert_int_equal(study_add_scores(&profile, STUDY_USUAL), MOEC_OK);
     check("gate/scores", 0,
-          LIST("100 % of the experts are high, 0 % low and 0 % skipped where all are missing",
-               "T1 = 0.5 and T2 = 0.5 make 100, 0 and 0 % here"),
+          LIST("load 100 % of them in high and 0 % in low precision, and skip 0 %",
+               "T1 = 0.5 and T2 = 0.5 give 100, 0 and 0 %"),
           NOTHING);
     const struct moec_study_axis errors[] = {layer_axis(), study_axis("expert", 4, NULL, NULL),
                                              study_axis("bits", 1, bits_of, NULL)};

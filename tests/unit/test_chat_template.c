@@ -203,7 +203,7 @@ static void test_refused_when_rendered(void **state)
          "ns.l %}{{ l([1]) }}",
          MOEC_ERR_FORMAT, "has ended"},
         {"{% macro f() %}x{% endmacro %}{% call f() %}y{% endcall %}", MOEC_ERR_FORMAT,
-         "'f' cannot be called by a call block"},
+         "a call block cannot call the macro 'f'"},
         {"{% call range(3) %}y{% endcall %}", MOEC_ERR_FORMAT, "a call block must call a macro"},
         {"{{ '%s'|format }}", MOEC_ERR_FORMAT, "fewer values than conversions"},
         {"{{ '%s'|format(1, 2) }}", MOEC_ERR_FORMAT, "more values than conversions"},
@@ -213,7 +213,7 @@ static void test_refused_when_rendered(void **state)
         {"{{ '%999s' % 1 }}", MOEC_ERR_UNSUPPORTED, "over the limit of 99"},
         {"{{ '%d' % 1e300 }}", MOEC_ERR_FORMAT, "64 bits"},
         {"{{ '%' % 1 }}", MOEC_ERR_FORMAT, "the string ends inside a conversion"},
-        {"{{ '{} {0}'.format(1) }}", MOEC_ERR_UNSUPPORTED, "format supports only {}, {0} and {name}"},
+        {"{{ '{} {0}'.format(1) }}", MOEC_ERR_UNSUPPORTED, "supports only the fields {}, {0} and {name}"},
         {"{% for i in range(9000) %}{{ 'x' * 9000 }}{% endfor %}", MOEC_ERR_LIMIT, "chat template"},
     };
     (void)state;

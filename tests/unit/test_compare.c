@@ -172,7 +172,7 @@ static void test_compare__bitwidths_that_one_lacks(void **state)
     for (uint32_t t = 0; t < MOEC_MIXED_TARGETS; t++)
         c.a_on_b[t].loss = (double)NAN;
     moec_compare_describe(&c, &text);
-    assert_says(&text, "on A, with bitwidths that B lacks");
+    assert_says(&text, "on A, but use bitwidths that B did not measure");
     for (uint32_t i = 0; i < text.n; i++)
         assert_null(strstr(text.items[i], "nan"));
     moec_compare_release(&c);

@@ -581,7 +581,7 @@ static void what_cannot_be_is_refused_in_words(void **state)
     struct moert_options options = options_of("cuda", KIB);
     assert_refused(f, &options, MOERT_ERR_BUDGET, "not enough: dense weights");
     options.device.vram_bytes = (uint64_t)1 << 50;
-    assert_refused(f, &options, MOERT_ERR_BUDGET, "more than it has free");
+    assert_refused(f, &options, MOERT_ERR_BUDGET, "more than its free memory");
     options = options_of("cuda:2", 0);
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "no device 2");
     options = options_of("vulkan", 0);
@@ -611,7 +611,7 @@ static void what_cannot_be_is_refused_in_words(void **state)
     options.device.cooperates = false;
     faults.capability = 75;
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED,
-                   "'stand-in for tests' has compute capability 7.5, the arithmetic 'bf16' needs 8.0");
+                   "'stand-in for tests' has compute capability 7.5, but the arithmetic 'bf16' needs 8.0");
     faults.capability = 0;
     options = options_of("cuda", 0);
     options.decisions.precision = "shared";

@@ -263,7 +263,7 @@ static void assert_lacks(enum moec_arithmetic arithmetic, uint32_t capability, c
 static void an_arithmetic_that_a_device_lacks_is_refused(void **state)
 {
     (void)state;
-    assert_lacks(MOEC_ARITHMETIC_BF16, 75, "compute capability 7.5, the arithmetic 'bf16' needs 8.0");
+    assert_lacks(MOEC_ARITHMETIC_BF16, 75, "compute capability 7.5, but the arithmetic 'bf16' needs 8.0");
     assert_lacks(MOEC_ARITHMETIC_BF16, 0, "no device is given");
     assert_lacks(MOEC_ARITHMETIC_INT8, 80, "int8 arithmetic does not run on a device");
 }

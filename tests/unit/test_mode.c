@@ -91,7 +91,7 @@ static void test_mode__cache_takes_any(void **state)
     }
     refuse(*state, (struct moec_mode_request){.copy = 3}, "precision copy 3");
     refuse(*state, (struct moec_mode_request){.evict = "belady"}, "unknown eviction 'belady'");
-    refuse(*state, (struct moec_mode_request){.evict = "lru:3"}, "'lru:3' has no parameters");
+    refuse(*state, (struct moec_mode_request){.evict = "lru:3"}, "'lru:3' gives parameters");
     refuse(*state, (struct moec_mode_request){.mode = "edgemoe", .evict = "hobbit:1:1:1:1"},
            "leave out the eviction 'hobbit:1:1:1:1'");
     assert_int_equal(

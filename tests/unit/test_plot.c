@@ -317,7 +317,7 @@ static void test_plot__heatmap_caption(void **state)
         assert_true(map.counts.n_worse >= 1 && map.counts.n_better >= 1 && !map.cells.unclear[3 * 32 + 4] &&
                     !map.cells.unclear[3 * 32 + 5]);
         assert_int_equal(map.range.is_diverging, widths[i] == 8);
-        (void)snprintf(expected, sizeof expected, "%llu lose less, and of %llu, faded",
+        (void)snprintf(expected, sizeof expected, "%llu lose less, and for %llu (faded)",
                        (unsigned long long)map.counts.n_better, (unsigned long long)map.counts.n_unclear);
         assert_non_null(strstr(chart.caption, expected));
         assert_null(strstr(chart.caption, "low bitwidth"));

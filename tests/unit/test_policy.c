@@ -282,7 +282,7 @@ static void test_policy__ends_a_search_that_measures_for_ever(void **state)
                                "return uniform(4)";
     struct outcome outcome = run_policy(body);
     assert_status(outcome.status, MOEC_ERR_SCRIPT, outcome.err);
-    assert_message(outcome.err, "more than 5 different assignments, the limit");
+    assert_message(outcome.err, "more than the limit of 5 different assignments");
     assert_int_equal(outcome.counted.n_evaluate, 5);
 }
 

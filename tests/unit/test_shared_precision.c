@@ -391,10 +391,10 @@ static void test_shared_precision__a_replay_is_of_one_bundle_and_its_settings(vo
     options.decisions.replay = s->file;
     options.arithmetic = "int8";
     refuses_open(s, &options, MOERT_ERR_MISMATCH,
-                 "recorded with arithmetic 'canonical', this run uses 'int8'");
+                 "recorded with arithmetic 'canonical', but this run uses 'int8'");
     options.arithmetic = NULL;
     options.sessions.kv = "f16";
-    refuses_open(s, &options, MOERT_ERR_MISMATCH, "keys and values in 'f32', this run uses 'f16'");
+    refuses_open(s, &options, MOERT_ERR_MISMATCH, "keys and values in 'f32', but this run uses 'f16'");
     options.sessions.kv = NULL;
     options.decisions.precision = "shared:0.3:0.7";
     refuses_open(s, &options, MOERT_ERR_MISMATCH,

@@ -240,7 +240,7 @@ static void test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted(
     b.report.n_sequence = 1;
     b.report.sequence[0] = 1;
     assert_status(moec_tune_fit_check_winner(&tune, 1, &told_error), MOEC_ERR_TARGET, told_error);
-    assert_message(told_error, "so nothing was written: compile with the same --max-loss");
+    assert_message(told_error, "so nothing was written: use moec compile with the same --max-loss");
     b.options.trial.max_loss = -0.9;
     MUST(moec_tune_fit_check_winner(&tune, 1, &err));
     b.options.trial.max_loss = 5;

@@ -172,7 +172,7 @@ static void test_verdict__savings(void **state)
     moec_verdict_describe(&p, &v, &text);
     assert_says(&text, "is predicted to save 25%");
     assert_says(&text, "over the target: no plan that was tried stayed within it");
-    assert_says(&text, "no uniform bitwidth measured stays within it");
+    assert_says(&text, "no measured uniform bitwidth stays within this limit");
     add_values(&p, "bytes", 90, 80, 100);
     text.n = 0;
     assert_status(moec_verdict_make(&p, &v, &err), MOEC_OK, err);

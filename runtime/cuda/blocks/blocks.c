@@ -160,7 +160,7 @@ void moec_blocks_refuse_index(uint64_t index, uint64_t length)
 void moec_blocks_refuse_race(uint32_t other)
 {
     char text[96];
-    (void)snprintf(text, sizeof text, "thread %u used the same shared memory, and no barrier parts them",
+    (void)snprintf(text, sizeof text, "thread %u used the same shared memory, with no barrier between",
                    other);
     refuse(text);
 }

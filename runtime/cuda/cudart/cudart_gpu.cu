@@ -58,8 +58,8 @@ static enum moec_status gpu_info(struct moec_gpu *gpu, struct moec_gpu_info *inf
     size_t free_bytes = 0, total_bytes = 0;
     MOEC_TRY(enter(gpu, err));
     MOEC_TRY(answer(err, cudaGetDeviceProperties(&properties, ((struct cudart_gpu *)gpu)->number),
-                    "say what it is"));
-    MOEC_TRY(answer(err, cudaMemGetInfo(&free_bytes, &total_bytes), "say how much memory it has"));
+                    "report its properties"));
+    MOEC_TRY(answer(err, cudaMemGetInfo(&free_bytes, &total_bytes), "report its free memory"));
     (void)snprintf(info->name, sizeof info->name, "%s", properties.name);
     info->capability = (uint32_t)(10 * properties.major + properties.minor);
     info->total_bytes = total_bytes;
@@ -230,10 +230,11 @@ static enum moec_status gpu_open(uint32_t number, struct moec_gpu **out, struct 
     if (error != cudaSuccess)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "CUDA finds no device: %s", cudaGetErrorString(error));
     if (number >= (uint32_t)n_device)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "there is no device %u: CUDA finds %d", number, n_device);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "there is no device %u: CUDA finds %d devices, numbered from 0", number, n_device);
     struct cudart_gpu *gpu = (struct cudart_gpu *)calloc(1, sizeof *gpu);
     if (gpu == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "no memory for a device");
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: the state of a device");
     gpu->gpu.ops = &gpu_ops;
     gpu->number = (int)number;
     *out = &gpu->gpu;

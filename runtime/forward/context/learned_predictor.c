@@ -35,8 +35,8 @@ enum moec_status moec_learned_predictor_create(const struct moec_expert_predicto
                                                struct moec_learned_predictor **out, struct moec_error *err)
 {
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, moec_learned_predictor_bytes(predictor), 1, "guesses of a learned predictor",
-                        err));
+    MOEC_TRY(moec_alloc(&memory, moec_learned_predictor_bytes(predictor), 1,
+                        "predictions of a learned predictor", err));
     struct moec_learned_predictor *learned_predictor = memory;
     learned_predictor->predictor = predictor;
     learned_predictor->list = (struct moec_scored_expert *)(learned_predictor + 1);

@@ -99,8 +99,8 @@ enum moec_status moec_forward_take_model(struct moec_forward *forward, const str
     if (forward->arithmetic != MOEC_ARITHMETIC_CANONICAL)
         return moec_fail(
             err, MOEC_ERR_BUDGET,
-            "the device has no memory left for a second model, which the arithmetic '%s' needs there: "
-            "allow more of the device's memory",
+            "the device has no memory left for a second model, and in the arithmetic '%s' both models must "
+            "run on it: allow more of the device's memory (--vram)",
             moec_arithmetic_name(forward->arithmetic));
     moec_forward_stay(forward);
     return MOEC_OK;

@@ -685,8 +685,11 @@ static enum moec_status check_backend(const struct moe *moe, const struct moec_m
     if (backend == NULL || (!looks(trace) && forward->inputs == NULL) ||
         (backend->ops->show != NULL && forward->inputs == NULL))
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "layer %u runs on a device: its inputs and outputs cannot be watched there", moe->layer);
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "layer %u runs on a device, and moec can record a layer's inputs and outputs only on the CPU: leave "
+        "out the device",
+        moe->layer);
 }
 
 enum moec_status moec_moe_run(const struct moec_forward *forward, const struct moec_layer *weights,

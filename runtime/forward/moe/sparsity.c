@@ -160,8 +160,8 @@ enum moec_status moec_sparsity_check_device(const struct moec_sparsity *sparsity
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_UNSUPPORTED,
-        "the bundle's sparsity plan leaves out neurons by the gate, which the CPU alone does: make "
-        "the plan with --by-projection up, or turn it off with --sparsity none");
+        "the bundle's sparsity plan skips neurons by their gate values, which only the CPU supports: make "
+        "the plan with --by-projection up, or turn the plan off with --sparsity none");
 }
 
 const uint16_t *moec_sparsity_scales(const struct moec_sparsity *sparsity, uint64_t *n)

@@ -99,9 +99,8 @@ enum moec_status moec_forward_embed(const struct moec_forward *forward, const ui
     for (uint32_t t = 0; t < n_tok; t++) {
         if (tokens[t] >= config->n_vocab)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "token id %" PRIu32 " is outside the vocabulary of %" PRIu32
-                             ", does the text belong to "
-                             "another tokenizer?",
+                             "token id %" PRIu32 " is outside the model's vocabulary of %" PRIu32
+                             " tokens: check that the ids come from this model's tokenizer",
                              tokens[t], config->n_vocab);
     }
     moec_router_answer_reset(forward);

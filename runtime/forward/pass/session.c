@@ -188,8 +188,8 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
 {
     const struct moec_config *config = &forward->model->config;
     if (n_context == 0 || n_context > MOEC_MAX_POSITIONS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "a context of %" PRIu32 " tokens is outside 1..%u", n_context,
-                         MOEC_MAX_POSITIONS);
+        return moec_fail(err, MOEC_ERR_LIMIT, "the context has %" PRIu32 " tokens, expected 1 to %u",
+                         n_context, MOEC_MAX_POSITIONS);
     struct moec_session *session = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&session, 1, sizeof *session, "a session", err));
@@ -216,7 +216,7 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     if (forward->decider != NULL && hinted_items(config, forward->decider->route, n_context) > 0)
         MOEC_TRY_OUT(moec_alloc((void **)&session->predicted,
                                 hinted_items(config, forward->decider->route, n_context),
-                                sizeof *session->predicted, "experts that layers foresee", err));
+                                sizeof *session->predicted, "predicted experts of a session", err));
     session->log = (struct moec_decision_log){
         .n_layer = moec_config_moe_count(config), .top_k = config->top_k, .n_context = n_context};
     *out = session;
@@ -566,7 +566,7 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
     if (n_tokens > session->n_context)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "a source of %" PRIu32 " tokens does not fit into the context of %" PRIu32
-                         ", reserve more with --ctx",
+                         " tokens: reserve more with --ctx",
                          n_tokens, session->n_context);
     MOEC_TRY(check_prompt(session, n_tokens, 0, n_tokens, err));
     memset(session->counts, 0, count_items(config) * sizeof *session->counts);
@@ -668,7 +668,7 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
     if (n_tokens > session->n_context - moec_session_filled(session))
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu32 " more tokens do not fit into the context of %" PRIu32
-                         ", of which %" PRIu32 " are filled, reserve more with --ctx",
+                         ", of which %" PRIu32 " are filled: reserve more with --ctx",
                          n_tokens, session->n_context, moec_session_filled(session));
     MOEC_TRY(check_prompt(session, session->n_prompt, moec_session_filled(session), n_tokens, err));
     for (uint32_t i = 0; i < n_logits; i++) {
@@ -840,7 +840,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
             return moec_fail(
                 err, MOEC_ERR_USAGE,
                 "this model limits how many tokens an expert takes, counted per sequence, so sequences "
-                "cannot share a step: step each by itself");
+                "cannot share a step: step each sequence by itself");
     }
     for (uint32_t i = 0; i < n; i++) {
         if (moec_kv_state_missing(&sessions[i]->kv) > 0)

@@ -142,9 +142,10 @@ static enum moec_status check_fate(const struct moec_precision *precision, const
 {
     const uint32_t width = moec_precision_width(precision, config);
     if (!hints(config))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "precision fate changes nothing here: it needs a MoE layer whose experts an "
-                         "earlier MoE layer predicts, and this model does not have one");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "precision 'fate' changes nothing in this model: it needs a MoE layer whose experts an earlier "
+            "MoE layer predicts, and the model has no such layer");
     if (width < config->n_expert)
         return MOEC_OK;
     return moec_fail(
@@ -163,10 +164,11 @@ enum moec_status moec_precision_check(const struct moec_precision *precision,
     if (precision->kind == MOEC_PRECISION_FATE)
         return check_fate(precision, config, err);
     if (config->top_k == 1)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "a token of this model uses one expert, always in its high-precision copy: "
-                         "precision %s changes nothing",
-                         name);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "a token of this model uses one expert, always in its high-precision copy, so precision %s "
+            "changes nothing: leave it out",
+            name);
     return MOEC_OK;
 }
 

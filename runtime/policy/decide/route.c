@@ -136,10 +136,11 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
                          "set them for all tokens, or leave out the prefill");
     if (route->n_low_slots >= config->top_k && route->n_low_slots <= config->n_expert)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "the logical cache has room for %u low-precision copies in each layer, expected %u "
-                     "(those of one token) to %u (all)",
-                     route->n_low_slots, config->top_k, config->n_expert);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "the logical cache has room for %u low-precision copies in each layer, expected %u (as many as one "
+        "token uses) to %u (all)",
+        route->n_low_slots, config->top_k, config->n_expert);
 }
 
 /* What looks at the buffer has nothing beside it that looks at a logical cache. */
@@ -182,34 +183,40 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     if (moec_route_takes_low(route))
         MOEC_TRY(check_low(route, config, err));
     if (route->n_slots > 0 && (route->n_slots < config->top_k || route->n_slots > config->n_expert))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the logical cache has room for %u experts in each layer, expected %u "
-                         "(those of one token) to %u (all)",
-                         route->n_slots, config->top_k, config->n_expert);
-    if (route->keep_top > config->top_k || (route->keep_top > 0 && !needs_cache))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "the router's best %u experts of a token cannot all be used (keep_top) with route %s: %s",
-            route->keep_top, kinds[route->kind].name,
-            needs_cache ? "give at most as many as a token uses" : "choose a route that may replace experts");
-    if (needs_cache && route->keep_top == config->top_k)
+            "the logical cache has room for %u experts in each layer, expected %u (as many as one token "
+            "uses) to %u (all)",
+            route->n_slots, config->top_k, config->n_expert);
+    if (route->keep_top > 0 && !needs_cache)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a token takes %u experts and the best %u are kept, so route %s changes nothing",
-                         config->top_k, route->keep_top, kinds[route->kind].name);
+                         "keep_top %u has no effect with route %s: choose a route that may replace experts",
+                         route->keep_top, kinds[route->kind].name);
+    if (route->keep_top > config->top_k)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "keep_top is %u, expected at most %u, the number of experts that a token uses",
+                         route->keep_top, config->top_k);
+    if (needs_cache && route->keep_top == config->top_k)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "a token takes %u experts and the best %u are kept, so route %s changes nothing: give a smaller "
+            "keep_top",
+            config->top_k, route->keep_top, kinds[route->kind].name);
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert == 1 &&
         route->precision.kind != MOEC_PRECISION_ONE && route->precision.kind != MOEC_PRECISION_FATE)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "prune:1 keeps only the best expert, always in its high-precision copy: a "
-                         "precision changes nothing");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "prune:1 keeps only the best expert, always in its high-precision copy, so a precision changes "
+            "nothing: leave it out");
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert >= config->top_k)
         return moec_fail(err, MOEC_ERR_USAGE, "prune:%u keeps all %u experts of a token, expected fewer",
                          route->n_expert, config->top_k);
     if (route->kind == MOEC_ROUTE_MAX_RANK &&
         (route->n_expert <= config->top_k || route->n_expert > config->n_expert))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "max-rank:%u is out of range, expected more than %u "
-                         "(those of one token) and at most %u",
-                         route->n_expert, config->top_k, config->n_expert);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "max-rank:%u is out of range, expected more than %u (as many as one token uses) and at most %u",
+            route->n_expert, config->top_k, config->n_expert);
     return MOEC_OK;
 }
 

@@ -48,8 +48,10 @@ enum moec_status moec_evict_read(const char *word, struct moec_evict_choice *out
     if (word[n_name] == '\0')
         return MOEC_OK;
     if (out->ops->read == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction '%s' has no parameters: give '%s' alone (hobbit and fate have some)", word,
-                         out->ops->name);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "eviction '%s' gives parameters, but '%s' takes none: leave them out (only hobbit and fate take "
+            "parameters)",
+            word, out->ops->name);
     return out->ops->read(word + n_name + 1, out, err);
 }

@@ -49,10 +49,10 @@ enum moec_status moec_predict_check_paths(const struct moec_predict_ops *ops,
             ops->name);
     if (paths->n_layer != setup->n_layer || paths->n_expert != setup->n_expert ||
         paths->top_k != setup->top_k)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the path table has %u layers, %u experts and top-k %u, the model has %u, %u and %u",
-                         paths->n_layer, paths->n_expert, paths->top_k, setup->n_layer, setup->n_expert,
-                         setup->top_k);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "the path table has %u layers, %u experts and top-k %u, but the model has %u, %u and %u",
+            paths->n_layer, paths->n_expert, paths->top_k, setup->n_layer, setup->n_expert, setup->top_k);
     return MOEC_OK;
 }
 
