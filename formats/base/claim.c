@@ -28,7 +28,7 @@ static enum moec_status lock_path(const char *path, char **out, struct moec_erro
     if (length >= 0)
         return MOEC_OK;
     *out = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a lock");
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of a lock file");
 }
 
 /* Whether the name still stands for the open file. */
@@ -60,7 +60,9 @@ static enum moec_status take(struct moec_claim *claim, const char *path, struct 
         (void)close(claim->fd);
         claim->fd = -1;
     }
-    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': another process keeps removing its lock file '%s'",
+    return moec_fail(err, MOEC_ERR_IO,
+                     "cannot write '%s': another process keeps removing its lock file '%s'; stop that "
+                     "process, or name another file",
                      path, claim->path);
 }
 

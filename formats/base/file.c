@@ -49,7 +49,7 @@ enum moec_status moec_path_fail_link(const char *path, struct moec_error *err)
     const ssize_t n = readlink(path, target, sizeof target - 1);
     target[n > 0 ? n : 0] = '\0';
     return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                     "'%.400s' is a link to '%.400s', which is not there: download or copy the file again",
+                     "'%.400s' is a link to '%.400s', which does not exist: download or copy the file again",
                      path, target);
 }
 
@@ -353,7 +353,7 @@ static enum moec_status temporary_prefix(const char *path, char **folder, char *
     if (asprintf(prefix, ".%s" TEMPORARY_INFIX, path + folder_length(path)) >= 0)
         return MOEC_OK;
     *prefix = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a temporary file");
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of a temporary file");
 }
 
 #define NAME_TRIES 1000
@@ -385,7 +385,8 @@ static enum moec_status make_temporary(const char *path, int (*make)(const char 
         if (asprintf(name, "%.*s%s%ld-%u", (int)folder_length(path), path, prefix, (long)getpid(),
                      atomic_fetch_add(&counter, 1)) < 0) {
             *name = NULL;
-            status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a temporary file");
+            status =
+                moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of a temporary file");
             goto out;
         }
         *fd = make(*name);
@@ -451,7 +452,7 @@ static enum moec_status write_at(int fd, const char *path, uint64_t offset, cons
             continue;
         if (written <= 0)
             return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' at offset %" PRIu64 ": %s", path, offset,
-                             written == 0 ? "no progress" : strerror(errno));
+                             written == 0 ? "the system wrote no byte" : strerror(errno));
         at += written;
         offset += (uint64_t)written;
         n -= (size_t)written;
@@ -485,8 +486,8 @@ enum moec_status moec_output_patch(struct moec_output *output, uint64_t offset, 
 {
     if (offset > output->n_bytes || n > output->n_bytes - offset)
         return moec_fail(err, MOEC_ERR_IO,
-                         "cannot patch %zu bytes at offset %" PRIu64 " of '%s': only %" PRIu64
-                         " bytes were written",
+                         "cannot replace %zu bytes at offset %" PRIu64 " of '%s': only %" PRIu64
+                         " bytes of the file are written so far",
                          n, offset, output->path, output->n_bytes);
     return write_at(output->fd, output->path, offset, bytes, n, err);
 }
@@ -633,7 +634,8 @@ enum moec_status moec_output_folder_open(struct moec_output_folder *output, cons
     MOEC_TRY_OUT(moec_strndup(&copy, path, length, err));
     if (length == 0 || lstat(copy, &info) == 0) {
         status = moec_fail(err, MOEC_ERR_IO, "cannot write the folder '%s': %s", path,
-                           length == 0 ? "expected a name" : "it exists; remove it or name another");
+                           length == 0 ? "its name is empty; name a folder"
+                                       : "it exists; remove it or name another folder");
         goto out;
     }
     MOEC_TRY_OUT(make_temporary(copy, make_folder, "the folder ", &name, &fd, err));
@@ -680,7 +682,7 @@ enum moec_status moec_path_join(char **out, const char *folder, const char *name
     const char *slash = length > 0 && folder[length - 1] != '/' ? "/" : "";
     char *joined = NULL;
     if (asprintf(&joined, "%s%s%s", folder, slash, name) < 0)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of '%s'", name);
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of '%s'", name);
     *out = joined;
     return MOEC_OK;
 }

@@ -75,13 +75,15 @@ enum moec_status moec_grow_within(void **array, size_t *capacity, size_t needed,
     size_t grown = *capacity < 8 ? 8 : *capacity;
     while (grown < needed) {
         if (__builtin_mul_overflow(grown, (size_t)2, &grown))
-            return moec_fail(err, MOEC_ERR_LIMIT, "%s grew past the address space", what);
+            return moec_fail(err, MOEC_ERR_LIMIT, "%s would need more bytes than a program can address",
+                             what);
     }
     if (left_bytes != NULL && grown - *capacity > *left_bytes / item_bytes) {
         grown = *capacity + (size_t)(*left_bytes / item_bytes);
         if (grown < needed)
             return moec_fail(err, MOEC_ERR_BUDGET,
-                             "%s needs %" PRIu64 " more bytes, but only %" PRIu64 " of the limit are left",
+                             "%s needs %" PRIu64 " more bytes, but only %" PRIu64
+                             " bytes of the limit on memory are left",
                              what, (uint64_t)(needed - *capacity) * item_bytes, *left_bytes);
     }
     uint64_t total = 0;

@@ -8,7 +8,8 @@
 
 static enum moec_status fail(const struct moec_protobuf *m, const char *what, struct moec_error *err)
 {
-    return moec_fail(err, MOEC_ERR_FORMAT, "'%s': %s at byte %" PRIu64, m->subject, what, m->offset + m->at);
+    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is damaged: %s at byte %" PRIu64, m->subject, what,
+                     m->offset + m->at);
 }
 
 static enum moec_status read_varint(struct moec_protobuf *m, uint64_t *value, struct moec_error *err)

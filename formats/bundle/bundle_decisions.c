@@ -37,13 +37,14 @@ static enum moec_status check_word(const char *word, const char *what, struct mo
     const size_t length = strnlen(word, MOEC_DECISION_TEXT_BYTES);
     if (length == MOEC_DECISION_TEXT_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the %s of the decisions section has no terminating NUL within %u bytes", what,
-                         MOEC_DECISION_TEXT_BYTES);
+                         "the %s in the bundle's decisions section does not end with a zero byte within %u "
+                         "bytes",
+                         what, MOEC_DECISION_TEXT_BYTES);
     for (size_t i = 0; i < MOEC_DECISION_TEXT_BYTES; i++)
         if (i < length ? strchr(ALLOWED_LETTERS, word[i]) == NULL : word[i] != '\0')
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "byte %zu of the %s of the decisions section is 0x%02x, expected a word such "
-                             "as cache-prior:0.2, filled up with zero bytes",
+                             "byte %zu of the %s in the bundle's decisions section is 0x%02x, expected a "
+                             "word such as cache-prior:0.2, then only zero bytes",
                              i, what, (unsigned)(unsigned char)word[i]);
     return MOEC_OK;
 }
@@ -57,22 +58,23 @@ static enum moec_status check_settings(const struct moec_decision_settings *sett
     MOEC_TRY(check_word(settings->prefill, "prefill", err));
     if (!moec_decision_settings_are_on(settings))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section has no route, precision or prefill, expected at least one");
+                         "the bundle's decisions section sets no route, precision or prefill, expected at "
+                         "least one of the three");
     if (settings->n_slots == 0 || settings->n_slots > config->n_expert ||
         settings->n_low_slots > config->n_expert || settings->keep_top > config->top_k ||
         settings->low_bits > 16)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section has %" PRIu32 " cache slots, %" PRIu32
-                         " low-precision slots of %" PRIu32 " bits and keeps %" PRIu32
-                         " experts, which does not fit a model with %" PRIu32
-                         " experts per layer and top-k %" PRIu32,
+                         "the bundle's decisions section has %" PRIu32 " cache slots, %" PRIu32
+                         " low-precision slots of %" PRIu32 " bits and keeps the first %" PRIu32
+                         " experts of a token, expected 1 to %" PRIu32 " slots, up to %" PRIu32
+                         " low-precision slots of at most 16 bits, and up to %" PRIu32 " kept experts",
                          settings->n_slots, settings->n_low_slots, settings->low_bits, settings->keep_top,
-                         config->n_expert, config->top_k);
+                         config->n_expert, config->n_expert, config->top_k);
     if (takes_low != (settings->n_low_slots > 0) || takes_low != (settings->low_bits > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section has %" PRIu32 " low-precision slots of %" PRIu32 " bits, "
-                         "precision '%s' and prefill '%s': expected slots and bits above 0 exactly when a "
-                         "precision or prefill is set",
+                         "the bundle's decisions section has %" PRIu32 " low-precision slots of %" PRIu32
+                         " bits, precision '%s' and prefill '%s': expected slots and bits above 0 if a "
+                         "precision or prefill is set, else 0",
                          settings->n_low_slots, settings->low_bits, settings->precision, settings->prefill);
     return MOEC_OK;
 }
@@ -82,8 +84,8 @@ static enum moec_status check_traffic(const struct moec_decision_traffic *traffi
     if (traffic->n_missed <= traffic->n_taken && isfinite(traffic->token_bytes) && traffic->token_bytes >= 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions section states %" PRIu64 " misses of %" PRIu64
-                     " experts and %g bytes per token, expected no more misses than experts and a finite "
+                     "the bundle's decisions section states %" PRIu64 " misses of %" PRIu64
+                     " experts and %g bytes per token, expected no more misses than experts, and a finite "
                      "number of bytes",
                      traffic->n_missed, traffic->n_taken, traffic->token_bytes);
 }
@@ -93,10 +95,12 @@ static enum moec_status check_figures(const struct moec_bundle_decisions *decisi
     if (!isfinite(decisions->plain_loss) || !isfinite(decisions->plain_low) ||
         !isfinite(decisions->plain_high))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the loss without decisions is %g (%g to %g), expected finite numbers",
+                         "the bundle's decisions section states a loss without decisions of %g (%g to %g), "
+                         "expected finite numbers",
                          decisions->plain_loss, decisions->plain_low, decisions->plain_high);
     if (!decisions->certificate.present)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions section has no certificate, expected one");
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the bundle's decisions section has no certificate, expected one");
     MOEC_TRY(check_traffic(&decisions->traffic, err));
     return check_traffic(&decisions->plain_traffic, err);
 }
@@ -151,12 +155,12 @@ static enum moec_status check_version(const uint8_t *bytes, size_t n_bytes, stru
     const size_t expected = version == VERSION_PROMPT ? MOEC_DECISIONS_PROMPT_BYTES : MOEC_DECISIONS_BYTES;
     if (version != VERSION && version != VERSION_PROMPT)
         return moec_fail(err, n_bytes < 4 ? MOEC_ERR_FORMAT : MOEC_ERR_UNSUPPORTED,
-                         "the decisions section has %zu bytes and version %" PRIu32 ", expected version %u "
-                         "or %u",
+                         "the bundle's decisions section has %zu bytes and version %" PRIu32
+                         ", expected version %u or %u",
                          n_bytes, version, VERSION, VERSION_PROMPT);
     if (n_bytes != expected)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions section has %zu bytes, expected %zu", n_bytes,
-                         expected);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the bundle's decisions section has %zu bytes, expected %zu",
+                         n_bytes, expected);
     return MOEC_OK;
 }
 
@@ -169,7 +173,8 @@ static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_deci
     const uint32_t reserved = moec_get_u32(bytes + PROMPT_AT + 4);
     if (reserved != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section of version %u ends with %" PRIu32 ", expected 0",
+                         "the bundle's decisions section of version %u ends with the number %" PRIu32
+                         ", expected 0",
                          VERSION_PROMPT, reserved);
     return MOEC_OK;
 }
@@ -180,14 +185,15 @@ static enum moec_status check_prompts(const struct moec_decision_settings *setti
 {
     if (settings->prefill[0] != '\0' && settings->decode_only)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section of version %u has a prefill setting and the mark 'not for "
-                         "prompts', expected only one of them",
+                         "the bundle's decisions section of version %u has a prefill setting and also the "
+                         "mark 'not for prompts', expected only one of them",
                          VERSION_PROMPT);
     if (n_bytes == moec_decisions_bytes(settings))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions section has version %u, expected version %u where there is a prefill "
-                     "setting, a precision with blocks or the mark 'not for prompts', else version %u",
+                     "the bundle's decisions section has version %u, expected version %u if there is a "
+                     "prefill setting, a precision with blocks or the mark 'not for prompts', else version "
+                     "%u",
                      n_bytes == MOEC_DECISIONS_BYTES ? VERSION : VERSION_PROMPT, VERSION_PROMPT, VERSION);
 }
 
@@ -201,7 +207,7 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
     const uint32_t flags = moec_get_u32(bytes + 4);
     if ((flags & ~(FLAG_FREQUENT | FLAG_DECODE)) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section has flags 0x%" PRIx32 ", expected 0 to 3", flags);
+                         "the bundle's decisions section has flags 0x%" PRIx32 ", expected 0 to 3", flags);
     made.settings.starts_frequent = (flags & FLAG_FREQUENT) != 0;
     made.settings.decode_only = (flags & FLAG_DECODE) != 0;
     made.settings.n_slots = moec_get_u32(bytes + 8);

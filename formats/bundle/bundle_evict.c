@@ -24,16 +24,17 @@ static enum moec_status check(const struct moec_bundle_evict *evict, struct moec
     }
     if (is_negative || !(fabsf(sum - 1) <= ROUNDING))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the eviction weights are %g, %g, %g and %g, expected none below 0 and a sum of 1",
+                         "the bundle's eviction weights are %g, %g, %g and %g, expected none below 0 and a "
+                         "sum of 1",
                          (double)evict->weights[0], (double)evict->weights[1], (double)evict->weights[2],
                          (double)evict->weights[3]);
     if (evict->buffer_bytes > 0 && isfinite(evict->lost_ns) && evict->lost_ns >= 0 &&
         isfinite(evict->lost_by_lru_ns) && evict->lost_by_lru_ns >= 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the eviction weights state a buffer of %" PRIu64
-                     " bytes, with %g ns lost per token (LRU: %g ns); "
-                     "expected a buffer above 0 bytes and finite times of 0 or more",
+                     "the bundle's eviction weights are for a buffer of %" PRIu64
+                     " bytes, with %g ns lost per token (%g ns with LRU); expected a buffer above 0 bytes "
+                     "and finite times of 0 or more",
                      evict->buffer_bytes, evict->lost_ns, evict->lost_by_lru_ns);
 }
 
@@ -57,14 +58,16 @@ enum moec_status moec_bundle_evict_decode(const uint8_t *bytes, size_t n_bytes,
     struct moec_bundle_evict read = {0};
     memset(evict, 0, sizeof *evict);
     if (n_bytes >= 4 && moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the eviction weights have version %u, expected %u",
-                         moec_get_u32(bytes), VERSION);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the bundle's eviction weights have version %u, expected %u", moec_get_u32(bytes),
+                         VERSION);
     if (n_bytes != MOEC_BUNDLE_EVICT_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the section of eviction weights has %zu bytes, expected %u",
-                         n_bytes, MOEC_BUNDLE_EVICT_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the bundle's section of eviction weights has %zu bytes, expected %u", n_bytes,
+                         MOEC_BUNDLE_EVICT_BYTES);
     if (moec_get_u32(bytes + 4) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the section of eviction weights has %u in its bytes 4 to 7, expected 0",
+                         "the bundle's section of eviction weights has %u in bytes 4 to 7, expected 0",
                          moec_get_u32(bytes + 4));
     for (size_t i = 0; i < MOEC_BUNDLE_EVICT_WEIGHTS; i++)
         read.weights[i] = moec_get_f32(bytes + WEIGHTS_AT + 4 * i);

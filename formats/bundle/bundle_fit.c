@@ -39,18 +39,21 @@ static enum moec_status check(const struct moec_bundle_fit *fit, struct moec_err
 {
     if (fit->memory_bytes == 0 || fit->buffer_bytes > fit->memory_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the fit states a memory of %" PRIu64 " bytes, %" PRIu64
-                         " of them for experts; expected more than 0, and no more for experts than in all",
+                         "the bundle's fit section states a memory of %" PRIu64 " bytes, %" PRIu64
+                         " of them for experts; expected more than 0 bytes, and at most all of them for "
+                         "experts",
                          fit->memory_bytes, fit->buffer_bytes);
     if (!is_time(fit->token_ns) || !is_time(fit->compiled_ns) || !is_time(fit->resident_ns))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "the fit states times of %g, %g and %g ns a token, expected finite times of 0 or more",
+            "the bundle's fit section states times of %g, %g and %g ns per token, expected finite times of 0 "
+            "or more",
             fit->token_ns, fit->compiled_ns, fit->resident_ns);
     if (is_word(fit->evict) && is_word(fit->predict))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the fit names an eviction or a predictor that is no word of small letters");
+                     "the bundle's fit section names an eviction or a predictor, but not by a word of "
+                     "lower-case letters");
 }
 
 enum moec_status moec_bundle_fit_encode(const struct moec_bundle_fit *fit, uint8_t *bytes,
@@ -78,15 +81,15 @@ enum moec_status moec_bundle_fit_decode(const uint8_t *bytes, size_t n_bytes, st
     struct moec_bundle_fit read = {0};
     memset(fit, 0, sizeof *fit);
     if (n_bytes >= 4 && moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the fit has version %u, expected %u",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the bundle's fit section has version %u, expected %u",
                          moec_get_u32(bytes), VERSION);
     if (n_bytes != MOEC_BUNDLE_FIT_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the section of the fit has %zu bytes, expected %u", n_bytes,
+        return moec_fail(err, MOEC_ERR_FORMAT, "the bundle's fit section has %zu bytes, expected %u", n_bytes,
                          MOEC_BUNDLE_FIT_BYTES);
     for (size_t i = END_AT; i < MOEC_BUNDLE_FIT_BYTES; i++)
         if (bytes[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the section of the fit has %u in its byte %zu, expected 0", bytes[i], i);
+            return moec_fail(err, MOEC_ERR_FORMAT, "the bundle's fit section has %u in byte %zu, expected 0",
+                             bytes[i], i);
     read.n_context = moec_get_u32(bytes + CONTEXT_AT);
     read.memory_bytes = moec_get_u64(bytes + MEMORY_AT);
     read.buffer_bytes = moec_get_u64(bytes + BUFFER_AT);

@@ -50,8 +50,9 @@ static enum moec_status check_header(const struct moec_file *file, const uint8_t
     }
     for (uint32_t i = MOEC_HEADER_N_SECTIONS + 4; i < MOEC_HEADER_CRC; i++)
         if ((i < MOEC_HEADER_CONTENTS || i >= MOEC_HEADER_RESERVED) && header[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "header of '%s' has %u at reserved offset %u, expected 0",
-                             path, header[i], i);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "header of '%s' has %u in the reserved byte at offset %u, expected 0", path,
+                             header[i], i);
     contents->alignment = moec_get_u32(header + MOEC_HEADER_ALIGNMENT);
     contents->file_bytes = moec_get_u64(header + MOEC_HEADER_FILE_BYTES);
     contents->n_sections = moec_get_u32(header + MOEC_HEADER_N_SECTIONS);
@@ -102,7 +103,8 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
     if (section->level != 0 && known && !is_record_kind(section->kind))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "section '%s' of '%s' belongs to precision copy %u, expected 0: only records have copies",
+            "section '%s' of '%s' belongs to precision copy %u, expected 0: only sections of expert records "
+            "have copies",
             section->name, path, section->level);
     for (uint32_t i = 0; known && i < index; i++)
         if (contents->sections[i].kind == section->kind && contents->sections[i].level == section->level)

@@ -235,8 +235,8 @@ static enum moec_status open_paths(struct moec_bundle *bundle, struct moec_error
     if (paths->n_layer != moec_config_moe_count(config) || paths->n_expert != config->n_expert ||
         paths->top_k != config->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "path table has %u layers of %u experts with top-k %u, expected %u of %u with "
-                         "top-k %u",
+                         "the path table (which experts follow which) has %u layers of %u experts with top-k "
+                         "%u, expected %u layers of %u experts with top-k %u",
                          paths->n_layer, paths->n_expert, paths->top_k, moec_config_moe_count(config),
                          config->n_expert, config->top_k);
     return MOEC_OK;
@@ -321,8 +321,8 @@ static enum moec_status open_level(struct moec_bundle *bundle, const struct moec
     bundle->copy_bits[copy] = level.bits;
     MOEC_TRY(status);
     if ((bundle->copy_bits[copy] == 0) != (copy == 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' states %u bits, expected %s", index->name,
-                         bundle->file.path, bundle->copy_bits[copy],
+        return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' states %u bits, expected %s",
+                         index->name, bundle->file.path, bundle->copy_bits[copy],
                          copy == 0 ? "0 for the compiled assignment" : "2, 3, 4, 8 or 16");
     return MOEC_OK;
 }
@@ -378,20 +378,20 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
             (bundle->n_copy == 0 ? section->level != 0 : section->level <= previous))
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
-                "'%s' has section '%s' as record index number %u, expected the one of copy level 0 first, "
-                "then those of increasing levels below %d",
+                "'%s' has section '%s' as record index number %u, expected the index of copy 0 first, then "
+                "indices of rising copies below %d",
                 bundle->file.path, section->name, bundle->n_copy, MOEC_MAX_COPIES);
         if (section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES &&
             section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES)
-            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' has %" PRIu64 " bytes, expected %zu",
+            return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has %" PRIu64 " bytes, expected %zu",
                              section->name, bundle->file.path, section->content_bytes,
                              MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES);
         levels[bundle->n_copy++] = section;
     }
     if (bundle->n_copy == 0 || n_records != bundle->n_copy)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has %u record indices and %u sections of records, expected one index for "
-                         "each such section",
+                         "'%s' has %u record indices and %u sections of records, expected at least one "
+                         "index, and one for each section of records",
                          bundle->file.path, bundle->n_copy, n_records);
     MOEC_TRY(moec_alloc(&memory, (uint64_t)bundle->n_copy * n, sizeof *bundle->records, "record index", err));
     bundle->records = memory;

@@ -31,7 +31,8 @@ static enum moec_status note_provenance(struct rewriting *s, struct moec_error *
     const size_t used = strlen(provenance.options);
     if (used + strlen(note) >= sizeof provenance.options)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the provenance of '%s' has no room for the note '%s': %zu of %zu bytes are used",
+                         "the provenance of '%s' (how the bundle was made) has no room for the note '%s': "
+                         "%zu of %zu bytes are used",
                          s->bundle->file.path, note, used, sizeof provenance.options - 1);
     memcpy(provenance.options + used, note, strlen(note) + 1);
     return moec_provenance_encode(&provenance, s->provenance, err);

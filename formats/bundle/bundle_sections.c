@@ -173,7 +173,8 @@ static enum moec_status check_text(const char *text, size_t capacity, const char
 {
     size_t length = strnlen(text, capacity);
     if (length == capacity)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no terminating NUL within %zu bytes", what, capacity);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s does not end with a zero byte within %zu bytes", what,
+                         capacity);
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             return moec_fail(err, MOEC_ERR_FORMAT, "%s has control character 0x%02x at byte %zu", what,
@@ -197,7 +198,8 @@ static enum moec_status get_text(const uint8_t *at, char *text, size_t capacity,
     MOEC_TRY(check_text(text, capacity, what, err));
     for (size_t i = strlen(text); i < capacity; i++)
         if (text[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s has nonzero bytes after its end", what);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s has nonzero bytes after its end, expected only zero bytes", what);
     return MOEC_OK;
 }
 
@@ -205,7 +207,7 @@ static enum moec_status check_zero(const uint8_t *at, size_t n, const char *what
 {
     for (size_t i = 0; i < n; i++)
         if (at[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s has a reserved byte of %u, expected 0", what, at[i]);
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s has %u in a reserved byte, expected 0", what, at[i]);
     return MOEC_OK;
 }
 
@@ -227,7 +229,8 @@ static enum moec_status check_number(double value, size_t index, struct moec_err
 {
     if (isfinite(value) || (index == CERTIFICATE_TARGET && isnan(value)))
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_FORMAT, "number %zu of the certificate is not finite", index);
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "number %zu of the certificate is NaN or infinite, expected a finite number", index);
 }
 
 bool moec_provenance_orders_neurons(const struct moec_provenance *provenance)
@@ -308,10 +311,12 @@ static enum moec_status check_step(const struct moec_sequence_step *step, uint32
     for (size_t n = 0; n < STEP_NUMBERS; n++)
         if (isinf(numbers[n]))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the certificate's sequence has an infinite number", i);
+                             "plan %u in the certificate's sequence of plans has an infinite number, "
+                             "expected finite numbers",
+                             i);
     if ((unsigned)step->result > MOEC_SEQUENCE_FAILED)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "plan %u of the certificate's sequence has result %u, expected 0 to 2", i,
+                         "plan %u in the certificate's sequence of plans has result %u, expected 0 to 2", i,
                          (unsigned)step->result);
     return MOEC_OK;
 }
@@ -327,13 +332,13 @@ static enum moec_status check_order(const struct moec_certificate *certificate, 
     for (uint32_t i = n_passed; i < certificate->n_sequence; i++) {
         if (i > n_passed && steps[i].result != MOEC_SEQUENCE_NOT_TESTED)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the certificate's sequence was tested although plan %u did not "
-                             "pass: such a test proves nothing",
+                             "plan %u in the certificate's sequence of plans was tested although plan %u did "
+                             "not pass: such a test proves nothing",
                              i, n_passed);
         if (steps[i].is_chosen && (n_passed > 0 || !certificate->missed))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the certificate's sequence is the one in the bundle, but it did not "
-                             "pass",
+                             "plan %u in the certificate's sequence of plans is marked as the bundle's plan, "
+                             "but did not pass its test",
                              i);
     }
     return MOEC_OK;
@@ -368,8 +373,9 @@ enum moec_status moec_sequence_decode(const uint8_t *bytes, size_t n_bytes,
 {
     MOEC_TRY(check_size(n_bytes, MOEC_SEQUENCE_BYTES, "sequence", err));
     if (bytes[0] > MOEC_MAX_SEQUENCE || (bytes[0] > 0 && !certificate->present))
-        return moec_fail(err, MOEC_ERR_FORMAT, "the certificate's sequence has %u plans, expected at most %d",
-                         bytes[0], certificate->present ? MOEC_MAX_SEQUENCE : 0);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the certificate's sequence of plans has %u plans, expected at most %d", bytes[0],
+                         certificate->present ? MOEC_MAX_SEQUENCE : 0);
     MOEC_TRY(check_zero(bytes + 1, 7, "sequence", err));
     const size_t used = MOEC_SEQUENCE_HEADER_BYTES + (size_t)bytes[0] * MOEC_SEQUENCE_STEP_BYTES;
     MOEC_TRY(check_zero(bytes + used, MOEC_SEQUENCE_BYTES - used, "end of the sequence", err));
@@ -387,7 +393,8 @@ enum moec_status moec_sequence_decode(const uint8_t *bytes, size_t n_bytes,
         step->result = (enum moec_sequence_result)in[64];
         if (in[65] > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the certificate's sequence has flag %u, expected 0 or 1", i, in[65]);
+                             "plan %u in the certificate's sequence of plans has flag %u, expected 0 or 1", i,
+                             in[65]);
         step->is_chosen = in[65] != 0;
         MOEC_TRY(check_zero(in + 66, MOEC_SEQUENCE_STEP_BYTES - 66, "plan of the sequence", err));
         MOEC_TRY(check_step(step, i, err));
@@ -454,7 +461,7 @@ enum moec_status moec_routing_decode(const uint8_t *bytes, size_t n_bytes, uint3
                         "routing summary", err));
     if (moec_get_u32(bytes) != n_layer || moec_get_u32(bytes + 4) != n_expert)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "routing summary has %u layers of %u experts, expected %u of %u",
+                         "the routing summary has %u layers of %u experts, expected %u layers of %u experts",
                          moec_get_u32(bytes), moec_get_u32(bytes + 4), n_layer, n_expert);
     MOEC_TRY_OUT(moec_alloc(&activations, n, sizeof *made.activations, "routing summary", err));
     MOEC_TRY_OUT(moec_alloc(&weights, n, sizeof *made.mean_gate_weight, "routing summary", err));
@@ -467,7 +474,8 @@ enum moec_status moec_routing_decode(const uint8_t *bytes, size_t n_bytes, uint3
         if (!isfinite(made.mean_gate_weight[i])) {
             status =
                 moec_fail(err, MOEC_ERR_FORMAT,
-                          "routing summary has a gate weight that is not finite for MoE layer %zu expert %zu",
+                          "the routing summary of MoE layer %zu has NaN or infinity as the gate weight of "
+                          "expert %zu, expected a finite number",
                           i / n_expert, i % n_expert);
             goto out;
         }
@@ -520,8 +528,9 @@ enum moec_status moec_dense_table_decode(const uint8_t *bytes, size_t n_bytes,
     struct moec_dense made = {0};
     void *entries = NULL;
     if (n_bytes < MOEC_DENSE_HEADER_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %zu bytes, expected at least %u",
-                         n_bytes, MOEC_DENSE_HEADER_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the table of dense weights has %zu bytes, expected at least %u", n_bytes,
+                         MOEC_DENSE_HEADER_BYTES);
     made.n_entries = moec_get_u32(bytes);
     made.blob_bytes = moec_get_u64(bytes + 8);
     MOEC_TRY(check_zero(bytes + 4, 4, "table of dense weights", err));
@@ -603,8 +612,8 @@ static enum moec_status number_codec(struct moec_codec *codecs, struct moec_code
     }
     if (at == MOEC_CODEC_TABLE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has one codec too many: in a file, each bitwidth may have one codec, and %d "
-                         "further codecs are allowed in all",
+                         "%s has a codec too many: a file has one codec for each bitwidth, and at most %d "
+                         "others",
                          where, MOEC_CODEC_TABLE - MOEC_CODEC_FIRST_OTHER);
     codecs[at] = codec;
     *number = (uint8_t)at;
@@ -618,7 +627,8 @@ static enum moec_status decode_codec(struct index_check *check, const uint8_t *b
     MOEC_TRY(moec_codec_check(codec, where, err));
     const uint32_t bits = moec_codec_bits(codec);
     if (moec_codec_traits(codec)->is_exact && check->config->expert_dtype != codec.dtype)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s is MXFP4, but the source's experts were not", where);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s is in MXFP4, but the experts of the original checkpoint were not", where);
     if (bits > 16 || (check->level_bits != 0 && bits != check->level_bits))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has %" PRIu32 " bits, expected %s%" PRIu32, where, bits,
                          check->level_bits != 0 ? "" : "at most ",
@@ -627,7 +637,8 @@ static enum moec_status decode_codec(struct index_check *check, const uint8_t *b
         check->level[bits] = codec;
     if (!check->is_mixed && !moec_codec_equal(check->level[bits], codec))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has a different codec from other records of %" PRIu32 " bits in its copy level",
+                         "%s has another codec than the other records of %" PRIu32
+                         " bits in its precision copy, expected one codec",
                          where, bits);
     return number_codec(check->codecs, codec, where, number, err);
 }
@@ -694,7 +705,8 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
     MOEC_TRY(check_size(n_bytes, MOEC_INDEX_HEADER_BYTES + (uint64_t)n_layer * n_expert * entry_bytes,
                         "record index", err));
     if (moec_get_u32(bytes) != n_layer || moec_get_u32(bytes + 4) != n_expert)
-        return moec_fail(err, MOEC_ERR_FORMAT, "record index has %u layers of %u experts, expected %u of %u",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the record index has %u layers of %u experts, expected %u layers of %u experts",
                          moec_get_u32(bytes), moec_get_u32(bytes + 4), n_layer, n_expert);
     struct index_check check = {.config = config,
                                 .records = records,

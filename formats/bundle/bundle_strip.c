@@ -32,7 +32,8 @@ static enum moec_status choose_levels(const struct moec_bundle *bundle, const ui
         bool *drops = &changes->drops[level_of(bundle->sections, copy)];
         if (*drops)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "the copies to drop name %" PRIu32 " bits twice, expected each once", bits[i]);
+                             "the copies to drop name %" PRIu32 " bits twice, expected each bitwidth once",
+                             bits[i]);
         *drops = true;
     }
     return MOEC_OK;
@@ -102,8 +103,8 @@ enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint3
                                    struct moec_bundle_stripped *stripped, struct moec_error *err)
 {
     if (n == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "no copy level of '%s' was named: name at least one to drop",
-                         path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "no precision copy of '%s' was named: name at least one copy to drop", path);
     return strip(path, &(struct removed){bits, n, false}, out, stripped, err);
 }
 

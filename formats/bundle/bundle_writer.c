@@ -76,9 +76,9 @@ static enum moec_status plan_compressed(struct moec_bundle_plan *plan, uint32_t 
     struct piece_memory memory = {0};
     enum moec_status status = MOEC_OK;
     if (n > MOEC_SMALL_SECTION_MAX_BYTES)
-        status =
-            moec_fail(err, MOEC_ERR_LIMIT, "a section of %" PRIu64 " bytes is over the limit of %" PRIu64, n,
-                      MOEC_SMALL_SECTION_MAX_BYTES);
+        status = moec_fail(err, MOEC_ERR_LIMIT,
+                           "a section of the bundle has %" PRIu64 " bytes, more than the limit of %" PRIu64,
+                           n, MOEC_SMALL_SECTION_MAX_BYTES);
     else
         status = moec_pieces_encode(content, n, keep_bytes, &memory, err);
     free(content);
@@ -108,12 +108,12 @@ enum moec_status moec_bundle_plan_set_codecs(struct moec_bundle_plan *plan, cons
         const uint32_t bits = moec_codec_bits(codec);
         if (number < MOEC_CODEC_FIRST_OTHER && bits != number)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "%s has %" PRIu32 " bits, expected as many as the codec's number", subject,
-                             bits);
+                             "%s has %" PRIu32 " bits, expected %" PRIu32 ", which is the codec's number",
+                             subject, bits, number);
         uint64_t n_bytes = moec_record_layout_make(&plan->config, codec).n_bytes;
         if (n_bytes > UINT32_MAX)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "an expert of %" PRIu64 " bytes at %" PRIu32 " bits is over the limit of %u",
+                             "an expert has %" PRIu64 " bytes at %" PRIu32 " bits, more than the limit of %u",
                              n_bytes, bits, UINT32_MAX);
         checked[number] = codec;
     }
@@ -163,8 +163,8 @@ static enum moec_status plan_statistics(struct moec_bundle_plan *plan, const str
             paths->top_k != config->top_k)
             return moec_fail(
                 err, MOEC_ERR_MISMATCH,
-                "path table has %u layers of %u experts with top-k %u, but the model has %u of %u with "
-                "top-k %u",
+                "the path table (which experts follow which) has %u layers of %u experts with top-k %u, but "
+                "the model has %u layers of %u experts with top-k %u",
                 paths->n_layer, paths->n_expert, paths->top_k, plan->n_layer, config->n_expert,
                 config->top_k);
         MOEC_TRY(moec_path_table_encode(paths, &content, &n, err));
@@ -236,7 +236,8 @@ enum moec_status moec_bundle_plan_set_dense(struct moec_bundle_plan *plan, const
     const struct planned_section old[2] = {table[0], table[1]};
     if (!plan->cuts_dense)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "this plan cannot take new dense weights, since it stores each dense matrix whole");
+                         "the plan of the bundle cannot take new dense weights, because it stores each dense "
+                         "matrix whole");
     plan->n_sections -= 2;
     const enum moec_status status = plan_dense_table(plan, dense, err);
     if (status != MOEC_OK) {
@@ -346,8 +347,8 @@ static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const s
     if (level > 0) {
         const uint64_t padded = moec_bundle_plan_record_bytes(plan, moec_variant_uniform(bits));
         if (padded == 0)
-            return moec_fail(err, MOEC_ERR_USAGE, "copy level %u has %u bits, but no codec has this bitwidth",
-                             level, bits);
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "precision copy %u has %u bits, but no codec has this bitwidth", level, bits);
         *n_bytes = n * padded;
         return MOEC_OK;
     }
@@ -583,7 +584,8 @@ enum moec_status moec_bundle_writer_append(struct moec_bundle_writer *writer, co
 {
     struct moec_bundle_next next;
     if (!moec_bundle_writer_next(writer, &next))
-        return moec_fail(err, MOEC_ERR_USAGE, "cannot append a record after the last one");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "cannot append an expert's record: the bundle already has all its records");
     struct moec_record_entry *entry = &writer->records[writer->n_record];
     if (n_bytes != next.layout.n_bytes)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -673,7 +675,8 @@ enum moec_status moec_bundle_writer_commit(struct moec_bundle_writer *writer,
     uint8_t table[MOEC_BUNDLE_MAX_SECTIONS * MOEC_BUNDLE_SECTION_BYTES];
     enum moec_status status = MOEC_OK;
     if (moec_bundle_writer_next(writer, &next)) {
-        status = moec_fail(err, MOEC_ERR_USAGE, "no record of layer %u expert %u (copy %u) was appended",
+        status = moec_fail(err, MOEC_ERR_USAGE,
+                           "the bundle is incomplete: the record of layer %u expert %u (copy %u) is missing",
                            next.layer, next.expert, next.copy);
         goto out;
     }

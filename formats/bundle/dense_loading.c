@@ -30,7 +30,7 @@ static enum moec_status read_dense_table(const struct moec_bundle *bundle, struc
     MOEC_TRY(status);
     if (dense->blob_bytes != (*section)->content_bytes) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "dense weights of '%s' have %" PRIu64 " bytes, their table says %" PRIu64,
+                           "the dense weights of '%s' have %" PRIu64 " bytes, but their table says %" PRIu64,
                            bundle->file.path, (*section)->content_bytes, dense->blob_bytes);
         moec_dense_release(dense);
     }

@@ -208,8 +208,10 @@ static enum moec_status decode_turnover(const uint8_t *bytes, size_t n_bytes,
         if (share == 0 || share > 999 || (i > 0 && share <= turnover->shares[i - 1]) ||
             !(value >= 0 && value <= 1))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the %s state a turnover of %g at a share of %" PRIu32 " thousandths, expected "
-                             "a turnover of 0 to 1 and shares that rise from 1 to 999",
+                             "the %s state a turnover (chance that an inactive neuron follows an active one) "
+                             "of %g at a share of %" PRIu32
+                             " thousandths, expected a turnover of 0 to 1, and shares that rise from 1 to "
+                             "999",
                              what, value, share);
         turnover->shares[i] = (uint16_t)share;
         turnover->turnover[i] = value;
@@ -232,7 +234,7 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "the %s are for %" PRIu32 " layers of %" PRIu32
-                         " experts, but the model has %" PRIu32 " of %" PRIu32,
+                         " experts, but the model has %" PRIu32 " layers of %" PRIu32 " experts",
                          what, n_layer, n_expert, moec_config_moe_count(config), config->n_expert);
     if (unit_bytes == 0 || unit_bytes > MAX_UNIT_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT, "the %s cover %" PRIu32 " bytes each, expected 1 to %u", what,
@@ -256,8 +258,8 @@ enum moec_status moec_record_parts_decode(const uint8_t *bytes, size_t n_bytes,
         const uint64_t stated = moec_get_u64(bytes + 16);
         moec_record_parts_release(parts);
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the %s state a count of %" PRIu64 " in %zu bytes, expected %" PRIu64 " checksums "
-                         "of 4 bytes",
+                         "the %s state a number of %" PRIu64 " checksums in %zu bytes, expected %" PRIu64
+                         " checksums of 4 bytes",
                          what, stated, n_bytes - HEADER_BYTES, n);
     }
     for (uint64_t i = 0; i < n; i++)

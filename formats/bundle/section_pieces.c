@@ -44,7 +44,7 @@ static enum moec_status read_stored(const struct loading *loading, uint64_t at, 
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             "section '%s' of '%s' ends in the middle of a piece: the %zu bytes at offset %" PRIu64
-            " pass its end at %" PRIu64,
+            " extend past the section's end at %" PRIu64,
             section->name, loading->file->path, n, section->offset + at,
             section->offset + section->stored_bytes);
     return moec_file_read(loading->file, section->offset + at, bytes, n, err);
@@ -246,8 +246,8 @@ static enum moec_status load_all(struct loading *loading, struct moec_error *err
         return moec_fail(err, loading->error.status, "%s", loading->error.message);
     if (loading->stored_done != section->stored_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' has %" PRIu64 " bytes after its last piece", section->name,
-                         loading->file->path, section->stored_bytes - loading->stored_done);
+                         "section '%s' of '%s' has %" PRIu64 " bytes after its last piece, expected none",
+                         section->name, loading->file->path, section->stored_bytes - loading->stored_done);
     return MOEC_OK;
 }
 
@@ -303,7 +303,8 @@ enum moec_status moec_section_sums_check(const uint8_t *bytes, size_t n_bytes, u
                                          struct moec_error *err)
 {
     if (n_bytes >= 4 && moec_get_u32(bytes) != SUMS_VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "checksums of dense weights have version %u, expected %u",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the checksums of the dense weights have version %u, expected %u",
                          moec_get_u32(bytes), SUMS_VERSION);
     if (n_bytes != moec_section_sums_bytes(content_bytes) || moec_get_u32(bytes + 4) != MOEC_PIECE_BYTES)
         return moec_fail(

@@ -57,14 +57,15 @@ static enum moec_status check_figures(const struct moec_sparsity_plan *plan, str
     const struct moec_sparsity_traffic *traffic = &plan->traffic;
     if (!isfinite(plan->plain_loss) || !isfinite(plan->plain_low) || !isfinite(plan->plain_high))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the loss without a sparsity plan is %g (%g to %g), expected finite numbers",
+                         "the sparsity plan states a loss without sparsity of %g (%g to %g), expected finite "
+                         "numbers",
                          plan->plain_loss, plan->plain_low, plan->plain_high);
     if (!(traffic->active_share >= 0 && traffic->active_share <= 1) || !(traffic->token_bytes >= 0) ||
         !(traffic->token_bytes <= traffic->dense_token_bytes) || !isfinite(traffic->dense_token_bytes))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "the sparsity plan states a share of %g active neurons and %g of %g decoded bytes per "
-            "token, expected a share from 0 to 1 and at most all of the bytes",
+            "the sparsity plan states a share of %g active neurons, and %g bytes per decoded token instead "
+            "of %g: expected a share from 0 to 1, and no more bytes than without sparsity",
             traffic->active_share, traffic->token_bytes, traffic->dense_token_bytes);
     if (!plan->certificate.present)
         return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity plan has no certificate, expected one");
@@ -118,12 +119,14 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
     const uint32_t wanted = by == MOEC_SPARSITY_BY_NEURON ? config->n_ff_expert : 1;
     if (by >= MOEC_SPARSITY_BY_COUNT)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the sparsity plan has kind %" PRIu32 ", expected 0 to %d, or that and 256", by,
-                         MOEC_SPARSITY_BY_COUNT - 1);
+                         "the sparsity plan has kind %" PRIu32
+                         ", expected 0 to %d, with or without 256 added",
+                         by, MOEC_SPARSITY_BY_COUNT - 1);
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert || n_scale != wanted)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the sparsity plan has %" PRIu32 " layers of %" PRIu32 " experts with %" PRIu32 " "
-                         "scales, expected %" PRIu32 " of %" PRIu32 " with %" PRIu32 " scales",
+                         "the sparsity plan has %" PRIu32 " layers of %" PRIu32 " experts with %" PRIu32
+                         " scales, expected %" PRIu32 " layers of %" PRIu32 " experts with %" PRIu32
+                         " scales",
                          n_layer, n_expert, n_scale, moec_config_moe_count(config), config->n_expert, wanted);
     const uint64_t expected = SCALES_AT + 2 * (uint64_t)n_layer * n_expert * n_scale;
     if (n_bytes != expected)

@@ -34,7 +34,7 @@ static enum moec_status read_nothing(const struct moec_tensor_source *self, uint
                                      void *bytes, size_t n, struct moec_error *err)
 {
     (void)self, (void)file, (void)offset, (void)bytes, (void)n;
-    return moec_fail(err, MOEC_ERR_NOT_FOUND, "the model has no weights here: download them");
+    return moec_fail(err, MOEC_ERR_NOT_FOUND, "the folder of the model has no weights: download them");
 }
 
 static const struct moec_file *no_file(const struct moec_tensor_source *self, uint32_t file)

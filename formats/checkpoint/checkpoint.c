@@ -92,7 +92,7 @@ static enum moec_status load_gguf_config(struct moec_checkpoint *ck, struct moec
     enum moec_status status = moec_gguf_model_config(ck->source, &text, err);
     if (status == MOEC_OK && asprintf(&where, "the metadata of '%s'", ck->folder) < 0) {
         where = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of '%s'", ck->folder);
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of '%s'", ck->folder);
     }
     if (status == MOEC_OK)
         status = moec_json_parse(text, strlen(text), CONFIG_MAX_BYTES, where, &root, err);
@@ -154,7 +154,7 @@ static enum moec_status finish_note(struct moec_checkpoint *ck, struct moec_erro
         return MOEC_OK;
     if (asprintf(&joined, "%s%s%s", ck->note != NULL ? ck->note : "", ck->note != NULL ? "; " : "",
                  ck->source->note) < 0)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: note on '%s'", ck->folder);
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for a note on '%s'", ck->folder);
     free(ck->note);
     ck->note = joined;
     return MOEC_OK;
@@ -170,13 +170,14 @@ static enum moec_status note_absence(struct moec_checkpoint *ck, struct moec_err
                                             [MOEC_STORAGE_MXFP4] = ", experts in MXFP4"};
     if (asprintf(&ck->note,
                  "'%.300s' has no weights: sizes are computed from config.json for %s weights%s%s; "
-                 "names of tensors are %s",
+                 "tensor names are %s",
                  ck->folder, names[ck->types.dtype], ck->types.is_said ? "" : " (it names no other type)",
                  quantised[ck->types.storage],
-                 ck->source->index != NULL ? "those in the index" : "not checked without an index") >= 0)
+                 ck->source->index != NULL ? "those in the index"
+                                           : "not checked, because there is no index") >= 0)
         return MOEC_OK;
     ck->note = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: note on '%s'", ck->folder);
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for a note on '%s'", ck->folder);
 }
 
 static enum moec_status open_folder(struct moec_checkpoint *ck, bool needs_weights, struct moec_error *err)

@@ -63,8 +63,8 @@ static enum moec_status refuse_quantised(const struct moec_checkpoint *ck, const
         MOEC_TRY(moec_folder_has(ck->folder, files[i], &exists, err));
         if (exists)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "'%s' has no tensor '%s', and '%s' says that its weights are quantised already: "
-                             "start from the BF16, F16 or F32 checkpoint that they were made from",
+                             "'%s' has no tensor '%s', and the file '%s' says that the weights are quantised "
+                             "already: start from the BF16, F16 or F32 checkpoint that they were made from",
                              ck->folder, name, files[i]);
     }
     return MOEC_OK;

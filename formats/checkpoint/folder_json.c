@@ -24,7 +24,7 @@ enum moec_status moec_folder_load_json(const char *folder, const char *name, uin
     MOEC_TRY_OUT(moec_file_load(path, limit_bytes, &bytes, &n_bytes, err));
     if (asprintf(&quoted, "'%s'", path) < 0) {
         quoted = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of '%s'", path);
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of '%s'", path);
         goto out;
     }
     MOEC_TRY_OUT(moec_json_parse(bytes, n_bytes, (size_t)limit_bytes, path, root, err));

@@ -142,7 +142,8 @@ static enum moec_status open_parts(struct parts *parts, const char *path, uint64
         char *name = NULL;
         if (asprintf(&name, "%.*s-%05" PRIu64 "-of-%05" PRIu64 ".gguf", (int)n_stem, path, part + 1,
                      n_parts) < 0)
-            return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a part of '%s'", path);
+            return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of a part of '%s'",
+                             path);
         status = moec_gguf_open(&parts->files[part], name, err);
         free(name);
         if (status != MOEC_OK)

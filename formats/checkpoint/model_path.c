@@ -42,7 +42,7 @@ static enum moec_status take(const char *folder, const char *name, const char *w
     *note = NULL;
     free(*model);
     *model = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of '%s'", name);
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of '%s'", name);
 }
 
 /* ---- GGUF ---- */

@@ -246,12 +246,12 @@ static enum moec_status list_absent(struct moec_shards *shards, const struct moe
 static enum moec_status note_stray(struct moec_shards *shards, const char *folder, struct moec_error *err)
 {
     if (asprintf(&shards->note,
-                 "'%.200s' has '%s' beside '%s', which does not name it: moec reads '%s' alone, as "
-                 "transformers does; remove the one that is not meant",
+                 "'%.200s' has the file '%s', but '%s' does not name this file: moec reads only '%s', like "
+                 "transformers; remove the file that is not meant",
                  folder, single_name, moec_shard_index_name, single_name) >= 0)
         return MOEC_OK;
     shards->note = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: note on '%s'", folder);
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for a note on '%s'", folder);
 }
 
 static bool names_single(const struct moec_shards *shards)
@@ -320,8 +320,8 @@ static enum moec_status fail_no_weights(const char *folder, struct moec_error *e
         if (exists)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "'%s' has its weights in '%s', which is not supported because reading it can run code: "
-                "convert it with transformers (load the model, then save_pretrained(..., "
+                "'%s' has its weights in '%s', which moec does not read, because reading such a file can run "
+                "code: convert the model with transformers (load it, then save_pretrained(..., "
                 "safe_serialization=True)) and give the new folder",
                 folder, pickled[i]);
     }
@@ -435,8 +435,8 @@ enum moec_status moec_shards_explain(const struct moec_shards *shards, const cha
     if (shards->shards[absence->shard].file == UINT32_MAX)
         return fail_no_shard(shards, absence->shard, name, err);
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%s says that tensor '%.200s' is in '%.200s', which does not have it", shards->where,
-                     name, shards->shards[absence->shard].name);
+                     "%s says that tensor '%.200s' is in '%.200s', but this file has no such tensor",
+                     shards->where, name, shards->shards[absence->shard].name);
 }
 
 void moec_shards_forget(struct moec_shards *shards)

@@ -27,9 +27,9 @@ static const char *misfit_of(uint32_t bits, enum moec_scheme scheme, uint32_t gr
     if (moec_scheme_is_dictionary(scheme) && (bits == 5 || bits == 6))
         return "dictionary levels at 5 or 6 bits, expected 2, 3, 4 or 8";
     if (scheme == MOEC_SCHEME_TRELLIS && (bits != 2 || group != 0))
-        return "a trellis of an unsupported form, expected 2 bits with one scale a row";
+        return "a trellis of an unsupported form, expected 2 bits with one scale for each row";
     if (scheme == MOEC_SCHEME_SHIFT && (bits < 2 || bits > 4 || group != 0))
-        return "shift codes of an unsupported form, expected 2, 3 or 4 bits with one scale a row";
+        return "shift codes of an unsupported form, expected 2, 3 or 4 bits with one scale for each row";
     if (bits == 1 && scheme != MOEC_SCHEME_SYMMETRIC && scheme != MOEC_SCHEME_SYMMETRIC_NESTED)
         return "1 bit that is not symmetric, expected scheme symmetric or symmetric-nested";
     return NULL;
@@ -78,7 +78,8 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         if (!moec_dtype_is_source((uint8_t)source_dtype))
             return moec_fail(
                 err, MOEC_ERR_USAGE,
-                "16 bits need a source in F32, F16, BF16 or MXFP4, but this source has another type");
+                "16 bits keep the source's weights, which must be in F32, F16, BF16 or MXFP4, but this "
+                "source has another type");
         made.dtype = source_dtype == MOEC_DTYPE_F32 ? MOEC_DTYPE_BF16 : (uint8_t)source_dtype;
         made.scheme = 0;
         made.group = 0;
@@ -123,7 +124,8 @@ enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, 
     if ((dtype_is_float(codec.dtype) || codec.dtype == MOEC_DTYPE_MXFP4) &&
         (codec.scheme != 0 || codec.group != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has no integer codes but scheme %u and groups of %u weights, expected 0 and 0",
+                         "%s has no integer codes, but scheme %u and groups of %u weights, expected 0 for "
+                         "both",
                          subject, codec.scheme, codec.group);
     if (codec.scheme >= MOEC_SCHEME_COUNT)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has unknown quantisation scheme %u, expected 0..%d",

@@ -28,7 +28,8 @@ enum moec_status moec_codec_to_half(float value, const char *what, uint16_t *hal
 {
     *half = moec_f32_to_f16(value);
     if ((*half & 0x7fffu) >= F16_INF)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s %g overflows F16, which reaches 65504", what, value);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s %g overflows F16, whose largest number is 65504", what,
+                         value);
     return MOEC_OK;
 }
 
@@ -96,8 +97,9 @@ static enum moec_status fit_linear(struct moec_codec codec, struct moec_range ra
     const uint16_t half = moec_f32_to_f16(scale);
     if (half >= F16_INF)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the scale %g of a group overflows F16: its largest weight has magnitude %g", scale,
-                         moec_f32_from_bits(range.top_bits));
+                         "the scale %g of a group of weights overflows F16: the group's largest weight has "
+                         "magnitude %g",
+                         scale, moec_f32_from_bits(range.top_bits));
     *fit = (struct group_fit){.scale = scale, .min = range.min, .is_linear = true};
     if (!moec_scheme_is_nested((enum moec_scheme)codec.scheme))
         fit->scale = moec_f16_to_f32(half);

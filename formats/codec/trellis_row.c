@@ -19,7 +19,8 @@ enum moec_status moec_trellis_refuse_row(struct moec_codec codec, const float *w
 {
     (void)codec, (void)weights, (void)n, (void)row;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "codes of scheme trellis are read but no longer written: scheme shift has less error");
+                     "moec reads codes of scheme trellis but no longer writes them: use scheme shift, which "
+                     "has less error");
 }
 
 void moec_trellis_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,

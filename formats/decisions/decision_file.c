@@ -382,7 +382,8 @@ static enum moec_status sort_rows(struct moec_decision_file *file, struct moec_e
     for (size_t i = 1; i < file->n_rows; i++)
         if (compare_rows(&file->rows[i - 1], &file->rows[i]) == 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "'%s' has sequence %" PRIu32 " beam %" PRIu32 " twice, expected each once",
+                             "'%s' has the lines of sequence %" PRIu32 " beam %" PRIu32
+                             " twice, expected each beam once",
                              file->path, file->rows[i].sequence, file->rows[i].beam);
     return MOEC_OK;
 }

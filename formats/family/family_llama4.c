@@ -145,8 +145,8 @@ static enum moec_status read_llama4(const struct moec_json *root, const char *wh
     if (config->top_k != 1)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s says 'num_experts_per_tok' %u, only 1 is supported: the router's weight scales the expert's "
-            "input, which moec does for only one expert a token",
+            "%s says 'num_experts_per_tok' %u, only 1 is supported: moec scales an expert's input by the "
+            "router's weight only if each token has one expert",
             where, config->top_k);
     MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "attention biases with interleaved RoPE",
                                      err));

@@ -36,8 +36,10 @@ enum moec_status moec_chat_source_add(struct moec_chat_source *source, const cha
         return moec_fail(err, MOEC_ERR_LIMIT, "the chat text '%s' has %zu bytes, expected at most %zu", name,
                          n_bytes, MOEC_CHAT_SOURCE_MAX_BYTES);
     if (!replaces && source->n == MOEC_CHAT_SOURCE_MAX_TEXTS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "the chat text '%s' is one too many, expected at most %u", name,
-                         MOEC_CHAT_SOURCE_MAX_TEXTS);
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the chat text '%s' cannot be added: there are already %u texts, the most that moec "
+                         "keeps",
+                         name, MOEC_CHAT_SOURCE_MAX_TEXTS);
     if (moec_utf8_valid_bytes(bytes, n_bytes) != n_bytes || memchr(bytes, '\0', n_bytes) != NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "the chat text '%s' is not UTF-8, or has a NUL", name);
     MOEC_TRY(moec_strndup(&copy, bytes, n_bytes, err));
@@ -115,15 +117,15 @@ static enum moec_status decode(const uint8_t *bytes, size_t n_bytes, struct moec
         if (strlen(name) != n_name || !is_name(name, n_name) ||
             (i > 0 && strcmp(source->texts[i - 1].name, name) >= 0))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the name of text %u of the chat section is invalid, or does not sort after the "
-                             "name before it",
+                             "the name of text %u in the chat section is invalid, or not in alphabetical "
+                             "order",
                              i);
         MOEC_TRY(moec_chat_source_add(source, name, (const char *)bytes + at + n_name, n_text, err));
         at += n_name + n_text;
     }
     if (at != n_bytes)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the chat section has %zu bytes after its texts",
-                         n_bytes - at);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the chat section has %zu bytes after its texts, expected none", n_bytes - at);
     return MOEC_OK;
 }
 

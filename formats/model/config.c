@@ -43,8 +43,8 @@ static enum moec_status check_factor(const char *subject, const char *name, floa
 {
     if (isfinite(value) && (value == 0 || value >= FLT_MIN) && !signbit(value))
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g as %s, expected 0 or a positive number", subject,
-                     (double)value, name);
+    return moec_fail(err, MOEC_ERR_FORMAT, "%s sets %s to %g, expected 0 or a positive number", subject, name,
+                     (double)value);
 }
 
 static enum moec_status check_scaling(const struct moec_rope_scaling *s, const char *subject,
@@ -66,12 +66,12 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
     for (size_t i = 0; i < 3; i++) {
         const bool is_used = is_yarn || (is_long && i == 2) || (is_llama && i < 2);
         if (is_used ? !(values[i] >= 1e-6 && values[i] <= 1e6) : values[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for RoPE scaling's %s, expected %s", subject,
-                             values[i],
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s sets the %s of RoPE scaling to %g, expected %s",
+                             subject,
                              i == 0   ? "beta_fast (Llama 3: high_freq_factor)"
                              : i == 1 ? "beta_slow (Llama 3: low_freq_factor)"
                                       : "attention factor",
-                             is_used ? "1e-6 to 1e6" : "0 with this kind of scaling");
+                             values[i], is_used ? "1e-6 to 1e6" : "0 with this kind of scaling");
     }
     if (is_llama && !(s->beta_fast >= s->beta_slow))
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -222,8 +222,8 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
     MOEC_TRY(check_range(subject, "head dimension", k->head_dim, 2, MOEC_MAX_DIMENSION, err));
     if (k->head_dim % 2 != 0 && k->rope_theta > 0 && k->rotary_dim == 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says head dimension %u, expected an even number, as RoPE rotates pairs", subject,
-                         k->head_dim);
+                         "%s says head dimension %u, expected an even number, because RoPE rotates pairs",
+                         subject, k->head_dim);
     MOEC_TRY(check_rope(k, subject, err));
     MOEC_TRY(check_range(subject, "heads x head dimension", (uint64_t)k->n_head * k->head_dim, 2,
                          MOEC_MAX_DIMENSION, err));
@@ -258,8 +258,8 @@ static enum moec_status check_table(const struct moec_config *c, const char *sub
         for (uint32_t before = 0; before < kind; before++)
             if (moec_layer_same(&c->kinds[before], &c->kinds[kind]))
                 return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "%s has the same settings for kinds %u and %u of layers, "
-                                 "expected them to differ",
+                                 "%s has the same settings for kinds %u and %u of layers, expected different "
+                                 "settings",
                                  subject, before, kind);
     return MOEC_OK;
 }
@@ -340,13 +340,12 @@ static enum moec_status check_long_rope(const struct moec_config *c, const char 
     for (uint32_t i = 0; i < 2 * c->position.n_rope_factor; i++) {
         const float factor = c->position.rope_factors[i % 2][i / 2];
         if (!(factor >= 1e-6f && factor <= 1e9f))
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s says %g for a factor of LongRoPE, expected 1e-6 to 1e9", subject,
-                             (double)factor);
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s has a LongRoPE factor of %g, expected 1e-6 to 1e9",
+                             subject, (double)factor);
     }
     const double attention = c->position.rope_long_attention;
     if (is_long ? !(attention >= 1e-6 && attention <= 1e6) : attention != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for LongRoPE's attention factor, expected %s",
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has an attention factor of %g for LongRoPE, expected %s",
                          subject, attention, is_long ? "a positive number" : "0 without LongRoPE");
     MOEC_TRY(check_factor(subject, "the growth of queries", c->position.query_growth, err));
     MOEC_TRY(check_range(subject, "positions of growing queries", c->position.growth_positions, 0,
@@ -369,7 +368,8 @@ static enum moec_status check_positions(const struct moec_config *c, const char 
         return check_buckets(c, subject, err);
     if (c->position.max_distance > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says distance of relative positions %u but has no buckets for them, expected 0",
+                         "%s sets the distance of relative positions to %u but has no buckets of relative "
+                         "positions, expected 0",
                          subject, c->position.max_distance);
     return MOEC_OK;
 }
@@ -386,7 +386,7 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
          (c->router.kind != MOEC_ROUTER_SOFTMAX && c->router.kind != MOEC_ROUTER_SIGMOID)))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has identity experts: they need a softmax or sigmoid router that does not scale expert "
+            "%s has identity experts, which need a softmax or sigmoid router that does not scale expert "
             "inputs, and no expert capacity, groups or separate norms",
             subject);
     for (uint32_t layer = 0; layer < c->n_layer; layer++)
@@ -397,9 +397,9 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
                               c->scale.has_layer || c->n_encoder_layer > 0 || c->mlp.has_bypass))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s adds the output of experts one layer later. moec supports that only where each MoE layer is "
-            "followed by a layer with a dense MLP, norms stand before layers, and there are no scaled residuals, "
-            "encoder or skip connections",
+            "%s adds the output of experts one layer later. moec supports this only if each MoE layer is "
+            "followed by a layer with a dense MLP, norms stand before layers, and there are no scaled "
+            "residuals, encoder or skip connections",
             subject);
     return MOEC_OK;
 }
@@ -423,8 +423,8 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     MOEC_TRY(check_identity(c, subject, err));
     if ((c->mlp.dense_bias || c->mlp.dense_silu) && !c->mlp.plain)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has dense MLPs with gates and also with biases or their own activation: these "
-                         "two are supported only without gates",
+                         "%s has dense MLPs with gates and also with biases or their own activation: biases "
+                         "and a separate activation are supported only in MLPs without gates",
                          subject);
     const bool is_clamped =
         c->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU || c->mlp.activation == MOEC_ACTIVATION_CLAMPED_SILU;
@@ -448,7 +448,7 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
     MOEC_TRY(check_range(subject, "kind of router", c->router.kind, 0, MOEC_ROUTER_COUNT - 1, err));
     if (!isfinite(c->router.scale) || signbit(c->router.scale))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %g as the scale of router weights, expected 0 or a positive number",
+                         "%s sets the scale of router weights to %g, expected 0 or a positive number",
                          subject, (double)c->router.scale);
     if (c->router.soft_sum && !c->router.norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -462,12 +462,12 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
                          subject);
     if (c->router.scales_input && (c->top_k != 1 || c->mlp.own_norms || c->router.expert_capacity > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a router that scales expert inputs; moec supports that only with top-k 1, "
+                         "%s has a router that scales expert inputs, which moec supports only with top-k 1, "
                          "without norms of each expert and without an expert capacity",
                          subject);
     const bool is_mixer = c->router.kind == MOEC_ROUTER_SPARSEMIXER;
     if (is_mixer ? !(c->router.jitter >= 0 && c->router.jitter <= 1e6f) : c->router.jitter != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g as the router's jitter, expected %s", subject,
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s sets the router's jitter to %g, expected %s", subject,
                          (double)c->router.jitter,
                          is_mixer ? "0 or a positive number" : "0 without SparseMixer");
     return MOEC_OK;
@@ -555,7 +555,7 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
                          subject);
     if (c->router.full_keeps_input && (c->router.expert_capacity == 0 || has_encoder))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says that tokens pass by an expert whose capacity is used up, but %s", subject,
+                         "%s says that a token skips an expert whose capacity is used up, but %s", subject,
                          has_encoder ? "this is not supported with an encoder" : "gives no capacity");
     if (c->router.expert_capacity > 0)
         MOEC_TRY(check_range(subject, "experts for each token with an expert capacity", c->top_k, 1, 1, err));

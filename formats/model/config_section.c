@@ -270,10 +270,10 @@ static enum moec_status decode_fixed(const uint8_t **at, struct moec_config_read
     MOEC_TRY(decode_flags(at, reading, err));
     c->ids.n_eos = moec_section_get_u32(at);
     if (reading->n_layer == 0 || reading->n_layer > MOEC_MAX_LAYERS)
-        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says layers %u, expected 1..%u",
+        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " has %u layers, expected 1..%u",
                          reading->n_layer, MOEC_MAX_LAYERS);
     if (c->ids.n_eos > MOEC_MAX_EOS)
-        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says end-of-text ids %u, expected 0..%u",
+        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " has %u end-of-text ids, expected 0..%u",
                          c->ids.n_eos, MOEC_MAX_EOS);
     return MOEC_OK;
 }
@@ -294,7 +294,8 @@ static enum moec_status decode_is_moe(const uint8_t *at, struct moec_config_read
     }
     if (n_moe == reading->n_layer && reading->n_ff_dense[0] > 0)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         MOEC_CONFIG_SUBJECT " says dense MLP size %u but has no dense layers, expected 0",
+                         MOEC_CONFIG_SUBJECT
+                         " sets the dense MLP size to %u but has no dense layers, expected 0",
                          reading->n_ff_dense[0]);
     return MOEC_OK;
 }
@@ -341,7 +342,7 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
     if (version == 2 && !needs_tail(c))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
-                         " has version 2, expected version 1, as none of its settings needs version 2");
+                         " has version 2, expected version 1, because none of its settings needs version 2");
     const uint8_t *const first_block = bytes + expected;
     MOEC_TRY(decode_blocks(first_block, n_bytes - expected, &reading, err));
     MOEC_TRY(place_layers(&reading, err));

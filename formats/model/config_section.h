@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define MOEC_CONFIG_SUBJECT "config section"
+#define MOEC_CONFIG_SUBJECT "the config section"
 
 /* Cursors over moec_put_ and moec_get_. */
 static inline void moec_section_put_u32(uint8_t **at, uint32_t value)

@@ -443,7 +443,7 @@ static enum moec_status check_entry(const struct moec_dense_entry *entry, const 
     uint32_t rows = 0, columns = 0;
     struct moec_dense_entry wanted = {.role = (uint32_t)expected->role, .layer = expected->layer};
     if (entry->role != wanted.role || entry->layer != wanted.layer)
-        return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %s, expected %s",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the table of dense weights has %s, expected %s in this place",
                          entry_name(name, entry), entry_name(other, &wanted));
     MOEC_TRY(check_codec(entry, err));
     moec_role_shape(config, entry->role, entry->layer, &rows, &columns);
@@ -474,14 +474,14 @@ enum moec_status moec_dense_check(const struct moec_dense *dense, const struct m
     for (struct expectation at = {0, -1}; next_expected(config, &at); count++) {
         if (count >= dense->n_entries)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "table of dense weights ends after %u tensors: '%s' is missing", count,
+                             "the table of dense weights ends after %u tensors: '%s' is missing", count,
                              moec_role_name((enum moec_role)at.role));
         const struct moec_dense_entry *entry = &dense->entries[count];
         MOEC_TRY(check_entry(entry, &at, config, end, dense->blob_bytes, err));
         end = entry->offset + entry->n_bytes;
     }
     if (count != dense->n_entries)
-        return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %u tensors, expected %u",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the table of dense weights has %u tensors, expected %u",
                          dense->n_entries, count);
     return MOEC_OK;
 }

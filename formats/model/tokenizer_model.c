@@ -290,7 +290,7 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
     /* Unigram names its unknown token by id, which a vocabulary has or has not. */
     if (n > 0 && m->unk_id == MOEC_TOKENIZER_ID_MISSING)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' is a Unigram model that names an unk token but does not have it, "
+                         "tokenizer '%s' is a Unigram model whose unk token is not in its vocabulary, "
                          "expected an id below %" PRIu32 " or no unk token",
                          subject, m->n_tokens);
     for (uint32_t id = 0; id < n; id++) {

@@ -198,8 +198,8 @@ static enum moec_status read_fixed(struct moec_h5 *h5, struct place place, struc
     for (uint64_t i = 0; i < list.n; i++)
         if (memchr(texts + i * text_bytes, '\0', text_bytes) == NULL)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: attribute '%s' of '%s' has a text without an end: number %" PRIu64
-                             ", of %zu bytes",
+                             "%s: attribute '%s' of '%s' has a text without an end: text number %" PRIu64
+                             " has no zero byte within %zu bytes",
                              h5->subject, name, path, i, text_bytes);
     return MOEC_OK;
 }

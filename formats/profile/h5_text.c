@@ -103,7 +103,8 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
             n_message--;
             if (message.n > rest.n - MESSAGE_PREFIX_BYTES)
                 return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "a message in the object's header extends past the end of its block");
+                                 "the file is damaged: a message in the object's header extends past the end "
+                                 "of its block");
             if (type == MESSAGE_ATTRIBUTE && !is_shared && find_value(message, name, value))
                 return MOEC_OK;
             if (type == MESSAGE_CONTINUATION && message.n >= 16 && n_block < MAX_BLOCKS) {
@@ -114,7 +115,7 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
         }
     }
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the object's header does not have this text as one of variable length");
+                     "the object's header lists no text of variable length for this attribute");
 }
 
 /* Object `index` of the heap at an address; false where there is none. */

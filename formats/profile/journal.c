@@ -114,7 +114,8 @@ static enum moec_status lock(struct moec_journal *journal, struct moec_error *er
     journal->is_unlocked = taken == MOEC_LOCK_NONE;
     /* The process that held it may have finished its job and removed it. */
     if (fstat(journal->file.fd, &info) != 0 || info.st_nlink == 0)
-        return moec_fail(err, MOEC_ERR_NOT_FOUND, "'%s' was removed by another process", journal->file.path);
+        return moec_fail(err, MOEC_ERR_NOT_FOUND,
+                         "'%s' was removed by another process: run the command again", journal->file.path);
     return MOEC_OK;
 }
 

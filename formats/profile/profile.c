@@ -200,14 +200,13 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: the profile has %" PRIu32 " profiled bitwidths, but its sensitivity is %s",
                          subject, p->n_bits,
-                         p->n_bits == 0 ? "exact or fast, which needs at least 1"
-                                        : "none, which goes with 0 only");
+                         p->n_bits == 0 ? "exact or fast, which needs at least 1" : "none, which needs 0");
     MOEC_TRY(check_text(p->sensitivity_choice, sizeof p->sensitivity_choice, "the choice of sensitivity",
                         subject, err));
     if (!isfinite(p->cost_passes) || p->cost_passes < 0 || !isfinite(p->naive_passes) || p->naive_passes < 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: the offline cost is %g passes instead of %g, expected two finite numbers of "
-                         "0 or more",
+                         "%s: the profile's cost is %g passes, and %g with the naive method, expected two "
+                         "finite numbers of 0 or more",
                          subject, p->cost_passes, p->naive_passes);
     return MOEC_OK;
 }
@@ -242,7 +241,7 @@ static enum moec_status check_model(const struct moec_profile *p, const char *su
     if (p->n_moe_layer != n_moe_layer || p->n_expert != config->n_expert || p->top_k != config->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: the profile has %" PRIu32 " MoE layers, %" PRIu32 " experts and top-k %" PRIu32
-                         ", but its model has %" PRIu32 ", %" PRIu32 " and %" PRIu32,
+                         ", but its model has %" PRIu32 " MoE layers, %" PRIu32 " experts and top-k %" PRIu32,
                          subject, p->n_moe_layer, p->n_expert, p->top_k, n_moe_layer, config->n_expert,
                          config->top_k);
     for (uint32_t s = 0; s < p->n_moe_layer; s++)
@@ -319,13 +318,14 @@ static enum moec_status check_windows(const struct moec_profile *p, const char *
         (p->n_document > 0) != (p->window_document != NULL))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: the profile has %" PRIu64
-                         " documents, which contradicts its windows: every window must name a part and a "
-                         "document if there are documents, and none may name them otherwise",
+                         " documents, which contradicts its windows: if there are documents, every window "
+                         "must name a part and a document; otherwise no window may name them",
                          subject, p->n_document);
     if (p->n_window < p->n_drawn && p->n_document == 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: %" PRIu32 " of %" PRIu32
-                         " windows were measured, but no part says what the others are for",
+                         " windows were measured, but the profile does not say to which part of the data the "
+                         "others belong",
                          subject, p->n_window, p->n_drawn);
     for (uint32_t w = 0; w < p->n_drawn; w++) {
         uint32_t length = p->window_length[w];
@@ -363,8 +363,9 @@ static enum moec_status check_doubles(const double *values, uint64_t n, struct l
 {
     for (uint64_t i = 0; i < n; i++)
         if (!(values[i] >= limits.lowest && values[i] <= limits.highest))
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s, value %" PRIu64 ": %g, expected %g to %g",
-                             subject, what, i, values[i], limits.lowest, limits.highest);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: %s, value number %" PRIu64 ", is %g, expected %g to %g", subject, what, i,
+                             values[i], limits.lowest, limits.highest);
     return MOEC_OK;
 }
 
@@ -440,7 +441,7 @@ static enum moec_status check_paths(const struct moec_profile *p, const char *su
     if (paths->n_layer != p->n_moe_layer || paths->n_expert != p->n_expert || paths->top_k != p->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: the path table has %" PRIu32 " layers, %" PRIu32 " experts and top-k %" PRIu32
-                         ", expected %" PRIu32 ", %" PRIu32 " and %" PRIu32,
+                         ", expected %" PRIu32 " layers, %" PRIu32 " experts and top-k %" PRIu32,
                          subject, paths->n_layer, paths->n_expert, paths->top_k, p->n_moe_layer, p->n_expert,
                          p->top_k);
     enum moec_status status = moec_path_table_check(paths, err);

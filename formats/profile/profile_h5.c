@@ -529,7 +529,7 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
     if (version < OLDEST_VERSION || version > FORMAT_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s has format version %" PRIu64
-                         ", expected %d to %d: read it with the moec that wrote it",
+                         ", expected %d to %d: read it with the version of moec that wrote it",
                          subject, version, OLDEST_VERSION, FORMAT_VERSION);
     s->version = version;
     const struct {
@@ -780,7 +780,7 @@ static enum moec_status check_user_block(const uint8_t *bytes, size_t n_bytes, c
     if (version < OLDEST_VERSION || version > FORMAT_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s has format version %" PRIu64
-                         ", expected %d to %d: read it with the moec that wrote it",
+                         ", expected %d to %d: read it with the version of moec that wrote it",
                          subject, version, OLDEST_VERSION, FORMAT_VERSION);
     if (length != n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
@@ -871,7 +871,7 @@ enum moec_status moec_profile_read(const char *path, bool trust, struct moec_pro
     enum moec_status status = MOEC_OK;
     if (asprintf(&subject, "profile '%s'", path) < 0) {
         subject = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a profile");
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the path of a profile");
     }
     if (status == MOEC_OK)
         status = moec_profile_decode((uint8_t *)bytes, n_bytes, subject, trust, out, digest, err);

@@ -105,8 +105,8 @@ static enum moec_status check_path_codes(struct moec_h5 *h5, const char *subject
     if (strcmp(text, PATH_CODES) != 0)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s: it measured other codes than the quantizer trellis has now, which are shift codes "
-            "of 2, 3 and 4 bits: profile again",
+            "%s was measured with older codes of the quantizer trellis, which now makes shift codes of 2, 3 "
+            "and 4 bits: profile again",
             subject);
     return MOEC_OK;
 }

@@ -59,7 +59,7 @@ static enum moec_status check_axis(const struct moec_study *study, uint32_t at,
     if (!word_is_valid(axis->name, strlen(axis->name)))
         return moec_fail(complaint->err, complaint->status,
                          "%s: axis %" PRIu32
-                         " of study '%s' is called '%s', expected lower case, digits and underscores",
+                         " of study '%s' is called '%s', expected lower-case letters, digits and underscores",
                          complaint->subject, at, study->name, axis->name);
     for (uint32_t other = 0; other < at; other++) {
         if (strcmp(study->axes[other].name, axis->name) == 0)
@@ -89,8 +89,8 @@ static enum moec_status check_study(const struct moec_study *study, const struct
     MOEC_TRY(check_text(study->name, sizeof study->name, "the name of a study", complaint));
     if (!moec_study_name_is_valid(study->name))
         return moec_fail(complaint->err, complaint->status,
-                         "%s: a study is called '%s', expected 'group/name' of lower "
-                         "case, digits and underscores",
+                         "%s: a study is called '%s', expected 'group/name' of lower-case letters, digits "
+                         "and underscores",
                          complaint->subject, study->name);
     MOEC_TRY(check_text(study->units, sizeof study->units, "the units of a study", complaint));
     MOEC_TRY(

@@ -167,8 +167,9 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
     const uint32_t n_moe = moec_config_moe_count(config);
     if (n_layer != n_moe || n_expert != config->n_expert || n_embd != config->n_embd)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the learned predictor is for %" PRIu32 " layers, %" PRIu32 " experts and hidden "
-                         "size %" PRIu32 ", but the model has %" PRIu32 ", %" PRIu32 " and %" PRIu32,
+                         "the learned predictor is for %" PRIu32 " layers, %" PRIu32
+                         " experts and hidden size %" PRIu32 ", but the model has %" PRIu32
+                         " layers, %" PRIu32 " experts and hidden size %" PRIu32,
                          n_layer, n_expert, n_embd, n_moe, config->n_expert, config->n_embd);
     if ((n_bytes - HEADER_BYTES) / 4 < n_layer)
         return moec_fail(err, MOEC_ERR_FORMAT,

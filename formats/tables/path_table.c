@@ -171,8 +171,9 @@ static enum moec_status check_values(struct named *named, const struct moec_path
         if (ended || values[i].expert >= named->n_expert || !falling ||
             named->seen[values[i].expert] == stamp)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "path table is invalid: value %u of %s %u is expert %u with probability %u, "
-                             "expected known experts, each at most once, by falling probability",
+                             "the path table (which experts follow which) is damaged: value %u of %s %u is "
+                             "expert %u with probability %u, expected known experts, each at most once, by "
+                             "falling probability",
                              i, what, index, values[i].expert, values[i].probability);
         named->seen[values[i].expert] = stamp;
     }
@@ -189,8 +190,9 @@ static enum moec_status check_key(const struct moec_path_table *table, uint32_t 
                                     key_order(key->layer, key->first, key->second);
     if (!known || !sorted)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "path table is invalid: key %u has layer %u, experts %u and %u%s", index, key->layer,
-                         key->first, key->second,
+                         "the path table (which experts follow which) is damaged: key %u has layer %u, "
+                         "experts %u and %u%s",
+                         index, key->layer, key->first, key->second,
                          sorted ? ", which the model cannot have" : " and is out of order");
     return MOEC_OK;
 }
@@ -296,8 +298,9 @@ enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes, st
     uint64_t expected = HEADER_BYTES + (uint64_t)n_frequency * VALUE_BYTES + (uint64_t)t.n_key * KEY_BYTES +
                         (uint64_t)n_values * VALUE_BYTES;
     if (n_bytes != expected)
-        return moec_fail(err, MOEC_ERR_FORMAT, "path table has %zu bytes, expected %" PRIu64, n_bytes,
-                         expected);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the path table (which experts follow which) has %zu bytes, expected %" PRIu64,
+                         n_bytes, expected);
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_alloc(&frequency, n_frequency, sizeof *t.frequency, "path table", err));
     t.frequency = frequency;
@@ -333,12 +336,13 @@ enum moec_status moec_router_ranges_decode(const uint8_t *bytes, size_t n_bytes,
 {
     float *read = NULL;
     if (n_bytes >= 4 && moec_get_u32(bytes) != RANGES_VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "router ranges have version %u, expected %u",
-                         moec_get_u32(bytes), RANGES_VERSION);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the section of router ranges has version %u, expected %u", moec_get_u32(bytes),
+                         RANGES_VERSION);
     if (n_bytes != moec_router_ranges_bytes(n_layer) || moec_get_u32(bytes + 4) != n_layer)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "router ranges of %zu bytes do not fit the model, expected %zu bytes that state %u "
-                         "MoE layers",
+                         "the section of router ranges has %zu bytes, expected %zu bytes that state %u MoE "
+                         "layers",
                          n_bytes, moec_router_ranges_bytes(n_layer), n_layer);
     MOEC_TRY(moec_alloc((void **)&read, n_layer, sizeof *read, "router ranges", err));
     for (uint32_t layer = 0; layer < n_layer; layer++) {

@@ -41,8 +41,9 @@ enum moec_status moec_score_shares_decode(const uint8_t *bytes, size_t n_bytes, 
 {
     float *read = NULL;
     if (n_bytes >= 4 && moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "expert scores have version %u, expected %u",
-                         moec_get_u32(bytes), VERSION);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the section of expert scores has version %u, expected %u", moec_get_u32(bytes),
+                         VERSION);
     if (n_bytes != MOEC_SCORES_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT, "the section of expert scores has %zu bytes, expected %u",
                          n_bytes, MOEC_SCORES_BYTES);

@@ -27,8 +27,8 @@ enum moec_status moec_sparsity_check_config(const struct moec_config *config, st
     if (config->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU || config->mlp.expert_bias)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "neurons of '%s' contribute even where up . x is 0, so they cannot be skipped by |up . x|; "
-            "other ways to read less: moec compile --max-loss (fewer bits), moec tune --with route (experts that "
+            "neurons of '%s' contribute even if up . x is 0, so they cannot be skipped by |up . x|; other "
+            "ways to read less: moec compile --max-loss (fewer bits), moec tune --with route (experts that "
             "are in memory)",
             config->family);
     return MOEC_OK;
@@ -100,7 +100,8 @@ enum moec_status moec_sparsity_table_choose(const struct moec_sparsity_table *ta
 {
     const uint32_t most = table->n_share > 0 ? table->shares[table->n_share - 1] : 0;
     if (share == 0 || share > most)
-        return moec_fail(err, MOEC_ERR_USAGE, "sparsity %.3f is outside the table, expected 0.001 to %.3f",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "sparsity %.3f is outside the bundle's table of thresholds, expected 0.001 to %.3f",
                          share * 1e-3, most * 1e-3);
     for (uint32_t l = 0; l < table->n_layer; l++)
         for (uint32_t e = 0; e < table->n_expert; e++)
@@ -163,8 +164,8 @@ enum moec_status moec_sparsity_table_decode(const uint8_t *bytes, size_t n_bytes
     uint16_t shares[MOEC_SPARSITY_MAX_SHARES] = {0};
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the sparsity thresholds are for %" PRIu32 " layers of %" PRIu32 " experts, but "
-                         "the model has %" PRIu32 " of %" PRIu32,
+                         "the sparsity thresholds are for %" PRIu32 " layers of %" PRIu32
+                         " experts, but the model has %" PRIu32 " layers of %" PRIu32 " experts",
                          n_layer, n_expert, moec_config_moe_count(config), config->n_expert);
     const size_t left = n_bytes - HEADER_BYTES;
     for (uint32_t i = 0; i < n_share && i < MOEC_SPARSITY_MAX_SHARES && left / 2 > i; i++)

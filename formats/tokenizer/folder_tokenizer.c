@@ -255,7 +255,7 @@ static enum moec_status read_japanese(const char *folder, struct moec_japanese_f
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "'%s' has vocab.txt and emoji.json, which moec reads for the tokenizer class " MOEC_JAPANESE_CLASS
-            " alone; its class is '%s' ('model_type' '%s')",
+            " only; its class is '%s' ('model_type' '%s')",
             folder, class, model_type);
     MOEC_TRY(moec_declared_tokens_read(folder, moec_japanese_special, &declared, err));
     files->declared = &declared;

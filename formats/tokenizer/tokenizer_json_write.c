@@ -181,7 +181,9 @@ static enum moec_status write_unigram(const struct moec_tokenizer_model *model, 
     }
     for (uint32_t id = 0; id < n_vocab; id++)
         if (is_hole(model, id))
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the tokenizer of '%s' has no token with id %" PRIu32,
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             "the tokenizer of '%s' has no token with id %" PRIu32
+                             ", so it cannot be written as tokenizer.json",
                              subject, id);
     struct moec_json_out *node = moec_json_out_object(), *vocab = moec_json_out_array();
     moec_json_out_string(node, "type", "Unigram");

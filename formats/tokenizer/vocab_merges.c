@@ -166,7 +166,8 @@ enum moec_status moec_vocab_merges_json(const struct moec_vocab_class *class,
     if (asprintf(json, "{\"model\":{\"type\":\"BPE\",\"vocab\":%.*s,\"merges\":%s},%s",
                  (int)files->vocab.n_bytes, files->vocab.bytes, list, strchr(steps, '{') + 1) < 0) {
         *json = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: tokenizer of '%s'", files->vocab.path);
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: no room for the tokenizer of '%s'",
+                           files->vocab.path);
     }
 out:
     free(list);

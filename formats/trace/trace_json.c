@@ -49,7 +49,7 @@ static enum moec_status pool_add(struct pool *pool, uint64_t n, size_t item_byte
 {
     *first = pool->n;
     if (n > SIZE_MAX / 2 - pool->n)
-        return moec_fail(err, MOEC_ERR_LIMIT, "a trace is too long to be replayed");
+        return moec_fail(err, MOEC_ERR_LIMIT, "the trace is too long to be replayed: record a shorter run");
     const size_t needed = pool->n + (size_t)n;
     MOEC_TRY(moec_grow(&pool->items, &pool->capacity, needed > 0 ? needed : 1, item_bytes, "a replay", err));
     pool->n += (size_t)n;
@@ -483,7 +483,8 @@ static enum moec_status begin_step(struct loader *loader, uint32_t layer, uint32
     const struct moec_replay_span span = span_from(loader, layer);
     uint64_t at = 0;
     if (loader->answers.n + replay->n_layer > ANSWERS_MAX)
-        return moec_fail(loader->err, MOEC_ERR_LIMIT, "trace '%s' is too long to be replayed", loader->path);
+        return moec_fail(loader->err, MOEC_ERR_LIMIT,
+                         "trace '%s' is too long to be replayed: record a shorter run", loader->path);
     MOEC_TRY(pool_add(&loader->n_tok, 1, sizeof(uint32_t), &at, loader->err));
     ((uint32_t *)loader->n_tok.items)[at] = n_tok;
     if (loader->has_encoder) {
@@ -584,8 +585,8 @@ static enum moec_status read_end(struct loader *loader, const struct moec_json *
     MOEC_TRY(get_u64(loader, args, "lost_answers", 0, UINT64_MAX >> 1, &n_lost));
     if (n_lost > 0)
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED,
-                         "trace '%s' lost %" PRIu64 " 'answer' events because its buffer was full, "
-                         "and cannot be replayed",
+                         "trace '%s' cannot be replayed: it lost %" PRIu64
+                         " 'answer' events because its buffer was full",
                          loader->path, n_lost);
     loader->has_end = true;
     return MOEC_OK;
@@ -598,7 +599,7 @@ static enum moec_status read_event(struct loader *loader, const struct moec_json
     MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "ph", "", &phase, loader->err));
     MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "name", "", &name, loader->err));
     if (loader->has_end)
-        return refuse(loader, "follows the end");
+        return refuse(loader, "comes after the end of the trace, expected no more lines");
     if (strcmp(phase, "i") == 0 && strcmp(name, "answer") == 0)
         return read_answer(loader, event, args);
     if (strcmp(phase, "X") == 0)
@@ -676,13 +677,13 @@ static enum moec_status read_file(struct loader *loader, const struct moec_file 
         memmove(bytes, bytes + used, text.n - used);
         text.n -= used;
         if (is_last && (at < file->n_bytes || text.n > 0))
-            status =
-                moec_fail(loader->err, MOEC_ERR_FORMAT, "trace '%s' continues after its end", loader->path);
+            status = moec_fail(loader->err, MOEC_ERR_FORMAT,
+                               "trace '%s' has more lines after its end, expected none", loader->path);
         MOEC_TRY_OUT(status);
     }
     if (!is_last || !loader->has_end || !loader->has_setup)
         status = moec_fail(loader->err, MOEC_ERR_FORMAT, "trace '%s' has no %s", loader->path,
-                           !loader->has_setup ? "header" : "end: was its writer stopped?");
+                           !loader->has_setup ? "header" : "end: was the run that wrote it interrupted?");
 out:
     free(text.items);
     return status;

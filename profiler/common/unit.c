@@ -332,7 +332,11 @@ static enum moec_status open_another(struct moec_units *units, const char *path,
     if (problem->status == MOEC_ERR_NOT_FOUND)
         return moec_journal_create(&units->journal, path, job->text, err);
     if (is_auto && (problem->status == MOEC_ERR_MISMATCH || problem->status == MOEC_ERR_CHECKSUM)) {
-        moec_progress_note(units->outer, "%s; starting over", problem->message);
+        if (problem->status == MOEC_ERR_CHECKSUM)
+            moec_progress_note(units->outer, "the header of '%s' does not match its checksum; starting over",
+                               path);
+        else
+            moec_progress_note(units->outer, "%s; starting over", problem->message);
         if (unlink(path) != 0)
             return moec_fail(err, MOEC_ERR_IO, "cannot remove '%s': %s", path, strerror(errno));
         return moec_journal_create(&units->journal, path, job->text, err);

@@ -192,7 +192,7 @@ try 0 "doctor of a folder with weights" "$moec" doctor $model --json
 measured_not "$work/with"
 try 0 "doctor of its JSON files alone" "$moec" doctor "$work/begun" --json
 says stdout '"has_weights": false' "says that the weights are not there"
-says stderr 'note: .*begun.* has no weights: .* for bfloat16 weights; .* not checked without an index' "and what they are taken for"
+says stderr 'note: .*begun.* has no weights: .* for bfloat16 weights; .* not checked, because there is no index' "and what they are taken for"
 measured_not "$work/without"
 same "$work/with" "$work/without" "but for what is measured it says the same"
 try 0 "doctor of a config.json" "$moec" doctor "$work/begun/config.json"

@@ -50,10 +50,10 @@ says stderr "two shards have tensor '[^']*': '.*/model-00001-of-00002.safetensor
 mv "$work/overlay/model-00002-of-00002.safetensors" "$work/overlay/model.safetensors"
 name_shard model-00001-of-00002.safetensors
 try 0 "a file beside an index" "$moec" compile "$work/overlay" --policy uniform --bits 4 -o "$work/overlay.moec"
-says stderr "^moec compile: note: '.*/overlay' has 'model.safetensors' beside '$index', which does not name it: moec reads" \
+says stderr "^moec compile: note: '.*/overlay' has the file 'model.safetensors', but '$index' does not name this file: moec reads" \
     "compile says which is read"
 try 0 "doctor sees it too" "$moec" doctor "$work/overlay"
-says stderr "^moec doctor: note: .*which does not name it" "and says so"
+says stderr "^moec doctor: note: .*does not name this file" "and says so"
 try 0 "a quiet eval" "$moec" eval "$work/overlay" --data $data --samples 1 --seq-len 64 --quiet
 if grep -q note "$work/stderr"; then
     fail "says nothing"
@@ -78,6 +78,6 @@ try 1 "a pointer of git-lfs" "$moec" compile "$root" --policy uniform --bits 4 -
 says stderr "model.safetensors' is a Git LFS pointer, not the file itself: run 'git lfs pull'" "the message says what to run"
 rm "$root/blobs/model.safetensors"
 try 1 "a link that leads nowhere" "$moec" doctor "$root"
-says stderr "model.safetensors' is a link to '../../blobs/model.safetensors', which is not there" "the message names both ends"
+says stderr "model.safetensors' is a link to '../../blobs/model.safetensors', which does not exist" "the message names both ends"
 
 done_testing

@@ -169,7 +169,7 @@ refused "with precision" 2 "two decisions about weights" \
 refused "no sparsity thresholds: make them with moec sparsify" \
     1 "no table" "$moec" eval "$work/plain.moec" --data $text --samples 2 -q --sparsity 0.5
 refused "needs a bundle" 2 "a checkpoint" "$moec" eval $sample --data $text --samples 2 -q --sparsity 0.5
-refused "0.990 is outside the table, expected 0.001 to 0.950" 2 "too much" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.99
+refused "0.990 is outside the bundle.s table of thresholds, expected 0.001 to 0.950" 2 "too much" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.99
 refused "sparsity" 2 "no share" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0
 refused "give --data FILE" 2 "no text" "$moec" sparsify "$work/m.moec"
 refused "is a folder, expected a bundle" 2 "no bundle" "$moec" sparsify $sample --data $text -q -o "$work/x.moec"

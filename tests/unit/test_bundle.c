@@ -418,7 +418,7 @@ static void test_bundle__writer_refuses(void **state)
     assert_status(moec_bundle_writer_append(writer, record, next.layout.n_bytes, &err), MOEC_ERR_FORMAT, err);
     err = (struct moec_error){0};
     assert_status(moec_bundle_writer_commit(writer, &s->provenance, NULL, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "no record of layer 0 expert 0");
+    assert_message(err, "the record of layer 0 expert 0");
     assert_int_equal(temporary_count(f->folder), 0);
     free(record);
     moec_bundle_plan_free(plan);
@@ -731,7 +731,7 @@ static void test_bundle__absurd_indices_are_refused(void **state)
         uint32_t value;
         const char *message;
     } cases[] = {{0, 3, "3 layers"},
-                 {4, 1u << 30, "experts, expected 2 of 3"},
+                 {4, 1u << 30, "experts, expected 2 layers of 3 experts"},
                  {8, 4, "has 2 bits, expected 4"},
                  {8, 0, "states 0 bits"},
                  {8, 1000, "1000 bits"},
@@ -774,22 +774,22 @@ static void test_bundle__wrong_statements_are_refused(void **state)
         {MOEC_SECTION_CERTIFICATE, 3, 1, "reserved"},
         {MOEC_SECTION_CERTIFICATE, 8, 0x1b, "control character 0x1b"},
         {MOEC_SECTION_CERTIFICATE, 39, 'x', "bytes after its end"},
-        {MOEC_SECTION_SEQUENCE, 0, 9, "the certificate's sequence has 9 plans, expected at most 8"},
+        {MOEC_SECTION_SEQUENCE, 0, 9, "the certificate's sequence of plans has 9 plans, expected at most 8"},
         {MOEC_SECTION_SEQUENCE, 0, 2, "reserved"},
         {MOEC_SECTION_SEQUENCE, 7, 1, "reserved"},
-        {MOEC_SECTION_SEQUENCE, 40 + 64, 3, "plan 0 of the certificate's sequence has result 3"},
-        {MOEC_SECTION_SEQUENCE, 40 + 65, 2, "plan 0 of the certificate's sequence has flag 2"},
+        {MOEC_SECTION_SEQUENCE, 40 + 64, 3, "plan 0 in the certificate's sequence of plans has result 3"},
+        {MOEC_SECTION_SEQUENCE, 40 + 65, 2, "plan 0 in the certificate's sequence of plans has flag 2"},
         {MOEC_SECTION_SEQUENCE, 40 + 71, 1, "reserved"},
         /* Plans that passed, passed and were not tested; the bundle has the second. */
         {MOEC_SECTION_SEQUENCE, 40 + 64, 2,
-         "plan 1 of the certificate's sequence was tested although plan 0 did not pass: such a test proves "
-         "nothing"},
+         "plan 1 in the certificate's sequence of plans was tested although plan 0 did not pass: such a test "
+         "proves nothing"},
         {MOEC_SECTION_SEQUENCE, 40 + 64, 0,
-         "plan 1 of the certificate's sequence was tested although plan 0 did not"},
+         "plan 1 in the certificate's sequence of plans was tested although plan 0 did not"},
         {MOEC_SECTION_SEQUENCE, 40 + 72 + 64, 2,
-         "plan 1 of the certificate's sequence is the one in the bundle, but it did not pass"},
+         "plan 1 in the certificate's sequence of plans is marked as the bundle's plan, but did not pass"},
         {MOEC_SECTION_SEQUENCE, 40 + 144 + 65, 1,
-         "plan 2 of the certificate's sequence is the one in the bundle, but it did not pass"},
+         "plan 2 in the certificate's sequence of plans is marked as the bundle's plan, but did not pass"},
         {MOEC_SECTION_PROVENANCE, 33, 7, "control character 0x07"}};
     struct fixture *f = *state;
     size_t n = 0;
@@ -806,12 +806,12 @@ static void test_bundle__wrong_statements_are_refused(void **state)
     moec_put_f64(bytes + moec_get_u64(contents_entry(bytes, MOEC_SECTION_CERTIFICATE, 0) + 16) + 56,
                  (double)INFINITY);
     reseal_section(bytes, MOEC_SECTION_CERTIFICATE, 0);
-    expect_refused(f, bytes, n, "number 2 of the certificate is not finite");
+    expect_refused(f, bytes, n, "number 2 of the certificate is NaN or infinite");
     memcpy(bytes, original, n);
     moec_put_f64(bytes + moec_get_u64(contents_entry(bytes, MOEC_SECTION_SEQUENCE, 0) + 16) + 40 + 72 + 24,
                  (double)-INFINITY);
     reseal_section(bytes, MOEC_SECTION_SEQUENCE, 0);
-    expect_refused(f, bytes, n, "plan 1 of the certificate's sequence has an infinite number");
+    expect_refused(f, bytes, n, "plan 1 in the certificate's sequence of plans has an infinite number");
     free(bytes);
     free(original);
 }

@@ -39,7 +39,7 @@ static void test_bundle_evict__round_trip_and_damage(void **state)
                  {0.4f, 0, 0, 0, "expected a buffer"},
                  {0.4f, -1, 1, 0, "expected a buffer"},
                  {0.4f, (double)INFINITY, 1, 0, "expected a buffer"},
-                 {0.4f, 0, 1, 7, "in its bytes 4 to 7, expected 0"}};
+                 {0.4f, 0, 1, 7, "in bytes 4 to 7, expected 0"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         err = (struct moec_error){0};
         memcpy(damaged, bytes, sizeof bytes);

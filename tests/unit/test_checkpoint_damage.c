@@ -109,7 +109,7 @@ static void test_checkpoint_damage__folders_that_are_none(void **state)
     temporary_write(folder, "config.json", "{\"model_type\": \"mixtral\"}", 25);
     refuse(folder, MOEC_ERR_NOT_FOUND, "expected 'model.safetensors' or 'model.safetensors.index.json'");
     temporary_write(folder, "pytorch_model.bin", "x", 1);
-    refuse(folder, MOEC_ERR_UNSUPPORTED, "convert it with transformers");
+    refuse(folder, MOEC_ERR_UNSUPPORTED, "convert the model with transformers");
     free(file);
     temporary_remove(folder);
 }
@@ -193,10 +193,10 @@ static void test_checkpoint_damage__links_that_lead_nowhere(void **state)
     temporary_copy(FAMILIES "olmoe-b", folder);
     link_to("../../blobs/4d7a", folder, "model.safetensors");
     refuse(folder, MOEC_ERR_NOT_FOUND,
-           "/model.safetensors' is a link to '../../blobs/4d7a', which is not there: download");
+           "/model.safetensors' is a link to '../../blobs/4d7a', which does not exist: download");
     link_to("gone", folder, "link");
     char *path = temporary_path(folder, "link");
-    refuse(path, MOEC_ERR_NOT_FOUND, "/link' is a link to 'gone', which is not there");
+    refuse(path, MOEC_ERR_NOT_FOUND, "/link' is a link to 'gone', which does not exist");
     free(path);
     temporary_remove(folder);
 }
@@ -292,7 +292,7 @@ static void test_checkpoint_damage__quantised_by_a_tool(void **state)
     moec_checkpoint_close(open_good(folder));
     patch(folder, "model.safetensors", "experts.0.up_proj.weight\"", "experts.0.up_proj.weighs\"");
     refuse(folder, MOEC_ERR_UNSUPPORTED,
-           "and 'hf_quant_config.json' says that its weights are quantised already");
+           "and the file 'hf_quant_config.json' says that the weights are quantised already");
     temporary_remove(folder);
 }
 

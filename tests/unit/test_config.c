@@ -115,7 +115,8 @@ static void test_config__section_of_attentions(void **state)
     const struct damage damages[] = {
         {block + 8, 0, MOEC_ERR_LIMIT, "0 kinds of attention beside the first, expected 1..31"},
         {block + 8, 3, MOEC_ERR_FORMAT, "73 bytes for kinds of attention, expected 105"},
-        {block + 12, 2, MOEC_ERR_LIMIT, "layer 2 of config section says key/value heads 3, expected 1..2"},
+        {block + 12, 2, MOEC_ERR_LIMIT,
+         "layer 2 of the config section says key/value heads 3, expected 1..2"},
         {block + 12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention kind 1, expected 0 or 1"},
         {block + 12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention kind 1, expected 0"},
         {block + 76, 1, MOEC_ERR_FORMAT, "attention kind 1 of 2 to layer 0, but the kinds must be numbered"},
@@ -193,7 +194,7 @@ static void test_config__section_of_routers(void **state)
         {block + 8, 2, MOEC_ERR_FORMAT, "divides router weights by their sum"},
         {block + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of router"},
         {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 after the kind of router"},
-        {block + 15, 0xc0, MOEC_ERR_FORMAT, "-2.5 as the scale of router weights"},
+        {block + 15, 0xc0, MOEC_ERR_FORMAT, "the scale of router weights to -2.5"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     struct moec_error why = {0};
@@ -287,7 +288,7 @@ static void test_config__section_of_layers_of_one_part(void **state)
 
     const struct damage damages[] = {
         {steps + 4, 8, MOEC_ERR_FORMAT, "8 bytes for minimum time steps, expected 12"},
-        {steps + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the minimum time step of a state space"},
+        {steps + 11, 0xbe, MOEC_ERR_FORMAT, "the minimum time step of a state space to -0.25"},
         {steps + 15, 0x3e, MOEC_ERR_FORMAT, "to a layer that has no state space, expected 0"},
         {mixers + 23, 1, MOEC_ERR_FORMAT, "has no MLP and has experts"},
         {mixers + 11, 0, MOEC_ERR_LIMIT, "dense MLP size 0, expected 1.."},
@@ -425,7 +426,7 @@ static void test_config__section_of_own_norms(void **state)
         {caps + 4, 4, MOEC_ERR_FORMAT, "4 bytes for separate norms and logit caps, expected 8"},
         {caps + 8, 2, MOEC_ERR_FORMAT, "bytes 2, 1, 0, 0 for separate norms"},
         {caps + 10, 1, MOEC_ERR_FORMAT, "bytes 1, 1, 1, 0 for separate norms"},
-        {caps + 15, 0xc1, MOEC_ERR_FORMAT, "-30 as the logit cap"},
+        {caps + 15, 0xc1, MOEC_ERR_FORMAT, "the logit cap to -30"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
@@ -593,13 +594,13 @@ static void test_config__section_of_long_rope(void **state)
         {rope + 8, 250, MOEC_ERR_LIMIT, "text length for RoPE angles 250, expected 251"},
         {rope + 12, 3, MOEC_ERR_FORMAT, "32 bytes for 3 factors of RoPE"},
         {rope + 13, 9, MOEC_ERR_LIMIT, "says 2306 factors of RoPE"},
-        {rope + 23, 0xbf, MOEC_ERR_FORMAT, "-1.5 for LongRoPE's attention factor"},
-        {rope + 27, 0xbf, MOEC_ERR_FORMAT, "-1 for a factor of LongRoPE"},
+        {rope + 23, 0xbf, MOEC_ERR_FORMAT, "an attention factor of -1.5 for LongRoPE"},
+        {rope + 27, 0xbf, MOEC_ERR_FORMAT, "a LongRoPE factor of -1"},
         {growth + 4, 5, MOEC_ERR_FORMAT, "5 bytes for the growth of queries, expected 4"},
-        {growth + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the growth of queries"},
-        {router + 8, 0, MOEC_ERR_FORMAT, "0.5 as the router's jitter"},
+        {growth + 11, 0xbe, MOEC_ERR_FORMAT, "the growth of queries to -0.25"},
+        {router + 8, 0, MOEC_ERR_FORMAT, "the router's jitter to 0.5"},
         {jitter + 4, 3, MOEC_ERR_FORMAT, "3 bytes for the router's jitter"},
-        {jitter + 11, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the router's jitter"},
+        {jitter + 11, 0xbf, MOEC_ERR_FORMAT, "the router's jitter to -0.5"},
         {jitter + 16, 3, MOEC_ERR_FORMAT, "3 bytes for LayerNorms"},
         {jitter + 20, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for LayerNorms"},
         {jitter + 22, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for LayerNorms"},
@@ -667,7 +668,7 @@ static void test_config__section_of_forms(void **state)
         {form + 8 + 3, 2, MOEC_ERR_FORMAT, "invalid flags for attention kind 0"},
         {form + 12, 8, MOEC_ERR_LIMIT, "rotated part of a head 8, expected 0..7"},
         {form + 12, 3, MOEC_ERR_FORMAT, "rotates 3 dimensions of each head"},
-        {form + 19, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the scale of attention scores"},
+        {form + 19, 0xbf, MOEC_ERR_FORMAT, "the scale of attention scores to -0.5"},
         {form + 20, 1, MOEC_ERR_LIMIT, "original context length of RoPE"},
         {form + 20, 7, MOEC_ERR_LIMIT, "kind of RoPE scaling 7"},
         {form + 22, 1, MOEC_ERR_FORMAT, "invalid flags for attention kind 0"},
@@ -681,7 +682,7 @@ static void test_config__section_of_forms(void **state)
         {groups + 17, 1, MOEC_ERR_FORMAT, "after the score of groups"},
         {norms + 8, 3, MOEC_ERR_LIMIT, "place of norms 3"},
         {norms + 9, 1, MOEC_ERR_FORMAT, "after the place of norms"},
-        {norms + 15, 0xc0, MOEC_ERR_FORMAT, "as the scale of the embedding"},
+        {norms + 15, 0xc0, MOEC_ERR_FORMAT, "sets the scale of the embedding to"},
         {norms + 23, 0xc1, MOEC_ERR_FORMAT, "the logit divisor"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);

@@ -43,14 +43,14 @@ static void test_config_check__check_refuses(void **state)
     struct moec_config good = sample();
     assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
     REFUSED(c.router.kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 6");
-    REFUSED(c.router.jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
+    REFUSED(c.router.jitter = 0.1f, MOEC_ERR_FORMAT, "the router's jitter to 0.1, expected 0 without");
     REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
     REFUSED((c.head.projects_output = true, c.scale.logit_divisor = 2), MOEC_ERR_FORMAT,
             "projects the last hidden state");
     REFUSED((c.mlp.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
             "expert bypass together with a shared");
     REFUSED(c.router.scales_input = true, MOEC_ERR_FORMAT,
-            "scales expert inputs; moec supports that only with top-k 1");
+            "scales expert inputs, which moec supports only with top-k 1");
     REFUSED((c.kinds[0].window = 4, c.kinds[0].chunk = 3), MOEC_ERR_LIMIT,
             "attention chunk 3, expected 0..0");
     REFUSED(c.position.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");
@@ -61,7 +61,7 @@ static void test_config_check__check_refuses(void **state)
                                                                   .original_positions = 9}),
             MOEC_ERR_FORMAT, "expected the high one to be at least the low one");
     REFUSED(c.mlp.dense_bias = true, MOEC_ERR_FORMAT,
-            "activation: these two are supported only without gates");
+            "activation: biases and a separate activation are supported only in MLPs without gates");
     REFUSED(c.router.full_keeps_input = true, MOEC_ERR_FORMAT, "but gives no capacity");
     REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "identity experts 4096");
     REFUSED((c.n_identity = 2, c.router.kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.router.norm_topk_prob = false),
@@ -71,9 +71,9 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c.position.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
     REFUSED(c.position.rope_context = 5, MOEC_ERR_LIMIT, "text length for RoPE angles 5");
     REFUSED(c.position.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
-    REFUSED(c.router.scale = NAN, MOEC_ERR_FORMAT, "nan as the scale");
-    REFUSED(c.router.scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
-    REFUSED(c.router.scale = -0.0f, MOEC_ERR_FORMAT, "-0 as the scale");
+    REFUSED(c.router.scale = NAN, MOEC_ERR_FORMAT, "the scale of router weights to nan");
+    REFUSED(c.router.scale = INFINITY, MOEC_ERR_FORMAT, "the scale of router weights to inf");
+    REFUSED(c.router.scale = -0.0f, MOEC_ERR_FORMAT, "the scale of router weights to -0");
     REFUSED((c.router.kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.router.norm_topk_prob = true), MOEC_ERR_FORMAT,
             "divides router weights by their sum");
     REFUSED(c.n_layer = 0, MOEC_ERR_LIMIT, "layers 0, expected 1..1024");
@@ -88,7 +88,8 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c.n_encoder_layer = 2, MOEC_ERR_FORMAT, "2 encoder layers and 0 buckets");
     REFUSED(c.n_encoder_layer = 5, MOEC_ERR_LIMIT, "expected 0..4");
     REFUSED(c.position.n_bucket = 8; c.position.max_distance = 20, MOEC_ERR_FORMAT, "RoPE (theta");
-    REFUSED(c.position.max_distance = 20, MOEC_ERR_FORMAT, "has no buckets for them, expected 0");
+    REFUSED(c.position.max_distance = 20, MOEC_ERR_FORMAT,
+            "to 20 but has no buckets of relative positions, expected 0");
     REFUSED(c.router.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
     REFUSED(c.kinds[0].q_latent_dim = 5, MOEC_ERR_LIMIT, "latent of queries 5, expected 0..0");
     REFUSED(c = latent(); c.kinds[0].n_head = 4;

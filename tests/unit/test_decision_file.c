@@ -197,7 +197,7 @@ static void test_decision_file__refuses_other_texts(void **state)
         {"experts 4", "experts 65", "expected a number of 1 to 64"},
         {"experts 4", "experts 3", "has too many letters before layer 1"},
         {"sequence 0 beam 1\n", "", "expected a 'sequence' line before the first position"},
-        {"sequence 1 beam 0", "sequence 0 beam 0", "has sequence 0 beam 0 twice"},
+        {"sequence 1 beam 0", "sequence 0 beam 0", "has the lines of sequence 0 beam 0 twice"},
         {"sequence 1 beam 0", "sequence 1  beam 0", "expected 'sequence N beam N'"},
         {"sequence 1 beam 0", "sequence 1 beam 4294967296", "expected 'sequence N beam N'"},
         {"\n2\t", "\n3\t", "expected the position that follows the previous one"},

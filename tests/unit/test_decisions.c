@@ -90,11 +90,11 @@ static void test_decisions__refuses_other_sections(void **state)
         {8, 0, "0 cache slots"},
         {9, 1, "cache slots"},
         {13, 1, "low-precision slots"},
-        {12, 0, "expected slots and bits above 0 exactly when"},
-        {16, 0, "expected slots and bits above 0 exactly when"},
+        {12, 0, "expected slots and bits above 0 if a precision"},
+        {16, 0, "expected slots and bits above 0 if a precision"},
         {16, 17, "17 bits"},
-        {20, 9, "keeps 9 experts"},
-        {24, 'A', "byte 0 of the route of the decisions section is 0x41"},
+        {20, 9, "keeps the first 9 experts"},
+        {24, 'A', "byte 0 of the route in the bundle's decisions section is 0x41"},
         {24 + 20, 'a', "byte 20 of the route"},
         {56, '\n', "byte 0 of the precision"},
         {56 + 5, '\0', "of the precision"},
@@ -149,7 +149,7 @@ static void test_decisions__prompts_can_be_left_out(void **state)
     bytes[4] = 1; /* without the flag it would be a prefill's version */
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
                   err);
-    assert_message(err, "has version 2, expected version 2 where");
+    assert_message(err, "has version 2, expected version 2 if");
     sample_release(&sample);
 }
 
@@ -197,7 +197,7 @@ static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
         {0, 1, "1272 bytes, expected 1232"},
         {1232, 0, "byte 1 of the prefill"},
         {1232 + 3, ' ', "byte 3 of the prefill"},
-        {1268, 1, "of version 2 ends with 1, expected 0"},
+        {1268, 1, "of version 2 ends with the number 1, expected 0"},
     };
     sample_make(&sample, 3, 8, 4, 1);
     struct moec_bundle_decisions decisions = sample_decisions(&sample);

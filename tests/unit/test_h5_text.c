@@ -47,8 +47,7 @@ static void test_h5_text__what_is_asked_must_be_there(void **state)
     (void)state;
     uint8_t bytes[H5_IMAGE_BYTES];
     h5_image_make(bytes);
-    expect_refused(bytes, H5_IMAGE_HEAD, "two", 1, 16, MOEC_ERR_FORMAT,
-                   "the object's header does not have this");
+    expect_refused(bytes, H5_IMAGE_HEAD, "two", 1, 16, MOEC_ERR_FORMAT, "the object's header lists no text");
     expect_refused(bytes, H5_IMAGE_HEAD, "list", 4, 16, MOEC_ERR_FORMAT,
                    "the attribute has 2 texts, expected 4");
     expect_refused(bytes, H5_IMAGE_HEAD, "one", 1, 10, MOEC_ERR_FORMAT, "text 0 is longer than 9 bytes");

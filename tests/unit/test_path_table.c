@@ -198,11 +198,11 @@ static void test_path_table__hostile_bytes_are_refused(void **state)
         {frequency_at(0), N_EXPERT, "frequency row 0"},
         {frequency_at(1), N_EXPERT - 1, "frequency row 0"},       /* twice */
         {frequency_at(N_LAYER * N_EXPERT), 1, "frequency row 0"}, /* not falling */
-        {key_at(0, k, 0), 0, "invalid: key 0 has layer 0"},
-        {key_at(0, k, 0), N_LAYER, "invalid: key 0 has layer 4"},
+        {key_at(0, k, 0), 0, "damaged: key 0 has layer 0"},
+        {key_at(0, k, 0), N_LAYER, "damaged: key 0 has layer 4"},
         {key_at(0, k, k - 1), 1, "out of order"},
-        {key_at(1, k, 0), 0, "invalid: key 0"}, /* a pair in layer 1 */
-        {key_at(2, k, 0), N_EXPERT, "invalid: key 0"},
+        {key_at(1, k, 0), 0, "damaged: key 0"}, /* a pair in layer 1 */
+        {key_at(2, k, 0), N_EXPERT, "damaged: key 0"},
         {value_at(k, 0), N_EXPERT, "of key 0"},
         {value_at(k, 0), MOEC_PATH_NONE, "of key 0"},
     };

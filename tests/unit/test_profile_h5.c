@@ -672,16 +672,16 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.bits[0], 7, "is 7, expected 1, 2, 3, 4, 5, 6, 8, 16 or 32");
     EXPECT_REFUSED(p.baseline_bits, 7, "the baseline has 7 bits");
     EXPECT_REFUSED(p.group, 33, "group size is 33");
-    EXPECT_REFUSED(p.cost_passes, NAN, "offline cost");
+    EXPECT_REFUSED(p.cost_passes, NAN, "profile's cost");
     EXPECT_REFUSED(p.moe_layers[1], 0, "is layer 0 of the model, expected layer 2");
     EXPECT_REFUSED(p.window_length[2], 17, "window 2 has 17 tokens");
     EXPECT_REFUSED(p.window_scored[2], 0, "window 2 has 0 scored tokens");
     EXPECT_REFUSED(p.window_index[2], 18, "is number 18 of the windows in the data");
     EXPECT_REFUSED(p.window_tokens[1], 1000, "token 1 of window 0 is 1000");
     EXPECT_REFUSED(p.window_tokens[31], 0, "token 15 of window 1 is 0");
-    EXPECT_REFUSED(p.reference.nll[0], -1, "value 0: -1, expected 0 to 1e+15");
-    EXPECT_REFUSED(p.expert_nll[100], NAN, "NLL of the experts, value 100");
-    EXPECT_REFUSED(p.expert_kl[100], INFINITY, "KL of the experts, value 100");
+    EXPECT_REFUSED(p.reference.nll[0], -1, "value number 0, is -1, expected 0 to 1e+15");
+    EXPECT_REFUSED(p.expert_nll[100], NAN, "NLL of the experts, value number 100");
+    EXPECT_REFUSED(p.expert_kl[100], INFINITY, "KL of the experts, value number 100");
     EXPECT_REFUSED(p.uniform[3].nll[0], NAN, "whole-model measurement");
     EXPECT_REFUSED(p.activations[5], 1000, "expert 5 of MoE layer 0 has 1000 activations");
     EXPECT_REFUSED(p.mean_gate_weight[5], -1, "mean gate weight");
@@ -691,11 +691,12 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.path_recall[2], 1.5, "expected 0 to 1");
     EXPECT_REFUSED(p.paths.n_layer, 2, "p: the path table has 2 layers");
     EXPECT_REFUSED(p.paths.n_value, 3, "3 predictions per key");
-    EXPECT_REFUSED(p.paths.keys[1].second, 9, "p: path table is invalid: key 1");
-    EXPECT_REFUSED(p.paths.keys[1].layer, 3, "invalid: key 1");
+    EXPECT_REFUSED(p.paths.keys[1].second, 9,
+                   "p: the path table (which experts follow which) is damaged: key 1");
+    EXPECT_REFUSED(p.paths.keys[1].layer, 3, "damaged: key 1");
     EXPECT_REFUSED(p.paths.keys[1].second, 0, "out of order");
-    EXPECT_REFUSED(p.paths.values[3].expert, 8, "invalid: value 3 of key 0");
-    EXPECT_REFUSED(p.paths.frequency[3].expert, 8, "invalid: value 3 of frequency row 0");
+    EXPECT_REFUSED(p.paths.values[3].expert, 8, "damaged: value 3 of key 0");
+    EXPECT_REFUSED(p.paths.frequency[3].expert, 8, "damaged: value 3 of frequency row 0");
     assert_int_equal(moec_profile_check(&p, "p", NULL), MOEC_OK);
     moec_profile_release(&p);
 }
@@ -710,7 +711,7 @@ static void test_profile_h5__unmeasured_windows_certify(void **state)
     shape.n_unmeasured = 2;
     assert_int_equal(synthetic_profile(&shape, &p), MOEC_OK);
     assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "no part says what the others are for"));
+    assert_non_null(strstr(err.message, "does not say to which part of the data the others belong"));
     moec_profile_release(&p);
     shape.n_document = 4;
     err = (struct moec_error){0};

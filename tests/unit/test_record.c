@@ -139,8 +139,9 @@ static void test_record__parts_stand_in_one_piece(void **state)
     range = range_of(&plain, (struct moec_record_part){PART(DOWN), N_FF - 1, 1});
     assert_true(range.offset == plain.up_bytes + (N_FF - 1) * row && range.n_bytes == row);
     refuse_part(&plain, (struct moec_record_part){.projections = PART(GATE)},
-                "projections 0x1 were requested");
-    refuse_part(&gated, (struct moec_record_part){.projections = 8}, "projections 0x8 were requested");
+                "projections 0x1 of an expert were requested");
+    refuse_part(&gated, (struct moec_record_part){.projections = 8},
+                "projections 0x8 of an expert were requested");
     refuse_part(&gated, (struct moec_record_part){.first_neuron = N_FF}, "neurons");
     refuse_part(&gated, (struct moec_record_part){PART(UP), 1, N_FF}, "neurons");
     refuse_part(&gated, (struct moec_record_part){PART(UP), UINT32_MAX, UINT32_MAX}, "neurons");

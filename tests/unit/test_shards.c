@@ -158,9 +158,11 @@ static void test_shards__entries_without_a_tensor(void **state)
     assert_true(number_of(&shards, "one") == 1);
     assert_true(number_of(&shards, "two") == 2); /* the index does not have it, and there is one copy */
     assert_explained(&shards, "freq", MOEC_ERR_FORMAT,
-                     "says that tensor 'freq' is in 'a.safetensors', which does not have it");
-    assert_explained(&shards, "six", MOEC_ERR_FORMAT, "'six' is in 'a.safetensors', which does not have it");
-    assert_explained(&shards, "ten", MOEC_ERR_FORMAT, "'ten' is in 'b.safetensors', which does not have it");
+                     "says that tensor 'freq' is in 'a.safetensors', but this file has no such tensor");
+    assert_explained(&shards, "six", MOEC_ERR_FORMAT,
+                     "'six' is in 'a.safetensors', but this file has no such tensor");
+    assert_explained(&shards, "ten", MOEC_ERR_FORMAT,
+                     "'ten' is in 'b.safetensors', but this file has no such tensor");
     assert_explained(&shards, "eye", MOEC_ERR_NOT_FOUND, "shard 3 of 3 in '");
     assert_explained(&shards, "eye", MOEC_ERR_NOT_FOUND,
                      "does not exist: 'vision.safetensors', which holds tensor 'eye'; finish the download");
@@ -188,7 +190,7 @@ static void test_shards__a_single_file_beside_an_index(void **state)
         assert_null(shards.index);
         assert_non_null(shards.note);
         assert_non_null(
-            strstr(shards.note, "has 'model.safetensors' beside '" INDEX "', which does not name it"));
+            strstr(shards.note, "has the file 'model.safetensors', but '" INDEX "' does not name this file"));
         assert_true(number_of(&shards, "one") == 10);
         moec_shards_close(&shards);
     }

@@ -312,7 +312,7 @@ static void test_shift__description(void **state)
     assert_true(moec_codec_traits(codec)->is_path);
     assert_status(moec_codec_for_bits(4, MOEC_SCHEME_SHIFT, 64, MOEC_DTYPE_BF16, &codec, &err),
                   MOEC_ERR_USAGE, err);
-    assert_message(err, "one scale a row");
+    assert_message(err, "one scale for each row");
     err = (struct moec_error){0};
     assert_status(moec_codec_for_bits(5, MOEC_SCHEME_SHIFT, 0, MOEC_DTYPE_BF16, &codec, &err), MOEC_ERR_USAGE,
                   err);

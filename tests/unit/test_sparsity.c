@@ -51,7 +51,7 @@ static void test_sparsity__thresholds_lie_between_those_of_the_table(void **stat
         assert_true(out[5] == cases[i].expected);
     }
     assert_status(moec_sparsity_table_choose(&table, 751, out, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "0.751 is outside the table, expected 0.001 to 0.750");
+    assert_message(err, "0.751 is outside the bundle's table of thresholds, expected 0.001 to 0.750");
     assert_status(moec_sparsity_table_choose(&table, 0, out, &err), MOEC_ERR_USAGE, err);
     static const uint16_t wrong[][2] = {{500, 500}, {500, 400}, {0, 500}, {500, 1000}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -648,7 +648,7 @@ static void test_sparsity__refuses_other_neurons(void **state)
     (void)state;
     static const struct {
         const char *name, *why;
-    } cases[] = {{"gpt_oss", "contribute even where up . x is 0"}, {"switch", "have no gate"}};
+    } cases[] = {{"gpt_oss", "contribute even if up . x is 0"}, {"switch", "have no gate"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture fixture = fixture_open(cases[i].name);
         struct moec_error err = {0};

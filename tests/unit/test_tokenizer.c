@@ -356,8 +356,8 @@ static void test_tokenizer__refuses_a_unigram_without_its_unk_token(void **state
     model.unk_id = MOEC_TOKENIZER_ID_MISSING;
     assert_int_equal(moec_tokenizer_model_encode(&model, &bytes, &n_bytes, &err), MOEC_OK);
     assert_int_equal(moec_tokenizer_model_decode(bytes, n_bytes, "t.moec", &again, &err), MOEC_ERR_FORMAT);
-    assert_non_null(strstr(
-        err.message, "tokenizer 't.moec' is a Unigram model that names an unk token but does not have it"));
+    assert_non_null(strstr(err.message,
+                           "tokenizer 't.moec' is a Unigram model whose unk token is not in its vocabulary"));
     assert_null(again.block);
     free(bytes);
     moec_tokenizer_model_release(&model);

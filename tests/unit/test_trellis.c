@@ -83,7 +83,7 @@ static void test_trellis__rows_are_no_longer_written(void **state)
     uint8_t row[64];
     memset(row, 0xa5, sizeof row);
     assert_status(moec_codec_encode_row(trellis, w, 40, row, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "no longer written");
+    assert_message(err, "no longer writes");
     for (size_t i = 0; i < sizeof row; i++)
         assert_int_equal(row[i], 0xa5);
 }
@@ -102,7 +102,7 @@ static void test_trellis__description(void **state)
     assert_true(moec_codec_equal(codec, trellis));
     assert_status(moec_codec_for_bits(2, MOEC_SCHEME_TRELLIS, 64, MOEC_DTYPE_BF16, &codec, &err),
                   MOEC_ERR_USAGE, err);
-    assert_message(err, "one scale a row");
+    assert_message(err, "one scale for each row");
     err = (struct moec_error){0};
     assert_status(moec_codec_for_bits(3, MOEC_SCHEME_TRELLIS, 0, MOEC_DTYPE_BF16, &codec, &err),
                   MOEC_ERR_USAGE, err);
