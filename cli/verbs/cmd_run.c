@@ -259,7 +259,7 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
                          info.compute.n_context,
                          info.compute.n_context < info.model.n_position
                              ? "raise --ctx, or shorten the prompt"
-                             : "shorten the prompt: the model supports no longer context");
+                             : "shorten the prompt: the model supports at most this context");
     double start = cli_seconds();
     MOEC_TRY(cli_from_runtime(moert_generator_start(run->generator, run->tokens, run->n_tokens, &theirs),
                               &theirs, err));
@@ -289,7 +289,7 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
     if (run->is_full && !run->options.is_json)
         fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; %s\n", info.compute.n_context,
                 info.compute.n_context < info.model.n_position ? "raise --ctx to continue"
-                                                               : "the model supports no longer context");
+                                                               : "the model supports at most this context");
     if (run->is_stopped)
         return MOEC_OK;
     MOEC_TRY(cli_from_runtime(moert_text_flush(run->text, &piece, &n, &theirs), &theirs, err));

@@ -244,10 +244,11 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
     if (!job->routing.decides && job->routing.replay.n_form == 1)
         return MOEC_OK;
     if (cli_has(job->args, "vram"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--vram simulates only the recorded routing with experts in one precision: leave "
-                         "out --vram, or leave out --route, --precision and --prefill and give a trace "
-                         "without experts in low precision");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--vram simulates only the recorded routing with experts in one precision: leave "
+            "out --vram; or, to keep it, give a trace without experts in low precision, and leave "
+            "out --route, --precision and --prefill");
     if (!job->routing.decides)
         return read_precision(job, err);
     if (job->of.bundle == NULL)

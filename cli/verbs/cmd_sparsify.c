@@ -285,7 +285,7 @@ static enum moec_status keep_to_device(struct sparsify_job *job, struct moec_err
         return MOEC_OK;
     if (!tries[0])
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--by-projection gate leaves out neurons on the CPU alone: leave out --device");
+                         "--by-projection gate works only on the CPU: leave out --device");
     tries[1] = false;
     return MOEC_OK;
 }

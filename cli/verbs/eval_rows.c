@@ -253,7 +253,7 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
     if (job->found.scores.n_cut > 0)
         cli_print(stdout, "%" PRIu32 " prompts did not fit into the context and were cut at the start%s\n",
                   job->found.scores.n_cut,
-                  can_raise_context(job) ? "; raise --ctx" : ": the model supports no longer context");
+                  can_raise_context(job) ? "; raise --ctx" : ": the model supports at most this context");
     if (loss != NULL && !has_loss(job))
         cli_print(stdout, "reference  0   no loss: the reference scores 0 on every row\n");
     else if (loss != NULL)

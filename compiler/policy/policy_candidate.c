@@ -216,7 +216,7 @@ enum moec_status moec_policy_check_candidate(const struct moec_candidate_rules *
     if (settings->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a candidate has 0 slots for its logical cache, expected %" PRIu32 " to %" PRIu32
-                         ": without this cache, all expert reads would count as free",
+                         ": only misses of this cache count as reads, so without it nothing would",
                          rules->config->top_k, rules->config->n_expert);
     MOEC_TRY(check_allowed(rules, candidate, err));
     return moec_route_from_settings(settings, rules->config, rules->paths, rules->path, &route, err);

@@ -145,8 +145,8 @@ static enum moec_status check_kind_alone(const struct moec_layer_kind *k, const 
     if (has_attention(k) || k->n_head > 0 || k->n_kv_head > 0 || k->head_dim > 0 || k->value_dim > 0 ||
         k->conv_size > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer without attention or a recurrent state, but with heads or "
-                         "attention settings, expected no such settings",
+                         "%s gives heads or attention settings to a layer that has neither attention nor a "
+                         "recurrent state, expected neither heads nor settings there",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }

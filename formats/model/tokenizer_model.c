@@ -319,8 +319,8 @@ static enum moec_status check_japanese(const struct moec_tokenizer_model *m, con
         const char *text = m->text + m->token_start[id];
         if (memchr(text, 0, length) != NULL)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "tokenizer '%s': token %" PRIu32 " of a Japanese tokenizer has a NUL", subject,
-                             id);
+                             "Japanese tokenizer '%s': token %" PRIu32 " contains a NUL byte, expected none",
+                             subject, id);
         for (size_t at = 0, rest = 0; at < length; at += rest)
             if (moec_tokenizer_spelling(text + at, length - at, &rest) > MAX_MARK_BYTES && text[at] == '<')
                 return moec_fail(err, MOEC_ERR_LIMIT,

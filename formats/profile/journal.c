@@ -407,8 +407,8 @@ enum moec_status moec_journal_read(const struct moec_journal *journal, size_t re
     const struct moec_journal_record *at = &journal->records[record];
     if (offset > at->payload_bytes || n > at->payload_bytes - offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "record '%s' of '%s' has %" PRIu64 " bytes, expected %zu bytes from offset %" PRIu64
-                         " on",
+                         "record '%s' of '%s' is too short: %" PRIu64
+                         " bytes, expected at least %zu after the first %" PRIu64,
                          moec_journal_key(journal, record), journal->file.path, at->payload_bytes, n, offset);
     return moec_file_read(&journal->file, at->payload_offset + offset, buffer, n, err);
 }

@@ -344,7 +344,7 @@ static enum moec_status begin_text(struct moec_generator *g, const uint32_t *pro
                          n_prompt, g->text.n_context,
                          g->text.n_context < g->model.config->n_position
                              ? "raise --ctx or shorten the prompt"
-                             : "shorten the prompt: the model supports no longer context");
+                             : "shorten the prompt: the model supports at most this context");
     const bool has_encoder = moec_config_is_encoder_decoder(g->model.config);
     g->text.n_prompt = has_encoder ? 1 : n_prompt;
     const uint32_t room = g->text.n_context - g->text.n_prompt + 1;

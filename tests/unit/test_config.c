@@ -251,7 +251,7 @@ static void test_config__section_of_running_layers(void **state)
         {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
         {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
         {last, 6, MOEC_ERR_LIMIT, "kind of mixer 6, expected 0..5"},
-        {last, 4, MOEC_ERR_FORMAT, "without attention or a recurrent state, but with heads"},
+        {last, 4, MOEC_ERR_FORMAT, "gives heads or attention settings to a layer that has neither"},
         {last, 5, MOEC_ERR_LIMIT, "key heads 2, expected 4..4"},
         {last + 3, 2, MOEC_ERR_FORMAT, "0, 0 and 2 after the mixer of attention kind 2"},
         {last + 3, 1, MOEC_ERR_FORMAT, "has no MLP and has experts: a layer without an MLP"},
