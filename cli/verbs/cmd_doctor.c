@@ -330,8 +330,8 @@ static void print_sizes(const struct examination *x)
         cli_print_wrapped(
             stdout, 4,
             "  dense 16, dense 4: with 16 or 4 bits for the weights that are not experts. By "
-            "default, compile chooses bits for each expert and each of these weights, so its bundle is "
-            "between two rows.\n");
+            "default, compile chooses bits for each expert and each of these weights, so the size of its "
+            "bundle is between those of two rows.\n");
     if (x->bundle == NULL &&
         moec_codec_traits((struct moec_codec){.dtype = config_of(x)->expert_dtype})->is_exact)
         cli_print_wrapped(
