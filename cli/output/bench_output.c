@@ -221,8 +221,8 @@ void cli_print_bench(const struct moec_bench *bench)
     if (bench->left_out[0] != '\0')
         cli_print_wrapped(
             stdout, 2,
-            "left out, because the bundle has no copies at their bitwidths (compile with --copies "
-            "4,8,16): %s\n",
+            "left out: %s (the bundle has no copies at the bitwidths that these need: compile with "
+            "--copies 4,8,16)\n",
             bench->left_out);
     for (uint32_t r = 0; r < bench->n_row; r++)
         if (bench->rows[r].opened.tuned[0] != '\0') {

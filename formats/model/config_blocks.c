@@ -374,10 +374,11 @@ static enum moec_status decode_scaled(const uint8_t *payload, size_t n_bytes,
 {
     const uint32_t value = n_bytes == SCALED_BYTES ? moec_section_get_u32(&payload) : 0;
     if (value != 1)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has value %u in %zu bytes for scaled expert inputs, expected value 1 in %u bytes",
-                         value, n_bytes, SCALED_BYTES);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            MOEC_CONFIG_SUBJECT
+            " marks scaled expert inputs with the value %u in %zu bytes, expected the value 1 in %u bytes",
+            value, n_bytes, SCALED_BYTES);
     reading->config.router.scales_input = true;
     return MOEC_OK;
 }

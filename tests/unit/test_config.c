@@ -512,7 +512,7 @@ static void test_config__section_of_chunks(void **state)
     assert_memory_equal(bytes + scaled, ((uint8_t[]){21, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0}), 12);
     assert_memory_equal(bytes + chunks, ((uint8_t[]){13, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0}), 16);
     const struct damage damages[] = {
-        {scaled + 8, 2, MOEC_ERR_FORMAT, "2 in 4 bytes for scaled expert inputs"},
+        {scaled + 8, 2, MOEC_ERR_FORMAT, "marks scaled expert inputs with the value 2 in 4 bytes"},
         {chunks + 4, 4, MOEC_ERR_FORMAT, "4 bytes for attention chunks, expected 8"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
