@@ -4,7 +4,6 @@
 #include "formats/bundle/bundle.h"
 
 #include "formats/base/memory.h"
-#include "formats/bundle/bundle_format.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@ uint32_t moec_bundle_choose_alignment(const struct moec_config *config)
         return MOEC_BUNDLE_ALIGNMENT;
     uint32_t alignment = MOEC_BUNDLE_SMALL_ALIGNMENT;
     while (alignment > MOEC_BUNDLE_LEAST_ALIGNMENT &&
-           moec_align_up(n_bytes, alignment) - n_bytes > n_bytes / 200)
+           (alignment - n_bytes % alignment) % alignment > n_bytes / 200)
         alignment /= 2;
     return alignment;
 }

@@ -32,7 +32,7 @@ refused "cannot read --storage 'tape'" 2 "an unknown storage" fit --memory 64MiB
 refused 'moec-run takes at least .*; give --memory [0-9.]*MiB' 1 "a memory below the floor" fit --memory 4MiB --storage sd -o "$work/x.moec"
 refused ', or --ctx ' 1 "a context that is too long for it" "$moec" fit "$sample" --data "$data" --max-loss 5% --ctx 1024 \
     --memory 11MiB --storage sd -o "$work/x.moec"
-refused "the experts of a fit have hardly more than 2. .* --bits 4 --copies 2', then 'moec tune'" 2 "a prefill" \
+refused "the experts of a fit have hardly more than 2 bits.* --bits 4 --copies 2', then 'moec tune'" 2 "a prefill" \
     fit --memory 64MiB --storage sd --with route,skip,prefill -o "$work/x.moec"
 refused 'searches route and skip together' 2 "a route alone" fit --memory 64MiB --storage sd --with route -o "$work/x.moec"
 head -c 2000 "$data" >"$work/short.txt"
@@ -65,7 +65,7 @@ try 0 "inspect" "$moec" inspect "$work/whole.moec"
 says stdout '^Fit .moec fit.' "shows what it was fitted for"
 says stdout '^  for        --memory 64.0 MiB' "with the memory"
 
-refused 'moec fit made .* for a device' 2 "tune has nothing to add" "$moec" tune "$work/whole.moec" --reference "$sample" \
+refused 'moec fit made .* for one device' 2 "tune has nothing to add" "$moec" tune "$work/whole.moec" --reference "$sample" \
     --data "$data" --max-loss 5% -q -o "$work/x.moec"
 
 # ---- less than that, by a description ----

@@ -227,7 +227,7 @@ refused 'without decisions, the bundle itself loses .*No decision stays within .
     1 "more than the target" "$moec" tune "$work/low.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 32 \
     --max-loss 0.5% -q -o "$work/none.moec"
 writes_nothing
-refused 'the loss with the mildest decisions, .* is .*nothing was written.*Without decisions, it is .*--max-loss' \
+refused 'the loss with the mildest decisions, .* is .*nothing was written.*Without decisions, the loss is .*--max-loss' \
     1 "a loss that is not proven" tune --max-loss 0.02% -q -o "$work/none.moec"
 writes_nothing
 refused 'give --data FILE' 2 "no data" "$moec" tune "$work/m.moec" --reference "$sample" --force --max-loss 2%
