@@ -22,6 +22,13 @@ uint32_t moec_bundle_choose_alignment(const struct moec_config *config)
     return alignment;
 }
 
+uint64_t moec_bundle_slot_bytes(const struct moec_config *config, uint64_t n_bytes)
+{
+    const uint64_t alignment = moec_bundle_choose_alignment(config),
+                   unit = alignment > MOEC_BUNDLE_SMALL_ALIGNMENT ? alignment : MOEC_BUNDLE_SMALL_ALIGNMENT;
+    return (n_bytes + unit - 1) / unit * unit;
+}
+
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,
                                                    uint32_t ordinal, uint32_t expert)
 {

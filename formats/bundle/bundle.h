@@ -26,6 +26,9 @@
  * the smallest one, by half of the alignment on average. Else it is the largest of 512, 256, 128 and 64 that
  * pads the smallest record by at most 0.5 % of it, or 64. */
 uint32_t moec_bundle_choose_alignment(const struct moec_config *config);
+/* What a record of n bytes takes in memory, in a bundle of this alignment: whole blocks of a device, which have 512
+ * bytes at least. */
+uint64_t moec_bundle_slot_bytes(const struct moec_config *config, uint64_t n_bytes);
 #define MOEC_MAX_COPIES 8
 
 /* Fixed-sequence testing (Learn then Test, arXiv:2110.01052): plans in an order that is fixed before the

@@ -131,7 +131,8 @@ static enum moec_status size_widths(const struct moec_bundle_plan *bundle, struc
             continue;
         struct moec_doctor_size *size = &doctor->sizes[doctor->n_size++];
         const struct moec_variant variant = moec_variant_uniform(widths[w]);
-        const uint64_t record_bytes = moec_bundle_plan_record_bytes(bundle, variant);
+        const uint64_t record_bytes =
+            moec_bundle_slot_bytes(config, moec_bundle_plan_record_bytes(bundle, variant));
         for (uint64_t i = 0; i < n_expert; i++)
             experts[i] = variant;
         size->bits = widths[w];

@@ -176,12 +176,10 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
     MOEC_TRY_OUT(allocate_layouts(model, 1, err));
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
     model->layouts.all[0] = layout;
-    /* A slot holds whole blocks of the device, of 512 bytes at least. */
-    const uint64_t alignment = moec_bundle_choose_alignment(&profile->config),
-                   unit = alignment > MOEC_BUNDLE_SMALL_ALIGNMENT ? alignment : MOEC_BUNDLE_SMALL_ALIGNMENT;
+    const uint64_t slot_bytes = moec_bundle_slot_bytes(&profile->config, layout.n_bytes);
     for (size_t key = 0; key < (size_t)model->shape.n_layer * model->shape.n_layer_key; key++) {
         model->records.record_bytes[key] = layout.n_bytes;
-        model->records.slot_bytes[key] = (layout.n_bytes + unit - 1) / unit * unit;
+        model->records.slot_bytes[key] = slot_bytes;
     }
     sum_slots(model);
     (void)snprintf(model->sizes, sizeof model->sizes, "every expert at %s",

@@ -192,7 +192,7 @@ says stdout "in bf16 arithmetic" "as their certificate says"
 try 0 "a sparsity plan is proven in it" "$there" sparsify "$work/bf16.moec" "$@" --anyway --samples 48 --reference "$tiny" --max-loss 40% \
     --device cuda -o "$work/sparse-bf16.moec"
 says stdout "in bf16 arithmetic" "as its certificate says"
-try 0 "or canonically" "$there" sparsify "$work/bf16.moec" "$@" --anyway --samples 48 --reference "$tiny" --max-loss 40% \
+try 0 "or canonically" "$there" sparsify "$work/bf16.moec" "$@" --anyway --samples 48 --reference "$tiny" --max-loss 40% --by-projection up \
     --arithmetic canonical -o "$work/sparse-canonical.moec"
 try 0 "by which it runs" "$there" run "$work/sparse-canonical.moec" -p "ab" -n 4 --stats --device cuda
 says stderr "kernels .* canonical arithmetic, " "on a device too"

@@ -95,11 +95,11 @@ same "$work/edgemoe.moec" "$work/twice.moec" "the same inputs give the same byte
 
 # 24 windows of 32 tokens are few: what the search accepts on them may lose more than 5% on others, and safer plans are too
 # large.
-try 1 "a missed promise" "$moec" compile $model --policy edgemoe --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
+try 1 "a missed promise" "$moec" compile $model --policy edgemoe --profile "$work/tiny.h5" --max-loss 5% --max-size 2400KB \
     -o "$work/missed.moec" --quiet
 says stderr 'safest of [0-9]+ plans has a loss of .* on the certificate part .* the target is 5.000%, so nothing was written' "is explained"
 try 1 "and leaves nothing" test -e "$work/missed.moec"
-try 0 "--accept-miss writes it" "$moec" compile $model --policy edgemoe --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
+try 0 "--accept-miss writes it" "$moec" compile $model --policy edgemoe --profile "$work/tiny.h5" --max-loss 5% --max-size 2400KB \
     --accept-miss -o "$work/missed.moec" --quiet
 try 0 "inspect of it" "$moec" inspect "$work/missed.moec"
 says stdout 'MISSED' "shows the mark"
@@ -238,7 +238,7 @@ if [ $refused -eq 0 ]; then
 else
     fail "what $refused of $n refusals advise is refused"
 fi
-advice='^the longest context that fits has [0-9]+ positions:$'
+advice='^the longest context that fits has [0-9]+ tokens:$'
 beside=1400000
 takes_memory && beside=4000000 # what the process itself takes differs from run to run under a sanitizer
 advised "a text that is too long for the memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 1000 --memory $((floor + beside))

@@ -273,7 +273,10 @@ static void test_bundle__small_experts_stand_closer(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct moec_config small = {.n_embd = cases[i].n_embd, .n_ff_expert = cases[i].n_ff};
         assert_int_equal(moec_bundle_choose_alignment(&small), cases[i].alignment);
+        assert_int_equal(moec_bundle_slot_bytes(&small, 9793), 10240); /* blocks of a device have 512 bytes */
     }
+    config = (struct moec_config){.n_embd = 1024, .n_ff_expert = 265};
+    assert_int_equal(moec_bundle_slot_bytes(&config, 4097), 8192);
 }
 
 /* Random models with and without optional parts, at several alignments: the size is always as predicted. */
