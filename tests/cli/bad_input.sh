@@ -45,7 +45,7 @@ fresh
 rm "$work/model/model.safetensors"
 refuses "no weights" "safetensors"
 touch "$work/model/pytorch_model.bin"
-refuses "pytorch_model.bin" "pytorch_model.bin.*convert it"
+refuses "pytorch_model.bin" "pytorch_model.bin.*convert the model"
 fresh
 size=$(wc -c <"$work/model/model.safetensors")
 head -c $((size - 1000)) $sample/model.safetensors >"$work/model/model.safetensors"
