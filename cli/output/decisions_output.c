@@ -1,5 +1,6 @@
 #include "cli/output/decisions_output.h"
 
+#include "cli/output/sequence_output.h"
 #include "cli/print/print.h"
 #include "cli/terminal/json_output.h"
 #include "profiler/evaluate/chance.h"
@@ -87,13 +88,14 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
         decisions->plain_traffic.token_bytes / 1024,
         100 * moec_decision_missed_share(&decisions->plain_traffic));
     cli_print_wrapped(stdout, 13,
-                      "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against "
+                      "  loss       %.3f%% (%g%% interval %.3f%% to %.3f%%) against "
                       "the original, limit %.3f%%\n"
                       "             without these settings %.3f%% (%.3f%% to %.3f%%); %" PRIu32
                       " windows of '%s'\n",
-                      100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
-                      100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
-                      100 * decisions->plain_high, certificate->n_window, certificate->data_name);
+                      100 * certificate->loss, cli_interval_percent(certificate), 100 * certificate->loss_low,
+                      100 * certificate->loss_high, 100 * certificate->target, 100 * decisions->plain_loss,
+                      100 * decisions->plain_low, 100 * decisions->plain_high, certificate->n_window,
+                      certificate->data_name);
     if (certificate->is_chance)
         cli_print(stdout, "             the certificate promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)

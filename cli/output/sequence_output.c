@@ -5,6 +5,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+double cli_interval_percent(const struct moec_certificate *certificate)
+{
+    return certificate->confidence > 0 ? 100 * (2 * certificate->confidence - 1) : 90;
+}
+
 void cli_print_sequence(const struct moec_certificate *certificate, const char *what, bool is_reused)
 {
     uint32_t n_passed = 0;

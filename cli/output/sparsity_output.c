@@ -1,5 +1,6 @@
 #include "cli/output/sparsity_output.h"
 
+#include "cli/output/sequence_output.h"
 #include "cli/print/print.h"
 #include "cli/terminal/json_output.h"
 #include "profiler/evaluate/chance.h"
@@ -43,8 +44,9 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
     const struct moec_certificate *certificate = &plan->certificate;
     const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     cli_print_left_out(plan);
-    cli_print(stdout, "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original",
-              100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
+    cli_print(stdout, "  loss       %.3f%% (%g%% interval %.3f%% to %.3f%%) against the original",
+              100 * certificate->loss, cli_interval_percent(certificate), 100 * certificate->loss_low,
+              100 * certificate->loss_high);
     if (certificate->n_sequence > 0)
         cli_print(stdout, ",\n             limit %.3f%%\n", 100 * certificate->target);
     else

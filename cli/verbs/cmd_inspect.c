@@ -2,6 +2,7 @@
  * part of an opened bundle are loaded first (struct additions), so that an error comes before any output. */
 #include "cli/output/codec_output.h"
 #include "cli/output/decisions_output.h"
+#include "cli/output/sequence_output.h"
 #include "cli/output/sparsity_output.h"
 #include "cli/print/print.h"
 #include "cli/terminal/json_output.h"
@@ -224,8 +225,9 @@ static void print_certificate(const struct moec_certificate *certificate, bool i
     cli_print(stdout, "  %s%-*s %.4f\n", certificate->metric, pad, " of the original",
               certificate->reference);
     cli_print(stdout, "  %s%-*s %.4f\n", certificate->metric, pad, " of this bundle", certificate->compiled);
-    cli_print(stdout, "  loss                             %.3f%% (90%% interval %.3f%% to %.3f%%)\n",
-              100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
+    cli_print(stdout, "  loss                             %.3f%% (%g%% interval %.3f%% to %.3f%%)\n",
+              100 * certificate->loss, cli_interval_percent(certificate), 100 * certificate->loss_low,
+              100 * certificate->loss_high);
     if (!isnan(certificate->target))
         cli_print(stdout, "  asked for                        at most %.3f%%%s\n", 100 * certificate->target,
                   certificate->missed ? "   MISSED (written under --accept-miss)" : "");

@@ -28,6 +28,7 @@ static struct fixture *fixture_make(void)
     struct fixture *f = calloc(1, sizeof *f);
     struct moec_error err = {0};
     sample_make(&f->sample, E, 32, 16, 77);
+    f->sample.parts.alignment = MOEC_BUNDLE_ALIGNMENT; /* requests are of records alone */
     f->folder = temporary_folder();
     f->path = temporary_path(f->folder, "a \"name\".moec");
     f->trace_path = temporary_path(f->folder, "trace.json");
@@ -442,7 +443,7 @@ static void test_trace__leaves_no_file_when_discarded(void **state)
     fixture_free(f);
 }
 
-/* The bundle's records stand closer than direct reads can address, which is found when all else is ready. */
+/* The bundle's records stand closer than pages, so they cannot be mapped, which is found when all else is ready. */
 static void test_trace__an_engine_that_does_not_open_leaves_none(void **state)
 {
     (void)state;
@@ -451,9 +452,11 @@ static void test_trace__an_engine_that_does_not_open_leaves_none(void **state)
     struct moert_engine *engine = NULL;
     struct moert_error err = {0};
     options.trace.path = f->trace_path;
-    options.storage.io = "direct";
+    options.storage.io = "mapped";
+    f->sample.parts.alignment = MOEC_BUNDLE_LEAST_ALIGNMENT;
+    (void)sample_write(&f->sample, f->path);
     assert_int_equal(moert_engine_open(f->path, &options, &engine, &err), MOERT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "direct reads need"));
+    assert_non_null(strstr(err.message, "mapping needs"));
     assert_int_equal(temporary_count(f->folder), 1);
     temporary_write(f->folder, "trace.json", "before", 6);
     assert_int_equal(moert_engine_open(f->path, &options, &engine, &err), MOERT_ERR_UNSUPPORTED);
