@@ -33,7 +33,7 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
                                       .generation = moec_checkpoint_generation(ck),
                                       .dense = &dense,
                                       .codecs = codecs,
-                                      .alignment = MOEC_BUNDLE_ALIGNMENT};
+                                      .alignment = 64};
     const uint8_t copies[] = {4};
     size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
     struct moec_variant *assignment = malloc(n * sizeof *assignment);
