@@ -125,9 +125,8 @@ struct moec_record_entry {
 struct moec_bundle {
     struct moec_file file;
     uint32_t alignment;
-    uint32_t
-        direct_unit; /* of offsets and buffers of requests: moec_file_direct_unit where the alignment is less than
-                           * 4096, else 4096 */
+    /* Of offsets and buffers of requests: moec_file_direct_unit where the alignment is less than 4096, else 4096. */
+    uint32_t direct_unit;
     struct moec_config config;
     struct moec_generation generation;
     struct moec_tokenizer_model *tokenizer;    /* owned; NULL when the checkpoint had none */
