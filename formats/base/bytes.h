@@ -1,10 +1,16 @@
 /* Little-endian numbers at any address. On-disk structures are read and written field by field with these,
- * never by casting a struct over bytes. Thread rule: pure functions. */
+ * never by casting a struct over bytes. And sizes of aligned bytes. Thread rule: pure functions. */
 #ifndef MOEC_FORMATS_BYTES_H
 #define MOEC_FORMATS_BYTES_H
 
 #include <stdint.h>
 #include <string.h>
+
+/* The least multiple of the alignment, at least 1, that is no smaller. */
+static inline uint64_t moec_align_up(uint64_t value, uint64_t alignment)
+{
+    return (value + alignment - 1) / alignment * alignment;
+}
 
 static inline uint16_t moec_get_u16(const uint8_t *at)
 {

@@ -3,6 +3,7 @@
  * under one percent. */
 #include "formats/bundle/bundle.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 
 #include <inttypes.h>
@@ -17,7 +18,7 @@ uint32_t moec_bundle_choose_alignment(const struct moec_config *config)
         return MOEC_BUNDLE_ALIGNMENT;
     uint32_t alignment = MOEC_BUNDLE_SMALL_ALIGNMENT;
     while (alignment > MOEC_BUNDLE_LEAST_ALIGNMENT &&
-           (alignment - n_bytes % alignment) % alignment > n_bytes / 200)
+           moec_align_up(n_bytes, alignment) - n_bytes > n_bytes / 200)
         alignment /= 2;
     return alignment;
 }
@@ -26,7 +27,7 @@ uint64_t moec_bundle_slot_bytes(const struct moec_config *config, uint64_t n_byt
 {
     const uint64_t alignment = moec_bundle_choose_alignment(config),
                    unit = alignment > MOEC_BUNDLE_SMALL_ALIGNMENT ? alignment : MOEC_BUNDLE_SMALL_ALIGNMENT;
-    return (n_bytes + unit - 1) / unit * unit;
+    return moec_align_up(n_bytes, unit);
 }
 
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,

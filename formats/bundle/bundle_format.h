@@ -205,9 +205,4 @@ MOEC_WARN_UNUSED enum moec_status moec_record_index_decode(const uint8_t *bytes,
                                                            struct moec_record_level *level,
                                                            struct moec_error *err);
 
-static inline uint64_t moec_align_up(uint64_t value, uint64_t alignment)
-{
-    return (value + alignment - 1) / alignment * alignment;
-}
-
 #endif

@@ -4,6 +4,7 @@
  * copied section is hashed on the way: damage is not carried into the new file. */
 #include "formats/bundle/bundle_rewrite.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 
 #include <inttypes.h>

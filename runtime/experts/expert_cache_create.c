@@ -1,9 +1,9 @@
 /* How an expert cache is made, filled and freed. */
 #include "runtime/experts/expert_cache_internal.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
-#include "formats/bundle/bundle_format.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,6 +4,7 @@
  * between units are read along, and each unit passes its own CRC before it is resident. */
 #include "runtime/experts/expert_units.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "runtime/experts/expert_cache_internal.h"
 #include "runtime/experts/unit_bits.h"
@@ -347,7 +348,7 @@ bool moec_units_can_begin(const struct moec_expert_units *units)
 static uint8_t *place_in_ring(struct moec_expert_units *units, uint64_t n_bytes, uint64_t step)
 {
     const uint64_t at = next_position(units);
-    units->head = at + (n_bytes + step - 1) / step * step;
+    units->head = at + moec_align_up(n_bytes, step);
     return units->ring + at % units->ring_bytes;
 }
 

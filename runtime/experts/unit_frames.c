@@ -4,6 +4,7 @@
  * nobody holds. Sections of up get at most three quarters, so they cannot push out all the pairs. */
 #include "runtime/experts/unit_frames.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "runtime/experts/expert_cache_internal.h"
@@ -40,7 +41,7 @@ static struct sizes sizes_of(const struct moec_expert_cache *cache)
         const struct moec_record_layout *layout =
             moec_bundle_layout(bundle, cache->options.records.copy, ordinal, expert);
         const uint64_t up = moec_storage_up_place_of(cache->storages[0], ordinal, expert).n_bytes;
-        const uint64_t slot = (up + step - 1) / step * step,
+        const uint64_t slot = moec_align_up(up, step),
                        unit = moec_parts_unit_neurons(parts, layout) * (uint64_t)layout->pair_stride_bytes;
         const uint32_t n_unit = moec_parts_unit_count(parts, layout);
         sizes.up_bytes = slot > sizes.up_bytes ? slot : sizes.up_bytes;

@@ -2,6 +2,7 @@
  * its offset, and `skip` is how far it begins in its slot. An emulated device reads through the page cache, so
  * that what stands under it is not the slower one. */
 #include "runtime/storage/record_reader.h"
+#include "formats/base/bytes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -110,7 +111,7 @@ uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy,
 {
     const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
     const uint64_t unit = bundle->alignment > bundle->direct_unit ? bundle->alignment : bundle->direct_unit;
-    return (moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes + unit - 1) / unit * unit;
+    return moec_align_up(moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes, unit);
 }
 
 enum moec_status moec_record_failed(const struct moec_bundle *bundle, struct moec_record_id record,

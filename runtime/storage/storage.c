@@ -3,6 +3,7 @@
  * worst a record's floats are checked twice. */
 #include "runtime/storage/storage.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 
 #include <stdatomic.h>
@@ -103,8 +104,7 @@ uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t or
     const struct moec_bundle *bundle = storage->setup.bundle;
     if (storage->is_whole)
         return moec_record_slot_bytes(bundle, storage->setup.copy, ordinal, expert);
-    const uint64_t unit = bundle->direct_unit;
-    return (moec_storage_place_of(storage, ordinal, expert).n_bytes + unit - 1) / unit * unit;
+    return moec_align_up(moec_storage_place_of(storage, ordinal, expert).n_bytes, bundle->direct_unit);
 }
 
 /* What the bytes of a part of a record must be. */

@@ -2,10 +2,10 @@
  * does. */
 #include "tests/unit/temporary.h"
 
+#include "formats/base/bytes.h"
 #include "tests/unit/cache_totals.h"
 #include "tests/unit/sample_bundle.h"
 
-#include "formats/bundle/bundle_format.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/storage/storage.h"
 
