@@ -66,8 +66,9 @@ static enum moec_status list_fresh(const struct moec_rows *rows, const struct mo
     if (is_same_file(rows, profile) && profile->n_document != rows->n_row)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "the profile was made from the same data, '%s', but not row by row as this task reads it. So "
-            "any row may have been used to rank experts: profile with this task's rows, or give other rows",
+            "the profile was made from the same data, '%s', but not row by row as this task reads it, so moec "
+            "cannot tell which rows already served to rank experts: make the profile again with this task, "
+            "or give this command other data",
             rows->name);
     MOEC_TRY(moec_alloc((void **)&seen, rows->n_row, 1, "rows that were seen", err));
     for (uint32_t w = 0; is_same_file(rows, profile) && w < profile->n_window; w++)

@@ -797,8 +797,8 @@ static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             MOEC_CONFIG_SUBJECT
-            " has %u, %u, %u and %u for LayerNorms and the bias of logits, expected two values of 0 or 1, "
-            "then two of 0",
+            " has the four bytes %u, %u, %u and %u for LayerNorms, the bias of logits and two unused "
+            "fields: the first two must be 0 or 1, the last two 0",
             payload[0], payload[1], payload[2], payload[3]);
     reading->config.layer_norm = payload[0] != 0;
     reading->config.head.bias = payload[1] != 0;

@@ -260,11 +260,11 @@ static enum moec_status read_metaspace(struct moec_tokenizer_reader *r, const st
         step->mode = MOEC_PREPEND_NEVER;
     else
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'prepend_scheme' in %s is '%s', expected always, first or never", place.text,
+                         "'prepend_scheme' in %s is '%s', expected 'always', 'first' or 'never'", place.text,
                          scheme);
     if (!prefix && step->mode != MOEC_PREPEND_NEVER)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'prepend_scheme' in %s is '%s' while 'add_prefix_space' is false, expected never",
+                         "'prepend_scheme' in %s is '%s' while 'add_prefix_space' is false, expected 'never'",
                          place.text, scheme);
     return MOEC_OK;
 }

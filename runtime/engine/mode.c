@@ -59,7 +59,7 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
     if (copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "precision copy %" PRIu32 " is requested, but '%s' has only %" PRIu32
-                         " precision copies, numbered from 0: compile it with --copies to add one",
+                         " precision copies, numbered from 0: compile the model again with --copies to add one",
                          copy, bundle->file.path, bundle->n_copy);
     *out = copy;
     struct moec_error missing = {0};

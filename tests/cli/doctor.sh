@@ -37,8 +37,8 @@ says stdout '^    moec compile datasets/sample/model .$' "and what to type next"
 says stdout '^        --data mytext.txt --max-loss 2% -o model.moec$' "in lines that a terminal has room for"
 says stdout '^    moec-run model.moec .* --ctx 512 --memory [0-9.]+MiB$' "with the program that needs least"
 
-try 0 "doctor of a memory that holds some of the experts" "$moec" doctor $model --ctx 256 --memory 10MiB
-says stdout '^    moec fit datasets/sample/model --data .* --memory 10MiB ' "names fit"
+try 0 "doctor of a memory that holds some of the experts" "$moec" doctor $model --ctx 256 --memory 11MiB
+says stdout '^    moec fit datasets/sample/model --data .* --memory 11MiB ' "names fit"
 
 try 0 "doctor --json" "$moec" doctor $model --json
 weights=$(number weight_bytes)

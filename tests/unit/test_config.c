@@ -602,7 +602,7 @@ static void test_config__section_of_long_rope(void **state)
         {jitter + 4, 3, MOEC_ERR_FORMAT, "3 bytes for the router's jitter"},
         {jitter + 11, 0xbf, MOEC_ERR_FORMAT, "the router's jitter to -0.5"},
         {jitter + 16, 3, MOEC_ERR_FORMAT, "3 bytes for LayerNorms"},
-        {jitter + 20, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for LayerNorms"},
+        {jitter + 20, 2, MOEC_ERR_FORMAT, "bytes 2, 1, 0 and 0 for LayerNorms"},
         {jitter + 22, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for LayerNorms"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
