@@ -81,6 +81,9 @@ fi
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM # which runs the trap above too
+# What scripts make alike, one of them makes for all (tests/cli/tap.inc).
+mkdir "$work/shared" || exit 1
+export MOEC_TESTS_SHARED="$work/shared"
 : >"$work/together"
 : >"$work/alone"
 # in_order PROGRAM...: a line each.

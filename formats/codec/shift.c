@@ -62,16 +62,21 @@ void moec_shift_values(uint32_t bits, const uint8_t *codes, size_t n, float *val
 
 #define OLDEST     4u  /* what the oldest bits of a state may be: as many states come before each */
 #define FEW_PLACES 32u /* of codes with free bits */
+#define TURNS      8u  /* of a vector of 8: places of its states are those of another's, in another order */
 
 /* b where the mask is set, else a. */
 #define CHOSEN(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
 
 /* Levels of the steps to each state, by free bits and by the oldest bits of the state before; and where there are free
- * bits, the steps' places, and levels by place. */
+ * bits, the steps' places, and levels by place. Places are exclusive ors of columns, so those of eight states that
+ * follow each other are those of the first eight, each exclusively or'ed with the same number. Numbers that differ by
+ * the place of state t give the same eight places in other orders: that of state s is then in element s ^ t. So four
+ * vectors have all levels, and a step's are vector `turned` / TURNS with its elements turned by `turned` % TURNS. */
 struct table {
     _Alignas(64) float of[FREE][OLDEST][STATES];
-    _Alignas(64) float by_place[FREE][FEW_PLACES];
+    _Alignas(64) float by_place[FREE][FEW_PLACES], by_turn[FREE][FEW_PLACES];
     _Alignas(64) uint32_t places[OLDEST][STATES];
+    uint8_t turned[OLDEST][STATES / TURNS];
 };
 
 static void list_levels(const struct moec_shift *shift, struct table *table)
@@ -89,14 +94,39 @@ static void list_levels(const struct moec_shift *shift, struct table *table)
     }
 }
 
+/* After list_levels, of codes with free bits. */
+static void list_turns(const struct moec_shift *shift, struct table *table)
+{
+    uint8_t turned[FEW_PLACES];
+    uint32_t n = 0;
+    memset(turned, FEW_PLACES, sizeof turned);
+    for (uint32_t o = 0; o < OLDEST; o++)
+        for (uint32_t g = 0; g < STATES / TURNS; g++) {
+            const uint32_t first = table->places[o][g * TURNS];
+            if (turned[first] == FEW_PLACES) {
+                for (uint32_t t = 0; t < TURNS; t++) {
+                    const uint32_t place = first ^ table->places[0][t];
+                    turned[place] = (uint8_t)(n * TURNS + t);
+                    for (uint32_t f = 0; f < 1u << shift->free_bits; f++)
+                        table->by_turn[f][n * TURNS + t] = table->by_place[f][place];
+                }
+                n++;
+            }
+            table->turned[o][g] = turned[first];
+        }
+}
+
 /* Of 2, 3 and 4 bits: listing them takes as long as the search of thirty weights, and rows are short. */
 static struct table tables[3];
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
 static void list_tables(void)
 {
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 3; i++) {
         list_levels(&shifts[i], &tables[i]);
+        if (shifts[i].free_bits > 0)
+            list_turns(&shifts[i], &tables[i]);
+    }
 }
 
 static const struct table *table_of(uint32_t bits)

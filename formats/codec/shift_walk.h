@@ -19,6 +19,11 @@ TARGET static inline __attribute__((always_inline)) void NAMED(take_lesser)(VEC 
     const __mmask16 is_less = _mm512_cmp_ps_mask(other, *cost, _CMP_LT_OQ);
     *cost = _mm512_min_ps(other, *cost); /* the second where they are equal */
     *oldest = (BITS)_mm512_mask_set1_epi32((__m512i)*oldest, is_less, (int)o);
+#elif WALK_LANES == 8
+    const VEC is_less = _mm256_cmp_ps(other, *cost, _CMP_LT_OQ);
+    const BITS own = *oldest - *oldest + o;
+    *cost = _mm256_min_ps(other, *cost); /* the second where they are equal */
+    *oldest = (BITS)_mm256_blendv_ps((VEC)*oldest, (VEC)own, is_less);
 #else
     const BITS is_less = (BITS)(other < *cost);
     *cost = (VEC)CHOSEN(is_less, (BITS)*cost, (BITS)other);
@@ -32,11 +37,14 @@ TARGET static inline __attribute__((always_inline)) VEC NAMED(error_of)(const ui
 {
     VEC error = v - *(const VEC *)levels;
     error *= error;
-    for (uint32_t f = 1; f < n_free; f++) {
+    _Pragma("GCC unroll 4") for (uint32_t f = 1; f < n_free; f++)
+    {
         VEC other = v - *(const VEC *)(levels + f * stride);
         other *= other;
 #if WALK_LANES == 16
         error = _mm512_min_ps(other, error);
+#elif WALK_LANES == 8
+        error = _mm256_min_ps(other, error);
 #else
         error = (VEC)CHOSEN((BITS)(other < error), (BITS)error, (BITS)other);
 #endif
@@ -44,19 +52,39 @@ TARGET static inline __attribute__((always_inline)) VEC NAMED(error_of)(const ui
     return error;
 }
 
+#if WALK_LANES == 8
+/* `turned` (TURNS) has the vector with element s in the place of s ^ t, t its number. */
+TARGET static inline __attribute__((always_inline)) void NAMED(turn)(VEC v, VEC turned[static TURNS])
+{
+    const VEC far = _mm256_permute2f128_ps(v, v, 1);
+    turned[0] = v;
+    turned[1] = _mm256_permute_ps(v, 0xb1);
+    turned[2] = _mm256_permute_ps(v, 0x4e);
+    turned[3] = _mm256_permute_ps(v, 0x1b);
+    turned[4] = far;
+    turned[5] = _mm256_permute_ps(far, 0xb1);
+    turned[6] = _mm256_permute_ps(far, 0x4e);
+    turned[7] = _mm256_permute_ps(far, 0x1b);
+}
+#endif
+
 /* The best of the steps to each state of part g: what a path costs with it, and the oldest bits of the state before,
  * whose costs `before` has by these bits. `least` has the errors by place where free bits leave so few that two
- * vectors hold them. */
+ * vectors of 16 hold them; for vectors of 8 they are turned. */
 TARGET static inline __attribute__((always_inline)) void
 NAMED(choose)(const struct table *table, const uint32_t n_free, float v, const VEC before[static OLDEST],
-              uint32_t g, const VEC least[static 2], VEC *cost, BITS *oldest)
+              uint32_t g, const VEC *least, VEC *cost, BITS *oldest)
 {
-    for (uint32_t o = 0; o < OLDEST; o++) {
+    _Pragma("GCC unroll 4") for (uint32_t o = 0; o < OLDEST; o++)
+    {
 #if WALK_LANES == 16
         const VEC error =
             n_free == 1 ? NAMED(error_of)(1, v, table->of[0][o] + g * WALK_LANES, 0)
                         : (VEC)_mm512_permutex2var_ps(
                               least[0], *(const __m512i *)(table->places[o] + g * WALK_LANES), least[1]);
+#elif WALK_LANES == 8
+        const VEC error = n_free == 1 ? NAMED(error_of)(1, v, table->of[0][o] + g * WALK_LANES, 0)
+                                      : least[table->turned[o][g]];
 #else
         const VEC error = NAMED(error_of)(n_free, v, table->of[0][o] + g * WALK_LANES, OLDEST * STATES);
         (void)least;
@@ -85,10 +113,19 @@ NAMED(step)(const struct table *table, const uint32_t n_free, float v, const VEC
 {
     const BITS fourths = WALK_FOURTHS;
     BITS chosen = {0};
+#if WALK_LANES == 16
     VEC least[2] = {{0}};
-    for (uint32_t half = 0; half < 2 && WALK_LANES == 16 && n_free > 1; half++)
+    for (uint32_t half = 0; half < 2 && n_free > 1; half++)
         least[half] = NAMED(error_of)(n_free, v, table->by_place[0] + half * WALK_LANES, FEW_PLACES);
-    for (uint32_t g = 0; g < PARTS; g += 4) {
+#elif WALK_LANES == 8
+    VEC least[FEW_PLACES];
+    for (uint32_t i = 0; i < FEW_PLACES && n_free > 1; i += TURNS)
+        NAMED(turn)(NAMED(error_of)(n_free, v, table->by_turn[0] + i, FEW_PLACES), least + i);
+#else
+    const VEC *least = NULL;
+#endif
+    _Pragma("GCC unroll 4") for (uint32_t g = 0; g < PARTS; g += 4)
+    {
         STEP_TO(g, 0);
         STEP_TO(g + 1, 1);
         STEP_TO(g + 2, 2);

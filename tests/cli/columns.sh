@@ -4,7 +4,9 @@
 . tests/cli/tap.inc
 
 model=datasets/sample/model
-try 0 "compile" "$moec" compile $model --data datasets/sample/calibration.txt --seq-len 32 --samples 64 --max-loss 60% --quiet \
+try 0 "weights are fitted" fitted_journal
+cp "$made" "$work/m.moec.journal"
+try 0 "compile" "$moec" compile $model --data datasets/sample/calibration.txt --seq-len 32 --samples 48 --max-loss 60% --quiet \
     -o "$work/m.moec"
 try 0 "inspect" "$moec" inspect "$work/m.moec"
 narrow stdout "inspect has 80 columns"
@@ -17,7 +19,7 @@ narrow stdout "losses have 80 columns"
 try 0 "verify" "$moec" verify "$work/m.moec"
 narrow stdout "verify has 80 columns"
 try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 16 --samples 32 --bits 2 \
-    --verbose -o "$work/p.h5"
+    --sensitivity-samples 4 --verbose -o "$work/p.h5"
 narrow stdout "the verdict of a profile has 80 columns"
 says stderr "largest shares of time" "and its phases are shown"
 try 0 "show" "$moec" profile --show "$work/p.h5" --verbose

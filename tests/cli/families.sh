@@ -10,7 +10,7 @@ measure="--data $work/text.txt --seq-len 32"
 
 value() {
     # shellcheck disable=SC2086 # a list of options
-    "$moec" eval "$1" $measure --json --quiet 2>/dev/null | sed -n 's/^ *"value": //p'
+    "$moec" eval "$1" $measure --samples 24 --json --quiet 2>/dev/null | sed -n 's/^ *"value": //p'
 }
 
 # The fuzzer of configs begins from one of each family.
@@ -48,9 +48,9 @@ for folder in tests/fixtures/families/*/; do
         fail "$family: bundle and exported folder measure the same"
     fi
     # shellcheck disable=SC2086
-    "$moec" eval "$model.moec" $measure --samples 16 --json -q --arithmetic int8 --threads 3 >"$work/int8" 2>"$work/stderr"
+    "$moec" eval "$model.moec" $measure --samples 8 --json -q --arithmetic int8 --threads 3 >"$work/int8" 2>"$work/stderr"
     # shellcheck disable=SC2086
-    try 0 "$family: int8 arithmetic" "$moec" eval "$model.moec" $measure --samples 16 --json -q --arithmetic int8 --threads 1 \
+    try 0 "$family: int8 arithmetic" "$moec" eval "$model.moec" $measure --samples 8 --json -q --arithmetic int8 --threads 1 \
         --cpu scalar
     same "$work/int8" "$work/stdout" "$family: is the same on one thread with scalar code"
     case $family in
@@ -101,9 +101,9 @@ for folder in tests/fixtures/families/*/; do
             --force -o "$work/two.moec"
         for decided in "--route top-k" "--route cache-prior:0.5" "--route prune:2" "--precision always:0.4:0.7"; do
             # shellcheck disable=SC2086
-            "$moec" eval "$work/two.moec" $measure $decided --slots 5 -q --json --threads 3 >"$work/decided"
+            "$moec" eval "$work/two.moec" $measure --samples 24 $decided --slots 5 -q --json --threads 3 >"$work/decided"
             # shellcheck disable=SC2086
-            "$moec" eval "$work/two.moec" $measure $decided --slots 5 -q --json --threads 1 --cpu scalar >"$work/stdout"
+            "$moec" eval "$work/two.moec" $measure --samples 24 $decided --slots 5 -q --json --threads 1 --cpu scalar >"$work/stdout"
             same "$work/decided" "$work/stdout" "$family: $decided is the same on one thread with scalar code"
             # Of 4 choices in each of 2 layers those that give their input are neither taken nor skipped.
             tokens=$(sed -n 's/^ *"tokens": \([0-9]*\).*/\1/p' "$work/decided")

@@ -19,10 +19,16 @@ refused() {
     try "$@"
     says stderr "$words" "says why"
 }
-measure='--max-loss 5% --samples 32 --seq-len 32 --ctx 128 -q'
+measure='--max-loss 5% --samples 48 --seq-len 32 --ctx 128 -q'
 # shellcheck disable=SC2086,SC2317 # words; called by try
 fit() {
-    "$moec" fit "$sample" --data "$data" $measure "$@"
+    fit_model "$sample" "$@"
+}
+# shellcheck disable=SC2086,SC2317 # as above
+fit_model() {
+    model=$1
+    shift
+    "$moec" fit "$model" --data "$data" $measure "$@"
 }
 
 # ---- what is refused ----
@@ -38,8 +44,8 @@ refused 'searches route and skip together' 2 "a route alone" fit --memory 64MiB 
 head -c 2000 "$data" >"$work/short.txt"
 refused 'short.txt' 1 "a text that is too short" "$moec" fit "$sample" --data "$work/short.txt" --max-loss 5% --memory 64MiB \
     --storage sd -q -o "$work/x.moec"
-"$moec" fit "$sample" --data "$work/short.txt" --max-loss 5% --samples 16777216 --seq-len 16 --memory 64MiB --storage sd \
-    -o "$work/long.moec" >"$work/stdout" 2>"$work/stderr"
+until_says stderr 'note: this takes' "$moec" fit "$sample" --data "$work/short.txt" --max-loss 5% --samples 16777216 --seq-len 16 \
+    --memory 64MiB --storage sd -o "$work/long.moec"
 says stderr 'moec fit: note: this takes about [0-9]+ h .* if the data has 16777216 windows .*; --samples 256 takes about ' \
     "one that could take hours says so"
 refused 'does not support models with an encoder' 1 "a model with an encoder" "$moec" fit tests/fixtures/families/switch \
@@ -56,6 +62,13 @@ try 0 "is tuned with a prefill" "$moec" tune "$work/copy.moec" --reference "$sam
 says stdout '^  prefill  *unpopular:' "which it has"
 
 # ---- everything fits into memory ----
+
+# begun OUTPUT: its weights were fitted before.
+begun() {
+    cp "$made" "$1.journal"
+}
+try 0 "weights are fitted" fitted_journal
+begun "$work/whole.moec"
 try 0 "a device that holds every expert" fit --memory 64MiB --storage 100MB/s,200us --with skip,route --json -o "$work/whole.moec"
 says stdout '"route": ""' "nothing decides"
 check "the loss is proven" "$(number loss_high) <= 0.05"
@@ -74,6 +87,7 @@ floor=$(sed -n 's/.*"memory_least_bytes": *\([0-9]*\).*/\1/p' "$work/need.json" 
 memory=$((floor / 1024 + 200))KiB
 try 0 "a device as moec device describes it" "$moec" device "$work/whole.moec" --emulate-storage 50MB/s,200us \
     --compute-time 0.2 -q -o "$work/card.json"
+begun "$work/some.moec"
 try 0 "a device that holds some" fit --memory $memory --device-file "$work/card.json" -o "$work/some.moec"
 says stdout '^next: moec-run .* --memory' "names the next command"
 says stdout 'with half the memory' "and what other devices would take"
@@ -100,25 +114,37 @@ try 0 "bench takes them too" "$moec" bench "$work/some.moec" --memory 60% --mode
 says stdout "^cache 60% $evict" "in its row"
 
 # ---- one expert a token: bits alone ----
-cp -r "$sample" "$work/one"
-sed 's/"num_experts_per_tok": 4/"num_experts_per_tok": 1/' "$sample/config.json" >"$work/one/config.json"
-# shellcheck disable=SC2086 # words
-try 0 "a model with one expert a token" "$moec" fit "$work/one" --data "$data" $measure --memory $memory \
-    --device-file "$work/card.json" --json -o "$work/single.moec"
+
+# Fewer layers take less time. The least memory, $least in MiB, holds some of their experts; of three layers it held all.
+cp -r "$sample" "$work/less"
+sed 's/"num_hidden_layers": 6/"num_hidden_layers": 4/' "$sample/config.json" >"$work/less/config.json"
+cp -r "$work/less" "$work/one"
+sed 's/"num_experts_per_tok": 4/"num_experts_per_tok": 1/' "$work/less/config.json" >"$work/one/config.json"
+least_memory() {
+    least=$(fit_model "$1" --memory 4MiB --storage sd -o "$work/x.moec" 2>&1 | sed -n 's/.*give --memory \([0-9.]*\)MiB.*/\1/p')
+}
+least_memory "$work/one"
+try 0 "a model with one expert a token" fit_model "$work/one" --memory "${least}MiB" --storage 50MB/s,200us --json \
+    -o "$work/single.moec"
 if grep -q 'cache-prior' "$work/stdout"; then fail "plans of bits are compared alone"; else pass "plans of bits are compared alone"; fi
 check "within the loss" "$(number loss_high) <= 0.05"
 try 0 "a whole bundle" "$moec" verify "$work/single.moec"
 
 # ---- a description by the model's shapes ----
-try 0 "a description without a bundle" "$moec" device --shape "$sample/config.json" --emulate-storage 50MB/s,200us \
+try 0 "a description without a bundle" "$moec" device --shape "$work/less/config.json" --emulate-storage 50MB/s,200us \
     --compute-time 0.2 -q -o "$work/shape.json"
-try 0 "will do" fit --memory $memory --device-file "$work/shape.json" --json -o "$work/shaped.moec"
+least_memory "$work/less"
+# shellcheck disable=SC2317 # called by try
+fit_less() {
+    fit_model "$work/less" --memory "${least}MiB" --device-file "$work/shape.json" "$@"
+}
+try 0 "will do" fit_less --json -o "$work/shaped.moec"
 check "for a time" "$(number token_ms) > $(number resident_token_ms) && $(number resident_token_ms) > 0"
 
 # ---- an interrupted fit ----
 # shellcheck disable=SC2086 # words
-"$moec" fit "$sample" --data "$data" $measure --memory $memory --device-file "$work/card.json" -o "$work/stopped.moec" \
-    >"$work/log" 2>&1 &
+"$moec" fit "$work/less" --data "$data" $measure --memory "${least}MiB" --device-file "$work/shape.json" \
+    -o "$work/stopped.moec" >"$work/log" 2>&1 &
 pid=$!
 n=0
 while ! grep -aq 'run/' "$work/stopped.moec.search.journal" 2>/dev/null && [ $n -lt 4500 ] && kill -0 $pid 2>/dev/null; do
@@ -132,13 +158,13 @@ if [ -e "$work/stopped.moec" ]; then fail "nothing is written"; else pass "nothi
 for journal in journal profile.journal search.journal; do
     cp "$work/stopped.moec.$journal" "$work/other.moec.$journal"
 done
-try 0 "another memory goes on with what was fitted" "$moec" fit "$sample" --data "$data" --max-loss 5% --samples 32 --seq-len 32 \
-    --ctx 128 --memory $((floor / 1024 + 300))KiB --device-file "$work/card.json" -o "$work/other.moec"
+try 0 "another memory goes on with what was fitted" "$moec" fit "$work/less" --data "$data" --max-loss 5% --samples 48 \
+    --seq-len 32 --ctx 128 --memory "$(awk "BEGIN { printf \"%d\", 1024 * $least + 20 }")KiB" --device-file "$work/shape.json" \
+    -o "$work/other.moec"
 says stderr "other.moec.search.journal' is the journal of another job: its memory .*; starting over" "but not with what was searched"
-try 0 "the same command goes on" fit --memory $memory --device-file "$work/card.json" -o "$work/stopped.moec" \
-    --report "$work/page.html"
+try 0 "the same command goes on" fit_less -o "$work/stopped.moec" --report "$work/page.html"
 says stdout "^report: $work/page.html" "and names its page"
-if cmp -s "$work/stopped.moec" "$work/some.moec"; then pass "to the same bytes"; else fail "to the same bytes"; fi
+if cmp -s "$work/stopped.moec" "$work/shaped.moec"; then pass "to the same bytes"; else fail "to the same bytes"; fi
 for part in result curve tests elsewhere candidates settings; do
     try 0 "the page: section $part" grep -q "<section id=\"$part\"" "$work/page.html"
 done

@@ -40,10 +40,13 @@ try 0 "a profile" "$moec" profile "$sample" --data "$data" $measure --sensitivit
 fit() {
     "$moec" fit "$sample" --profile "$work/p.h5" --objective bytes --slots 6 "$@"
 }
+try 0 "weights are fitted" fitted_journal
+cp "$made" "$work/a.moec.journal"
 refused 'nothing was written' 1 "a loss that nothing keeps" fit --max-loss 0.0001% -q -o "$work/a.moec" --report "$work/no.html"
 says stderr "kept in '.*a.moec.journal'" "and what is kept"
 try 0 "its page says so" grep -q '<strong>No bundle:</strong>' "$work/no.html"
 if [ -e "$work/a.moec" ]; then fail "writes nothing"; else pass "writes nothing"; fi
+cp "$work/a.moec.journal" "$work/kept.journal"
 try 0 "bits with decisions" fit --max-loss 10% -v --json -o "$work/a.moec"
 says stderr 'plan 1, none: loss' "plans alone are tried"
 says stderr 'plan [1-5], cache-prior:[0-9.]*:skip:[0-9.]*: loss .*KiB read' "and with routes"
@@ -61,7 +64,7 @@ says stdout '^  cache      6 experts a layer' "names the slots"
 if grep -q '^Fit' "$work/stdout"; then fail "but no device"; else pass "but no device"; fi
 try 0 "it runs" "$moec" run "$work/a.moec" -p "Once upon a time" -n 8 --stats
 try 0 "tune has not been told of a device, and may go on" "$moec" tune "$work/a.moec" --data "$data" --reference "$sample" \
-    --samples 48 --seq-len 32 --max-loss 30% -q -o "$work/tuned.moec"
+    --samples 48 --seq-len 32 --with rank --max-loss 30% -q -o "$work/tuned.moec"
 
 # Stopped in its middle, and gone on with by one thread and other instructions.
 timeout --preserve-status -s INT 3 "$moec" fit "$sample" --profile "$work/p.h5" --objective bytes --slots 6 --max-loss 10% \
@@ -74,10 +77,12 @@ alone "and leaves nothing else" "$work/i.moec"
 
 # ---- moec tune of a checkpoint ----
 
+cp "$work/kept.journal" "$work/t.moec.journal"
 try 0 "moec tune of a checkpoint" "$moec" tune "$sample" --profile "$work/p.h5" --slots 6 --max-loss 10% --with route,skip \
     --decide decode -q -o "$work/t.moec"
 says stderr "tune: for a checkpoint, 'moec fit .* --objective bytes' runs instead" "says what it is"
 same "and gives the same bytes" "$work/a.moec" "$work/t.moec"
+cp "$work/kept.journal" "$work/t.moec.journal"
 try 0 "over a file" "$moec" tune "$sample" --profile "$work/p.h5" --slots 6 --max-loss 10% --force -q -o "$work/t.moec"
 refused 'name the bundle with -o' 2 "no output" tune --max-loss 2%
 refused "with does not apply to a checkpoint: 'moec compile" 2 "what is searched of bundles alone" \

@@ -28,7 +28,7 @@ try 0 "again" "$build/tools/make_random_checkpoint" --preset small --layers 2 --
 try 0 "the same bytes" diff -r "$work/model" "$work/twin"
 rm -rf "$work/twin"
 
-data="--data datasets/sample/calibration.txt --samples 32 --seq-len 96 --bits 2 --anyway"
+data="--data datasets/sample/calibration.txt --samples 32 --seq-len 64 --bits 2 --anyway"
 # shellcheck disable=SC2086 # options are words
 try 0 "profile with room" "$moec" profile "$work/model" $data -o "$work/roomy.h5" --quiet
 roomy=$(peak "$work/stdout")
@@ -78,7 +78,7 @@ return function(moec)
 end
 END
 try 0 "its profile" "$moec" profile "$work/wide" --data datasets/sample/calibration.txt --samples 128 --seq-len 64 \
-    --bits 2 --anyway -q -o "$work/wide.h5"
+    --bits 2 --sensitivity none --anyway -q -o "$work/wide.h5"
 for memory in 300 400; do
     try 0 "a policy that asks about both parts, with $memory MiB" "$moec" compile "$work/wide" \
         --profile "$work/wide.h5" --policy "$work/both.lua" --max-loss 50% --accept-miss --anyway --dense-bits 8 \

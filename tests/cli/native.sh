@@ -5,7 +5,7 @@
 
 native=$build/native/moec
 sample=datasets/sample/model
-set -- --data datasets/sample/calibration.txt --samples 32 --seq-len 32 --max-loss 50% --policy edgemoe --accept-miss -q
+set -- --data datasets/sample/calibration.txt --samples 32 --seq-len 32 --sensitivity-samples 4 --max-loss 50% --policy edgemoe --accept-miss -q
 try 0 "a bundle" "$moec" compile $sample "$@" -o "$work/all.moec"
 try 0 "the native program's" "$native" compile $sample "$@" -o "$work/native.moec"
 same "$work/all.moec" "$work/native.moec" "is the same, byte for byte"

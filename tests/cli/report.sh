@@ -18,7 +18,7 @@ try 2 "formats without a folder" "$moec" profile $model --data "$data" --plot-fo
 says stderr 'needs --plots' "the message says what is missing"
 
 try 0 "profile with plots and report" "$moec" profile $model --data "$data" --seq-len 32 --samples 32 --bits 2 \
-    -o "$work/p.h5" --plots "$work/plots" --plot-format png,csv --report "$work/report.html" --quiet
+    --sensitivity-samples 4 -o "$work/p.h5" --plots "$work/plots" --plot-format png,csv --report "$work/report.html" --quiet
 says stdout "wrote '$work/report.html'" "says what it wrote"
 for name in loss_by_bits sensitivity_int2 sorted_int2 tokens load; do
     try 0 "$name is there as PNG and CSV" test -s "$work/plots/$name.png" -a -s "$work/plots/$name.csv"

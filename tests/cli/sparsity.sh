@@ -48,7 +48,7 @@ plan() {
     max_loss=$1
     shift
     "$moec" sparsify "$work/plain.moec" --data datasets/sample/calibration.txt --reference "$sample" \
-        --samples 40 --seq-len 64 --max-loss "$max_loss" "$@"
+        --samples 32 --seq-len 48 --max-loss "$max_loss" "$@"
 }
 try 0 "a plan" plan 6% --by-projection up -q --json -o "$work/p.moec"
 loss=$(number loss) high=$(number loss_high) bytes=$(number expert_bytes_per_token) active=$(number active_share)

@@ -42,10 +42,11 @@ ln -s "$PWD/$build/libmoert.so" "$work/prefix/lib/libmoert.so.0"
 ln -s "$PWD/runtime/moert.h" "$work/prefix/include"
 sed -e "s|@PREFIX@|$work/prefix|" -e 's|@VERSION@|1|' runtime/moert.pc.in >"$work/prefix/lib/moert.pc"
 
-# smaller COMMAND...: with a text that takes seconds, from where the page takes its sample.
+# With a text that takes seconds, from where the page takes its sample; and fit takes over what compile fitted.
 # shellcheck disable=SC2016 # of the page
 sed -e 's/--max-loss 2%/--max-loss 60% --seq-len 64 --quiet/' -e 's/--describe-device/& --read-time 0.002 --compute-time 0.05 --quiet/' \
     -e 's/^cp -r "$SOURCE\/datasets\/sample" .$/&; for text in calibration test; do head -c 8000 "$SOURCE\/datasets\/sample\/$text.txt" >sample\/$text.txt; done/' \
+    -e 's/-o model\.moec$/& --journal fitted/' -e 's/^moec fit /cp fitted fast.moec.journal; &/' \
     "$work/here.sh" >"$work/small.sh"
 try 1 "which is what is made smaller" cmp -s "$work/here.sh" "$work/small.sh"
 try 0 "the page's commands" env HOME="$work/home" PATH="$work/prefix/bin:$PATH" PKG_CONFIG_PATH="$work/prefix/lib" \

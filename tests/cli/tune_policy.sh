@@ -19,7 +19,7 @@ tune() {
     "$moec" tune "$work/m.moec" --data "$data" --reference "$sample" --samples 32 --seq-len "$length" --slots 6 \
         --max-loss "$loss" --force "$@"
 }
-length=48
+length=32
 policy() {
     printf 'return function(moec)\n%s\nend\n' "$1" >"$work/p.lua"
 }
@@ -80,10 +80,12 @@ try 0 "a plan with a route" tune --policy "$work/p.lua" --with route,sparsity -q
 says stdout '"left_out": 0.4' "is searched"
 try 0 "a whole bundle" "$moec" verify "$work/both.moec"
 loss=4%
+try 0 "weights are fitted" fitted_journal
 policy 'if moec.evaluate({draft = 1, route = "cache-prior:0.05"}).loss > moec.evaluate({draft = moec.drafts}).loss then
   return nil, "a milder draft loses more" end
 return {draft = moec.drafts, route = "cache-prior:0.05"}'
-try 0 "drafts" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 48 --objective bytes --slots 6 --max-loss 20% \
+cp "$made" "$work/drafts.moec.journal"
+try 0 "drafts" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 32 --objective bytes --slots 6 --max-loss 20% \
     --policy "$work/p.lua" -v -o "$work/drafts.moec"
 says stderr 'plan [1-5], cache-prior:0.05: loss .* on the selection part' "are measured on the selection part"
 says stdout "settings +cache-prior:0.05 by 6 experts" "and one is written"
@@ -100,12 +102,14 @@ for draft = 1, moec.drafts do
   end
 end
 return best'
-try 0 "by the time of a device" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 48 --max-loss 20% --memory 9773KiB \
+cp "$made" "$work/timed.moec.journal"
+try 0 "by the time of a device" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 32 --max-loss 20% --memory 9773KiB \
     --ctx 256 --storage 50MB/s,200us --policy "$work/p.lua" -q --json -o "$work/timed.moec"
 check "is no slower than moec compile" "$(number token_ms) <= 1.02 * $(number compiled_token_ms)"
 check "within the loss" "$(number loss_high) <= 0.2"
 try 0 "a whole bundle" "$moec" verify "$work/timed.moec"
-try 0 "the strongest prior of all drafts" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 48 --max-loss 20% \
+cp "$made" "$work/prior.moec.journal"
+try 0 "the strongest prior of all drafts" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 32 --max-loss 20% \
     --objective bytes --slots 6 --policy prior -q -o "$work/prior.moec"
 says stdout "settings +cache-prior:0.[0-9]* by 6 experts" "is found"
 
@@ -146,7 +150,7 @@ refused 1 'return {route = "cache-prior:0.9"}' 'gave cache-prior:0.9, whose loss
 refused 1 'return {sequence = {}}' 'a sequence of 0 candidates, expected 1 to 8'
 length=8
 refused 1 'for i = 1, 999 do moec.evaluate {route = "cache-prior:" .. i / 1e6, slots = 16} end' 'more than the limit of 240 different candidates'
-length=48
+length=32
 try 1 "a policy of bits" tune --policy hull -q -o "$work/no.moec"
 says stderr "'hull' is not among the built-in decisions \(prior\)" "is none of decisions"
 try 1 "a policy that is not there" tune --policy prio -q -o "$work/no.moec"
