@@ -46,8 +46,8 @@ static enum moec_status check_frame(const void *bytes, size_t n, uint64_t expect
     /* The sizes that the frame states are compared first, so that a damaged one allocates nothing. */
     unsigned long long content = ZSTD_getFrameContentSize(bytes, n);
     if (content == ZSTD_CONTENTSIZE_ERROR || content == ZSTD_CONTENTSIZE_UNKNOWN)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s is zstd data that does not state its size when decompressed", subject);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s is zstd data that does not state its decompressed size",
+                         subject);
     if (content != expected_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s holds %llu bytes when decompressed, expected %" PRIu64,
                          subject, content, expected_bytes);

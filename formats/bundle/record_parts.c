@@ -210,8 +210,8 @@ static enum moec_status decode_turnover(const uint8_t *bytes, size_t n_bytes,
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the %s state a turnover (chance that an inactive neuron follows an active one) "
                              "of %g at a share of %" PRIu32
-                             " thousandths, expected a turnover of 0 to 1, and shares that rise from 1 to "
-                             "999",
+                             " thousandths, expected a turnover of 0 to 1, and rising shares of at "
+                             "least 1 and at most 999",
                              what, value, share);
         turnover->shares[i] = (uint16_t)share;
         turnover->turnover[i] = value;

@@ -26,7 +26,8 @@ enum moec_status moec_chat_alloc(struct moec_chat_arena *arena, uint64_t n_bytes
     struct moec_chat_block *block = arena->blocks;
     if (arena->limit_bytes > 0 &&
         (n_bytes > arena->limit_bytes || rounded > arena->limit_bytes - arena->n_bytes))
-        return moec_fail(err, MOEC_ERR_LIMIT, "a chat template needs more than %" PRIu64 " bytes of memory",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the chat template needs more than its limit of %" PRIu64 " bytes of memory",
                          arena->limit_bytes);
     if (block == NULL || block->capacity - block->n_bytes < rounded) {
         const uint64_t capacity = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES;

@@ -53,14 +53,15 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
 {
     if (copy > 0 && !mode->takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' chooses its own precision copy: leave out copy %" PRIu32
+                         "mode '%s' chooses its precision copy by itself: do not ask for copy %" PRIu32
                          ", or use mode 'cache', which runs any copy",
                          mode->name, copy);
     if (copy >= bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "precision copy %" PRIu32 " is requested, but '%s' has only %" PRIu32
-                         " precision copies, numbered from 0: compile the model again with --copies to add one",
-                         copy, bundle->file.path, bundle->n_copy);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "precision copy %" PRIu32 " is requested, but '%s' has only %" PRIu32
+            " precision copies, numbered from 0: compile the model again with --copies to add one",
+            copy, bundle->file.path, bundle->n_copy);
     *out = copy;
     struct moec_error missing = {0};
     if (mode->bits > 0 && moec_bundle_find_copy(bundle, mode->bits, out, &missing) != MOEC_OK)

@@ -177,7 +177,7 @@ try 2 "io-exp+lru with another eviction" run --mode io-exp+lru --evict lfu
 says stderr "use mode 'cache', which takes any" "is a contradiction"
 try 0 "io-exp+lru with its own eviction" run --mode io-exp+lru --evict lru
 try 2 "io-free with a copy" run --mode io-free --copy 1
-says stderr "leave out copy 1" "is a contradiction"
+says stderr "do not ask for copy 1" "is a contradiction"
 try 2 "sti with an eviction" run --mode sti --evict lru
 says stderr "mode 'sti' evicts nothing" "is a contradiction"
 try 2 "edgemoe with another predictor" run --mode edgemoe --predict gate

@@ -161,7 +161,7 @@ static void test_mode__copies_are_found_by_their_bits(void **state)
 static void test_mode__contradictions_are_refused(void **state)
 {
     refuse(*state, (struct moec_mode_request){.mode = "io-qfree", .evict = "lru"}, "evicts nothing");
-    refuse(*state, (struct moec_mode_request){.mode = "io-qfree", .copy = 2}, "leave out copy 2");
+    refuse(*state, (struct moec_mode_request){.mode = "io-qfree", .copy = 2}, "do not ask for copy 2");
     refuse(*state, (struct moec_mode_request){.mode = "turbo"},
            "unknown mode 'turbo', expected one of cache");
 }
