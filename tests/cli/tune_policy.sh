@@ -103,7 +103,7 @@ for draft = 1, moec.drafts do
 end
 return best'
 cp "$made" "$work/timed.moec.journal"
-try 0 "by the time of a device" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 32 --max-loss 20% --memory 9773KiB \
+try 0 "by the time of a device" "$moec" fit "$sample" --data "$data" --samples 48 --seq-len 32 --max-loss 20% --memory 10560KiB \
     --ctx 256 --storage 50MB/s,200us --policy "$work/p.lua" -q --json -o "$work/timed.moec"
 check "is no slower than moec compile" "$(number token_ms) <= 1.02 * $(number compiled_token_ms)"
 check "within the loss" "$(number loss_high) <= 0.2"
