@@ -7,6 +7,7 @@
 #include "compiler/compile/compile_certificate.h"
 #include "compiler/compile/compile_dense.h"
 #include "compiler/compile/compile_dense_plan.h"
+#include "compiler/compile/compile_frequent.h"
 #include "compiler/compile/compile_limits.h"
 #include "compiler/compile/compile_note.h"
 #include "compiler/compile/compile_offer.h"
@@ -406,6 +407,7 @@ enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_er
         MOEC_TRY(check_profile(run->checkpoint, run->profile, run->model_digest, err));
     if (run->profile != NULL)
         MOEC_TRY(check_profile_chance(run, err));
+    MOEC_TRY(moec_compile_frequent_choose(run, err));
     MOEC_TRY(moec_plan_create(&run->report->plan, config, err));
     if (options->target.rows != NULL)
         MOEC_TRY(moec_row_metric_open(options->target.rows, run->checkpoint, run->profile, &run->rows, err));

@@ -2,6 +2,7 @@
  *
  *   compile_run.c          words for the log, and whether to go on
  *   compile_scope.c        how much is looked at
+ *   compile_frequent.c     the tokens whose rows are a dense matrix of their own
  *   compile_stages.c       what is going on, and how much is left
  *   compile_units.c        what is kept for the case that the compile is interrupted
  *   compile_dense_plan.c   dense matrices of a plan, with codecs of their own too, and its bundle

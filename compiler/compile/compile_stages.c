@@ -8,6 +8,7 @@
  * not known before it has: a typical number stands for it. */
 #include "compiler/compile/compile_stages.h"
 
+#include "compiler/compile/compile_frequent.h"
 #include "compiler/compile/compile_scope.h"
 #include "compiler/fit/dense_inputs.h"
 #include "compiler/fit/gptq.h"
@@ -311,8 +312,10 @@ struct moec_compile_rank_forecast moec_compile_rank_estimate(const struct moec_c
 struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_request *request)
 {
     struct moec_compile_forecast forecast = {0};
+    struct moec_config config = *request->config;
+    config.n_frequent = moec_compile_frequent_expect(&config, request->options);
     const struct basis basis = {
-        .config = request->config,
+        .config = &config,
         .options = request->options,
         .scope = *moec_compile_scope_at(request->options->target.scope),
         .windows = {.pass = 1,

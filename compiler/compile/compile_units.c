@@ -142,6 +142,12 @@ uint32_t moec_compile_units_crc(const struct moec_compile_run *run)
     }
     uint32_t crc =
         moec_crc32c((run->fit != NULL ? 1u : 0) + 4u * run->options->by.arithmetic, bytes, sizeof bytes);
+    const uint32_t n_frequent = moec_checkpoint_config(run->checkpoint)->n_frequent;
+    if (n_frequent > 0) { /* numbers of dense matrices are then of others */
+        uint8_t number[4];
+        moec_put_u32(number, n_frequent);
+        crc = moec_crc32c(crc, number, sizeof number);
+    }
     if (run->options->by.arithmetic == MOEC_ARITHMETIC_BF16) { /* the order of its sums is the device's own */
         const struct moec_gpu_info *device = moec_gpu_place_info(run->options->memory.place);
         crc = moec_crc32c(crc, device->name, strlen(device->name));

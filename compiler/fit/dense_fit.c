@@ -177,11 +177,14 @@ static enum moec_status measure_piece(struct moec_dense_fit *fit, const struct m
 
 /* ---- pieces of an interrupted run ---- */
 
-static uint32_t codec_crc(struct moec_codec codec)
+/* Of a codec, and of how the rows of the embedding are divided. */
+static uint32_t codec_crc(const struct moec_dense_fit *fit, struct moec_codec codec)
 {
-    uint8_t bytes[5] = {codec.dtype, codec.scheme, codec.quantizer};
+    const uint32_t n_frequent = moec_checkpoint_config(fit->of.checkpoint)->n_frequent;
+    uint8_t bytes[9] = {codec.dtype, codec.scheme, codec.quantizer};
     moec_put_u16(bytes + 3, codec.group);
-    return moec_crc32c(0, bytes, sizeof bytes);
+    moec_put_u32(bytes + 5, n_frequent);
+    return moec_crc32c(0, bytes, n_frequent > 0 ? 9 : 5);
 }
 
 static void describe_piece(const struct moec_dense_fit *fit, uint32_t s, size_t at, uint32_t row,
@@ -191,7 +194,7 @@ static void describe_piece(const struct moec_dense_fit *fit, uint32_t s, size_t 
     const struct moec_dense_entry *entry = &store->table.entries[at];
     const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
     (void)snprintf(piece->key, sizeof piece->key, "dense/%08" PRIx32 "/%zu/%" PRIu32,
-                   codec_crc(fit->codes.codecs[fit->codes.numbers[s]]), at, row);
+                   codec_crc(fit, fit->codes.codecs[fit->codes.numbers[s]]), at, row);
     piece->store = s;
     piece->at = at;
     piece->error = 0;
@@ -223,7 +226,7 @@ static uint32_t describe_all(struct moec_dense_fit *fit, char key[static MOEC_JO
     uint32_t crc = 0;
     for (uint32_t s = 0; s < fit->codes.n_store; s++) {
         uint8_t bytes[5] = {fit->codes.numbers[s]};
-        moec_put_u32(bytes + 1, codec_crc(fit->codes.codecs[fit->codes.numbers[s]]));
+        moec_put_u32(bytes + 1, codec_crc(fit, fit->codes.codecs[fit->codes.numbers[s]]));
         crc = moec_crc32c(crc, bytes, sizeof bytes);
     }
     (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "dense/%08" PRIx32, crc);
@@ -428,6 +431,12 @@ static struct group *find_group(const struct moec_dense_fit *fit, const struct m
     return NULL;
 }
 
+/* What it takes to encode a tensor. */
+static double load_of(const struct moec_dense_entry *entry)
+{
+    return (double)entry->rows * entry->columns * (double)(WEIGHT_INPUTS + input_count(entry));
+}
+
 /* The rank that has least to encode so far. */
 static uint32_t give_owner(struct moec_dense_fit *fit, const struct moec_dense_entry *const *entries,
                            uint32_t n_entries)
@@ -437,8 +446,7 @@ static uint32_t give_owner(struct moec_dense_fit *fit, const struct moec_dense_e
     for (uint32_t r = 1; r < count; r++)
         owner = fit->grouped.loads[r] < fit->grouped.loads[owner] ? r : owner;
     for (uint32_t i = 0; i < n_entries; i++)
-        fit->grouped.loads[owner] += (double)entries[i]->rows * entries[i]->columns *
-                                     (double)(WEIGHT_INPUTS + input_count(entries[0]));
+        fit->grouped.loads[owner] += load_of(entries[i]);
     return owner;
 }
 
@@ -461,10 +469,26 @@ static enum moec_status add_group(struct moec_dense_fit *fit, const struct moec_
     return MOEC_OK;
 }
 
+/* Adds the rest of a matrix's rows to the group of the first ones, which have been given the same. */
+static void join_group(struct moec_dense_fit *fit, const struct moec_dense_entry *rest)
+{
+    const struct moec_dense_entry first = {.role = (uint32_t)moec_role_whole((enum moec_role)rest->role),
+                                           .layer = rest->layer};
+    struct group *group = find_group(fit, &first);
+    if (group == NULL || find_group(fit, rest) != NULL)
+        return;
+    group->roles[group->n_role++] = rest->role;
+    fit->grouped.loads[group->owner] += load_of(rest);
+}
+
 static void take(void *context, const struct moec_dense_entry *const *entries, uint32_t n_entries,
                  const float *x, size_t stride, uint32_t n_tok)
 {
     struct moec_dense_fit *fit = context;
+    if (moec_role_whole((enum moec_role)entries[0]->role) != (enum moec_role)entries[0]->role) {
+        join_group(fit, entries[0]);
+        return;
+    }
     if (fit->making.problem.status != MOEC_OK ||
         !moec_role_is_quantisable((enum moec_role)entries[0]->role) ||
         input_count(entries[0]) > MOEC_GPTQ_MAX_INPUTS)

@@ -135,7 +135,8 @@ void moec_dense_inputs_sum(struct moec_dense_inputs *inputs, const struct moec_p
 static bool shares_inputs(enum moec_role role)
 {
     return role == MOEC_ROLE_K || role == MOEC_ROLE_V || role == MOEC_ROLE_SHARED_GATE ||
-           role == MOEC_ROLE_DENSE_GATE || role == MOEC_ROLE_CROSS_V || role == MOEC_ROLE_KV_DOWN;
+           role == MOEC_ROLE_DENSE_GATE || role == MOEC_ROLE_CROSS_V || role == MOEC_ROLE_KV_DOWN ||
+           role == MOEC_ROLE_EMBEDDING_REST || role == MOEC_ROLE_HEAD_REST;
 }
 
 struct moec_dense_input_floats moec_dense_inputs_floats(const struct moec_config *config)

@@ -82,7 +82,7 @@ static enum moec_status add_experts(const struct shares_run *run, uint64_t store
 /* Attention has all other matrices that may be quantised. */
 static const char *part_of(enum moec_role role)
 {
-    switch (role) {
+    switch (moec_role_whole(role)) {
     case MOEC_ROLE_EMBEDDING:
         return "embedding";
     case MOEC_ROLE_HEAD:

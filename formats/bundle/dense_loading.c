@@ -113,12 +113,16 @@ static enum moec_status load_plain(const struct moec_bundle *bundle, const struc
     return moec_section_check_digest(&bundle->file, section, digest, err);
 }
 
-/* The entry that can come late; NULL where none can. */
+/* The entry that can come late; NULL where none can. Of an embedding in two matrices it is the larger one. */
 static const struct moec_dense_entry *find_late(const struct moec_bundle *bundle,
                                                 const struct moec_section *section,
                                                 const struct moec_dense *dense)
 {
-    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
+    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE),
+                                  *rest =
+                                      moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING_REST, MOEC_LAYER_NONE);
+    if (rest != NULL && rest->n_bytes > entry->n_bytes)
+        entry = rest;
     const bool is_compressed = (section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0;
     return entry != NULL && is_compressed && !bundle->config.head.is_tied &&
                    entry->n_bytes >= MOEC_LATE_MIN_BYTES

@@ -266,6 +266,11 @@ bool moec_checkpoint_has_weights(const struct moec_checkpoint *checkpoint)
     return !checkpoint->lacks_weights;
 }
 
+void moec_checkpoint_set_frequent(struct moec_checkpoint *checkpoint, uint32_t n)
+{
+    checkpoint->config.n_frequent = n;
+}
+
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint)
 {
     return &checkpoint->config;

@@ -36,6 +36,10 @@ bool moec_checkpoint_has_weights(const struct moec_checkpoint *checkpoint);
  * anything else uses the config. */
 void moec_checkpoint_choose_rope(struct moec_checkpoint *checkpoint, uint32_t n_tokens);
 
+/* Stores the rows of ids below n as matrices of their own (struct moec_config, n_frequent); 0 = not. Dense weights
+ * and models that were made before are still of the config before. */
+void moec_checkpoint_set_frequent(struct moec_checkpoint *checkpoint, uint32_t n);
+
 /* Borrowed until close. */
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint);
 const struct moec_generation *moec_checkpoint_generation(const struct moec_checkpoint *checkpoint);

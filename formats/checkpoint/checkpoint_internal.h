@@ -50,6 +50,7 @@ struct moec_checkpoint_tensor {
     struct moec_tensor_view *view; /* its place in the tables above */
 };
 
+/* Of the rest of a matrix's rows: the tensor of all of them. */
 struct moec_checkpoint_tensor moec_checkpoint_dense_tensor(const struct moec_checkpoint *ck,
                                                            enum moec_role role, uint32_t layer);
 /* `ordinal`: of the layer among those with experts. */

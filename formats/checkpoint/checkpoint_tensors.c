@@ -16,6 +16,7 @@ struct moec_checkpoint_tensor moec_checkpoint_dense_tensor(const struct moec_che
                                                            enum moec_role role, uint32_t layer)
 {
     const size_t row = layer == MOEC_LAYER_NONE ? ck->config.n_layer : layer;
+    role = moec_role_whole(role);
     return (struct moec_checkpoint_tensor){.pattern =
                                                moec_family_pattern(&ck->family, &ck->config, role, layer),
                                            .layer = layer,

@@ -147,7 +147,9 @@ static enum moec_status load_rows(struct moec_dense_source *self, const struct m
         return load_latents(stream, entry, first_row, n_rows, rows, err);
     const struct moec_encoded_rows out = {entry->codec, tensor.view->columns, rows,
                                           moec_codec_row_bytes(entry->codec, entry->columns)};
-    const struct row_range range = {first_row, (size_t)first_row + n_rows};
+    const bool is_rest = moec_role_whole((enum moec_role)entry->role) != (enum moec_role)entry->role;
+    const size_t from = first_row + (is_rest ? tensor.view->rows - entry->rows : 0);
+    const struct row_range range = {from, from + n_rows};
     MOEC_TRY(encode_rows(stream->ck, &tensor, range, out, stream->scratch, err));
     if (entry->role != MOEC_ROLE_ROUTER_TABLE)
         return MOEC_OK;

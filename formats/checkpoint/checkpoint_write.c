@@ -180,13 +180,30 @@ static void add_dense_parts(const struct writing *w, struct item *item, const ch
     }
 }
 
+/* The rest of the rows of the tensor that the item's entry begins. */
+static void add_rest(const struct writing *w, struct item *item)
+{
+    const struct moec_dense_entry *first = &w->dense.entries[item->entries[0]];
+    for (uint32_t i = 0; i < w->dense.n_entries; i++) {
+        const struct moec_dense_entry *entry = &w->dense.entries[i];
+        if (i == item->entries[0] || entry->layer != first->layer ||
+            moec_role_whole((enum moec_role)entry->role) != (enum moec_role)first->role)
+            continue;
+        if (!moec_codec_equal(entry->codec, first->codec))
+            item->tensor.dtype = MOEC_DTYPE_F32;
+        item->tensor.shape[0] += entry->rows;
+        item->layouts[item->n_part] = item->layouts[0];
+        item->entries[item->n_part++] = i;
+    }
+}
+
 static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec_error *err)
 {
     for (uint32_t i = 0; i < w->dense.n_entries; i++) {
         const struct moec_dense_entry *entry = &w->dense.entries[i];
         enum moec_role role = (enum moec_role)entry->role;
         const struct moec_tensor_layout layout = layout_of(w, entry);
-        if (entry->layer != layer || !is_first_part(layout))
+        if (entry->layer != layer || !is_first_part(layout) || moec_role_whole(role) != role)
             continue;
         struct item item = {.entries = {i}, .n_part = 1};
         bool transposed = moec_role_is_transposed(role) != layout.is_transposed;
@@ -223,6 +240,7 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
             item.tensor.shape[item.shares_rows ? 1 : 0] *= item.n_part;
         if (layout.has_pairs)
             item.pairs = moec_family_pairs(moec_config_layer(&w->bundle->config, layer), role);
+        add_rest(w, &item);
         MOEC_TRY(add_item(w, &item, err));
     }
     return MOEC_OK;

@@ -332,6 +332,7 @@ static enum moec_status check_config_written(const struct moec_config *config, c
     status = moec_family_read_config(root, subject, &family, &again, &why);
     moec_json_free(root);
     again.expert_dtype = config->expert_dtype;
+    again.n_frequent = config->n_frequent;
     again.position.rope_context = config->position.rope_context;
     if (status == MOEC_OK)
         MOEC_TRY_OUT(moec_config_encode(config, &first, &n_first, err));

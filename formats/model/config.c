@@ -586,6 +586,7 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
     MOEC_TRY(check_range(subject, "layers", c->n_layer, 1, MOEC_MAX_LAYERS, err));
     MOEC_TRY(check_range(subject, "hidden size", c->n_embd, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "vocabulary", c->n_vocab, 1, MOEC_MAX_VOCABULARY, err));
+    MOEC_TRY(check_range(subject, "ids of frequent tokens", c->n_frequent, 0, c->n_vocab - 1, err));
     if (!(c->rms_eps >= 0 && c->rms_eps < 1))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RMS norm epsilon %g, expected 0 <= epsilon < 1",
                          subject, c->rms_eps);

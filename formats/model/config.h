@@ -182,8 +182,12 @@ struct moec_config {
     struct moec_layer_kind kinds[MOEC_MAX_LAYER_KINDS];
     uint8_t layer_kind[MOEC_MAX_LAYERS]; /* index into kinds; 0 past n_layer */
 
-    uint32_t n_embd;     /* hidden_size */
-    uint32_t n_vocab;    /* rows of the embedding */
+    uint32_t n_embd;  /* hidden_size */
+    uint32_t n_vocab; /* rows of the embedding */
+    /* The embedding, and a head of its own, are two dense matrices each: rows of ids below this, which are those
+     * of frequent tokens, and the rest. 0 = one matrix each. It is not a property of the model, but of how its
+     * weights are stored. */
+    uint32_t n_frequent;
     uint32_t n_position; /* max_position_embeddings; MOEC_MAX_POSITIONS where the model sets no limit */
     double rms_eps;      /* used as F32 */
     uint8_t norms;       /* enum moec_norms, of every layer */
@@ -226,6 +230,12 @@ static inline bool moec_config_is_moe(const struct moec_config *config, uint32_t
 static inline uint32_t moec_config_choices(const struct moec_config *config)
 {
     return config->n_expert + config->n_identity;
+}
+
+/* Rows of the embedding's first matrix, which may be its only one. */
+static inline uint32_t moec_config_first_rows(const struct moec_config *config)
+{
+    return config->n_frequent > 0 ? config->n_frequent : config->n_vocab;
 }
 
 /* Whether a weight of 0 or less marks a choice that asks for no expert: its expert was full, or it is one

@@ -1,6 +1,15 @@
 /* Blocks of the config section: what its fixed fields cannot say (formats/bundle/FORMAT.md, "Config"). */
 #include "formats/model/config_section.h"
 
+/* Of the block of `what`. */
+static enum moec_status check_bytes(size_t n_bytes, size_t wanted, const char *what, struct moec_error *err)
+{
+    if (n_bytes == wanted)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for %s, expected %zu", n_bytes,
+                     what, wanted);
+}
+
 /* Attentions in the order of the first layer of each, and which one each layer has; returns how many. */
 static uint32_t list_attentions(const struct moec_config *c, const struct moec_layer_kind **attentions,
                                 uint8_t *attention_of)
@@ -79,10 +88,7 @@ static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes
                          MOEC_CONFIG_SUBJECT " says %u kinds of attention beside the first, expected 1..%u",
                          n, MOEC_MAX_LAYER_KINDS - 1);
     const size_t wanted = sizeof(uint32_t) + (size_t)n * ATTENTION_BYTES + reading->n_layer;
-    if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for kinds of attention, expected %zu", n_bytes,
-                         wanted);
+    MOEC_TRY(check_bytes(n_bytes, wanted, "kinds of attention", err));
     for (uint32_t i = 1; i <= n; i++)
         MOEC_TRY(decode_attention(&payload, i, &reading->attention[i], err));
     reading->n_attention = n + 1;
@@ -177,10 +183,7 @@ static enum moec_status decode_forms(const uint8_t *payload, size_t n_bytes,
                                      struct moec_config_reading *reading, struct moec_error *err)
 {
     const size_t wanted = (size_t)reading->n_attention * FORM_BYTES;
-    if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for attention options, expected %zu", n_bytes,
-                         wanted);
+    MOEC_TRY(check_bytes(n_bytes, wanted, "attention options", err));
     for (uint32_t i = 0; i < reading->n_attention; i++)
         MOEC_TRY(decode_form(&payload, i, &reading->attention[i], err));
     return MOEC_OK;
@@ -222,10 +225,7 @@ static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes,
                                       struct moec_config_reading *reading, struct moec_error *err)
 {
     const size_t wanted = (size_t)reading->n_attention * MIXER_BYTES;
-    if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for kinds of mixers, expected %zu", n_bytes,
-                         wanted);
+    MOEC_TRY(check_bytes(n_bytes, wanted, "kinds of mixers", err));
     for (uint32_t i = 0; i < reading->n_attention; i++) {
         struct moec_layer_kind *kind = &reading->attention[i];
         kind->mixer = payload[0];
@@ -274,9 +274,7 @@ static enum moec_status decode_latents(const uint8_t *payload, size_t n_bytes,
                                        struct moec_config_reading *reading, struct moec_error *err)
 {
     const size_t wanted = (size_t)reading->n_attention * LATENT_BYTES;
-    if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for MLA latents, expected %zu", n_bytes, wanted);
+    MOEC_TRY(check_bytes(n_bytes, wanted, "MLA latents", err));
     for (uint32_t i = 0; i < reading->n_attention; i++) {
         reading->attention[i].latent_dim = moec_section_get_u32(&payload);
         reading->attention[i].q_latent_dim = moec_section_get_u32(&payload);
@@ -311,10 +309,7 @@ static enum moec_status decode_steps(const uint8_t *payload, size_t n_bytes,
                                      struct moec_config_reading *reading, struct moec_error *err)
 {
     const size_t wanted = (size_t)reading->n_attention * STEP_BYTES;
-    if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for minimum time steps, expected %zu", n_bytes,
-                         wanted);
+    MOEC_TRY(check_bytes(n_bytes, wanted, "minimum time steps", err));
     for (uint32_t i = 0; i < reading->n_attention; i++)
         reading->attention[i].step_min = moec_section_get_f32(&payload);
     return MOEC_OK;
@@ -347,10 +342,7 @@ static enum moec_status decode_chunks(const uint8_t *payload, size_t n_bytes,
                                       struct moec_config_reading *reading, struct moec_error *err)
 {
     const size_t wanted = (size_t)reading->n_attention * CHUNK_BYTES;
-    if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for attention chunks, expected %zu", n_bytes,
-                         wanted);
+    MOEC_TRY(check_bytes(n_bytes, wanted, "attention chunks", err));
     for (uint32_t i = 0; i < reading->n_attention; i++)
         reading->attention[i].chunk = moec_section_get_u32(&payload);
     return MOEC_OK;
@@ -446,10 +438,7 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes,
                                       struct moec_config_reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    if (n_bytes != ROUTER_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for the router, expected %u", n_bytes,
-                         ROUTER_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, ROUTER_BYTES, "the router", err));
     if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
@@ -483,10 +472,7 @@ static enum moec_status decode_groups(const uint8_t *payload, size_t n_bytes,
                                       struct moec_config_reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    if (n_bytes != GROUP_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for groups of experts, expected %u", n_bytes,
-                         GROUP_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, GROUP_BYTES, "groups of experts", err));
     c->router.n_group = moec_section_get_u32(&payload);
     c->router.n_top_group = moec_section_get_u32(&payload);
     c->router.group_score = payload[0];
@@ -514,10 +500,7 @@ static void encode_experts(const struct moec_config *c, uint8_t *payload)
 static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes,
                                        struct moec_config_reading *reading, struct moec_error *err)
 {
-    if (n_bytes != EXPERT_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for expert options, expected %u", n_bytes,
-                         EXPERT_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, EXPERT_BYTES, "expert options", err));
     if (payload[0] != 1 || payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
@@ -551,10 +534,7 @@ static enum moec_status decode_identity(const uint8_t *payload, size_t n_bytes,
                                         struct moec_config_reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    if (n_bytes != IDENTITY_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for identity experts, expected %u", n_bytes,
-                         IDENTITY_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, IDENTITY_BYTES, "identity experts", err));
     c->n_identity = moec_section_get_u32(&payload);
     const uint32_t joins_late = moec_section_get_u32(&payload);
     if (joins_late > 1)
@@ -592,10 +572,7 @@ static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes,
                                      struct moec_config_reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    if (n_bytes != NORM_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for norms and factors, expected %u", n_bytes,
-                         NORM_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, NORM_BYTES, "norms and factors", err));
     if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT " has nonzero bytes after the place of norms, expected 0");
@@ -627,10 +604,7 @@ static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
                                     struct moec_config_reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    if (n_bytes != CAP_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for separate norms and logit caps, expected %u",
-                         n_bytes, CAP_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, CAP_BYTES, "separate norms and logit caps", err));
     if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
@@ -735,10 +709,7 @@ static void encode_jitter(const struct moec_config *c, uint8_t *payload)
 static enum moec_status decode_jitter(const uint8_t *payload, size_t n_bytes,
                                       struct moec_config_reading *reading, struct moec_error *err)
 {
-    if (n_bytes != JITTER_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for the router's jitter, expected %u", n_bytes,
-                         JITTER_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, JITTER_BYTES, "the router's jitter", err));
     reading->config.router.jitter = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
@@ -758,10 +729,7 @@ static void encode_token_routes(const struct moec_config *c, uint8_t *payload)
 static enum moec_status decode_token_routes(const uint8_t *payload, size_t n_bytes,
                                             struct moec_config_reading *reading, struct moec_error *err)
 {
-    if (n_bytes != reading->n_layer)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for routing by token, expected %u", n_bytes,
-                         reading->n_layer);
+    MOEC_TRY(check_bytes(n_bytes, reading->n_layer, "routing by token", err));
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
         if (payload[layer] > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
@@ -789,10 +757,7 @@ static void encode_centre(const struct moec_config *c, uint8_t *payload)
 static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
                                       struct moec_config_reading *reading, struct moec_error *err)
 {
-    if (n_bytes != CENTRE_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for LayerNorms, expected %u", n_bytes,
-                         CENTRE_BYTES);
+    MOEC_TRY(check_bytes(n_bytes, CENTRE_BYTES, "LayerNorms", err));
     if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
@@ -833,11 +798,8 @@ static enum moec_status decode_learned(const uint8_t *payload, size_t n_bytes,
                                        struct moec_config_reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    if (n_bytes != LEARNED_BYTES + reading->n_layer)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has %zu bytes for position embeddings and skip connections, expected %u",
-                         n_bytes, LEARNED_BYTES + reading->n_layer);
+    MOEC_TRY(check_bytes(n_bytes, LEARNED_BYTES + reading->n_layer,
+                         "position embeddings and skip connections", err));
     for (size_t i = 0; i < n_bytes; i++)
         if (payload[i] > (i == 3 ? 3 : 1))
             return moec_fail(
@@ -851,6 +813,27 @@ static enum moec_status decode_learned(const uint8_t *payload, size_t n_bytes,
     c->mlp.dense_bias = (payload[3] & 1) != 0;
     c->mlp.dense_silu = (payload[3] & 2) != 0;
     memcpy(reading->adds_positions, payload + LEARNED_BYTES, reading->n_layer);
+    return MOEC_OK;
+}
+
+/* u32 ids whose rows of the embedding and the head are matrices of their own. */
+#define FREQUENT_BYTES 4u
+
+static size_t frequent_size(const struct moec_config *c)
+{
+    return c->n_frequent > 0 ? FREQUENT_BYTES : 0;
+}
+
+static void encode_frequent(const struct moec_config *c, uint8_t *payload)
+{
+    moec_section_put_u32(&payload, c->n_frequent);
+}
+
+static enum moec_status decode_frequent(const uint8_t *payload, size_t n_bytes,
+                                        struct moec_config_reading *reading, struct moec_error *err)
+{
+    MOEC_TRY(check_bytes(n_bytes, FREQUENT_BYTES, "frequent tokens", err));
+    reading->config.n_frequent = moec_section_get_u32(&payload);
     return MOEC_OK;
 }
 
@@ -875,6 +858,7 @@ const struct moec_config_block moec_config_blocks[] = {
     {33, "separate norms and logit caps", caps_size, encode_caps, decode_caps},
     {34, "LayerNorms", centre_size, encode_centre, decode_centre},
     {35, "learned positions and bypasses", learned_size, encode_learned, decode_learned},
+    {36, "frequent tokens", frequent_size, encode_frequent, decode_frequent},
 };
 
 const size_t moec_config_block_count = sizeof moec_config_blocks / sizeof *moec_config_blocks;

@@ -97,6 +97,8 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_EXPERT_GATE_BIAS] = "gate biases of the experts",
         [MOEC_ROLE_EXPERT_UP_BIAS] = "up biases of the experts",
         [MOEC_ROLE_EXPERT_DOWN_BIAS] = "down biases of the experts",
+        [MOEC_ROLE_EMBEDDING_REST] = "embedding of rare tokens",
+        [MOEC_ROLE_HEAD_REST] = "head of rare tokens",
     };
     return role < MOEC_ROLE_COUNT && names[role] != NULL ? names[role] : "unknown role";
 }
@@ -109,6 +111,8 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
                ((role == MOEC_ROLE_OUTPUT_PROJECTION || role == MOEC_ROLE_OUTPUT_PROJECTION_BIAS) &&
                 config->head.projects_output) ||
                (role == MOEC_ROLE_HEAD && !config->head.is_tied) ||
+               (role == MOEC_ROLE_EMBEDDING_REST && config->n_frequent > 0) ||
+               (role == MOEC_ROLE_HEAD_REST && config->n_frequent > 0 && !config->head.is_tied) ||
                (role == MOEC_ROLE_HEAD_BIAS && config->head.bias) ||
                (role == MOEC_ROLE_FINAL_NORM_BIAS && config->layer_norm && !config->head.projects_output) ||
                (role == MOEC_ROLE_ENCODER_NORM && moec_config_is_encoder_decoder(config));
@@ -239,7 +243,9 @@ bool moec_role_is_quantisable(enum moec_role role)
 {
     switch (role) {
     case MOEC_ROLE_EMBEDDING:
+    case MOEC_ROLE_EMBEDDING_REST:
     case MOEC_ROLE_HEAD:
+    case MOEC_ROLE_HEAD_REST:
     case MOEC_ROLE_Q:
     case MOEC_ROLE_K:
     case MOEC_ROLE_V:
@@ -265,6 +271,13 @@ bool moec_role_is_quantisable(enum moec_role role)
     default:
         return false;
     }
+}
+
+enum moec_role moec_role_whole(enum moec_role role)
+{
+    return role == MOEC_ROLE_EMBEDDING_REST ? MOEC_ROLE_EMBEDDING
+           : role == MOEC_ROLE_HEAD_REST    ? MOEC_ROLE_HEAD
+                                            : role;
 }
 
 bool moec_role_is_transposed(enum moec_role role)

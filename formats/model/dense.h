@@ -6,7 +6,8 @@
  * norms and biases keep their source dtype; q, k, v, o (of both attentions), embedding, head and dense MLPs
  * take the dense codec (--dense-bits). In models with an encoder, "final norm" is the decoder's. The router
  * is always F32, F16 or BF16. A table of experts for each token (layers that route by token) holds their
- * numbers: F16 with up to 2,048 experts, which it counts without rounding, else F32.
+ * numbers: F16 with up to 2,048 experts, which it counts without rounding, else F32. Embedding and head have two
+ * matrices of rows, one after the other, where the config has frequent tokens (n_frequent).
  *
  * Where the blob is too large for memory, the table comes with a source instead, which makes any rows of any
  * tensor on request; `moec_dense_emit` and runtime/forward/weights/model.h hide the difference. Thread rule:
@@ -20,8 +21,8 @@
 /* X(name, number in files, rows, columns): dimensions in terms of `c` (struct moec_config) and, for a tensor
  * of a layer, of `k` (its struct moec_layer_kind). */
 #define MOEC_ROLE_MAP(X)                                                                                     \
-    X(EMBEDDING, 0, c->n_vocab, c->n_embd)                                                                   \
-    X(HEAD, 1, c->n_vocab, c->n_embd)                                                                        \
+    X(EMBEDDING, 0, moec_config_first_rows(c), c->n_embd)                                                    \
+    X(HEAD, 1, moec_config_first_rows(c), c->n_embd)                                                         \
     X(FINAL_NORM, 2, 1, c->n_embd)                                                                           \
     X(ATTENTION_NORM, 3, 1, c->n_embd)                                                                       \
     X(Q, 4, moec_layer_q_rows(k), moec_layer_q_columns(k, c->n_embd))                                        \
@@ -96,7 +97,9 @@
     X(OUTPUT_PROJECTION, 73, c->n_embd, c->n_embd)                                                           \
     X(OUTPUT_PROJECTION_BIAS, 74, 1, c->n_embd)                                                              \
     X(DENSE_UP_BIAS, 75, 1, k->n_ff_dense)                                                                   \
-    X(DENSE_DOWN_BIAS, 76, 1, c->n_embd)
+    X(DENSE_DOWN_BIAS, 76, 1, c->n_embd)                                                                     \
+    X(EMBEDDING_REST, 77, c->n_vocab - c->n_frequent, c->n_embd)                                             \
+    X(HEAD_REST, 78, c->n_vocab - c->n_frequent, c->n_embd)
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,
@@ -172,6 +175,9 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
 
 /* Whether --dense-bits applies to this role (else the source dtype is kept). */
 bool moec_role_is_quantisable(enum moec_role role);
+
+/* The role of a matrix's first rows: that of the embedding or the head for the rest of their rows, else `role`. */
+enum moec_role moec_role_whole(enum moec_role role);
 
 /* The tensor's expected shape in a layer of the config (MOEC_LAYER_NONE for a tensor that
  * belongs to no layer). */

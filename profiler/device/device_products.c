@@ -62,6 +62,7 @@ static bool is_multiplied(const struct moec_config *config, const struct moec_de
         return false;
     switch (entry->role) {
     case MOEC_ROLE_EMBEDDING:
+    case MOEC_ROLE_EMBEDDING_REST:
         return config->head.is_tied;
     case MOEC_ROLE_CROSS_K: /* of the source, once */
     case MOEC_ROLE_CROSS_V:

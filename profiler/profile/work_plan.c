@@ -72,11 +72,12 @@ static enum moec_status measure_dense(const struct moec_work_request *request, s
     MOEC_TRY(moec_checkpoint_stream_dense(
         request->checkpoint, request->evaluations.n_models > 1 ? 16 : request->evaluations.dense_bits, 0,
         &dense, err));
-    const enum moec_role role = config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
-    const struct moec_dense_entry *head = moec_dense_entry_find(&dense, role, MOEC_LAYER_NONE);
+    const enum moec_role head = config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
     sizes->dense.bytes = dense.blob_bytes;
     sizes->dense.floor_bytes = moec_model_stream_floor(config, &dense);
-    sizes->dense.head_bytes = head == NULL ? 0 : head->n_bytes;
+    for (uint32_t i = 0; i < dense.n_entries; i++)
+        if (moec_role_whole((enum moec_role)dense.entries[i].role) == head)
+            sizes->dense.head_bytes += dense.entries[i].n_bytes;
     moec_dense_release(&dense);
     return MOEC_OK;
 }

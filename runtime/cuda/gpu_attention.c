@@ -180,6 +180,7 @@ static enum moec_status add_positions(const struct attention *attention, struct 
         ids[row] = moec_min_u32(b->positions.of[row], positions->rows - 1);
     MOEC_TRY(moec_gpu_staging_send(&b->staging, ids, n_bytes, &device, err));
     const struct moec_cuda_lookup step = {.matrix = moec_gpu_matrix(positions),
+                                          .n_first = positions->rows,
                                           .ids = device,
                                           .n = attention->batch.n_tok,
                                           .out = moec_gpu_rows(b->room.mlp.shared, b->strides.row)};

@@ -87,7 +87,9 @@ static enum moec_status backend_embed(struct moec_backend *self, const uint32_t 
         return moec_fail(err, b->lost.status, "%s", b->lost.words.message);
     MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_staging_piece_bytes(n_tok * sizeof *tokens), err));
     MOEC_TRY(moec_gpu_staging_put(&b->staging, tokens, n_tok * sizeof *tokens, &ids, err));
-    const struct moec_cuda_lookup step = {.matrix = moec_gpu_matrix(&b->model->embedding),
+    const struct moec_cuda_lookup step = {.matrix = moec_gpu_matrix(&b->model->embedding.first),
+                                          .rest = moec_gpu_matrix(&b->model->embedding.rest),
+                                          .n_first = b->model->embedding.first.rows,
                                           .ids = ids,
                                           .n = n_tok,
                                           .scale = b->config->scale.embedding,
@@ -127,20 +129,30 @@ static void norm_outputs(struct moec_gpu_backend *b, uint32_t n_tok, const float
         scale_normed(b, n_tok, 1.0f / config->scale.logit_divisor);
 }
 
-/* Logits of a few rows, to room.logits. */
-static void multiply_head(struct moec_gpu_backend *b, uint32_t first, uint32_t n)
+/* Logits of a few rows for the tokens of one of the head's matrices, from token `token` on, to room.logits. */
+static void multiply_part(struct moec_gpu_backend *b, const struct moec_matrix *part, uint32_t token,
+                          uint32_t first, uint32_t n)
 {
     const struct moec_cuda_product step = {
-        .matrix = moec_gpu_matrix(&b->model->head),
-        .n_rows = b->config->n_vocab,
+        .matrix = moec_gpu_matrix(part),
+        .n_rows = part->rows,
         .n_tok = n,
         .x = {.first = b->room.inputs.normed + first * b->strides.row, .stride = b->strides.row},
-        .y = {.bias = b->model->head_bias,
-              .rows = moec_gpu_rows(b->room.logits, b->config->n_vocab),
+        .y = {.bias = b->model->head_bias != NULL ? b->model->head_bias + token : NULL,
+              .rows = moec_gpu_rows(b->room.logits + token, b->config->n_vocab),
               .sink = b->config->scale.logit_cap > 0 ? MOEC_CUDA_CAP : MOEC_CUDA_STORE,
               .cap = b->config->scale.logit_cap},
         .rounded = b->rounded.rows};
     b->kernels->product(b->stream, &step);
+}
+
+/* Logits of a few rows, to room.logits. */
+static void multiply_head(struct moec_gpu_backend *b, uint32_t first, uint32_t n)
+{
+    const struct moec_token_rows *head = &b->model->head;
+    multiply_part(b, &head->first, 0, first, n);
+    if (head->rest.rows > 0)
+        multiply_part(b, &head->rest, head->first.rows, first, n);
 }
 
 /* A few rows at a time, which come to the process before they go to their places. */

@@ -184,8 +184,10 @@ static void move_matrices(struct moec_gpu_model *model)
         move_mlp(model, &layer->shared);
         move_mlp(model, &layer->dense);
     }
-    move_matrix(model, &model->embedding);
-    move_matrix(model, &model->head);
+    move_matrix(model, &model->embedding.first);
+    move_matrix(model, &model->embedding.rest);
+    move_matrix(model, &model->head.first);
+    move_matrix(model, &model->head.rest);
     move_matrix(model, &model->output_projection);
 }
 

@@ -24,7 +24,8 @@ struct moec_gpu_model {
     /* As the model's, with pointers to the device's memory: vectors are padded with zeros to whole lanes. */
     struct moec_layer *layers;
     struct moec_gpu_biases *biases; /* (n_layer) */
-    struct moec_matrix embedding, head, output_projection;
+    struct moec_token_rows embedding, head;
+    struct moec_matrix output_projection;
     float *final_norm, *head_bias, *output_projection_bias, *encoder_norm;
     float *position_bias[2];        /* by enum moec_stack */
     struct moec_sparsity *sparsity; /* of routed experts, borrowed, or NULL */

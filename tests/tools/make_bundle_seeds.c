@@ -132,7 +132,7 @@ int main(int argc, char **argv)
          *tuned = temporary_path(argv[1], "tuned.moec"), *mxfp4 = temporary_path(argv[1], "mxfp4.moec"),
          *prefill = temporary_path(argv[1], "prefill.moec"),
          *weighed = temporary_path(argv[1], "weighed.moec"),
-         *unpacked = temporary_path(argv[1], "unpacked.moec");
+         *unpacked = temporary_path(argv[1], "unpacked.moec"), *rows = temporary_path(argv[1], "rows.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     for (uint32_t i = 0; i < MOEC_SCORE_COUNT; i++)
@@ -167,6 +167,7 @@ int main(int argc, char **argv)
     write_weighed(weighed, weighed);
     write_codecs(&s, codecs);
     fixture_bundle_write("tests/fixtures/families/gpt_oss-mxfp4", mxfp4, 4, true);
+    fixture_bundle_write_rows("tests/fixtures/families/qwen2_moe-tied", rows, 4, false, 37);
     sample_release(&s);
     free(full);
     free(bare);
@@ -179,5 +180,6 @@ int main(int argc, char **argv)
     free(weighed);
     free(unpacked);
     free(mxfp4);
+    free(rows);
     return 0;
 }

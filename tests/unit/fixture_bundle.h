@@ -4,6 +4,7 @@
 
 #include "formats/bundle/bundle_writer.h"
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/model/plan.h"
 #include "tests/unit/dense_load.h"
 #include "tests/unit/temporary.h"
 
@@ -11,8 +12,32 @@
  * once more at 4. */
 static const uint8_t fixture_mixed[] = {2, 16, 3, 8, 4};
 
-TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const char *path, uint32_t dense_bits,
-                                                  bool is_mixed)
+/* Dense weights of dense_bits, but rows of the embedding and the head from n_frequent on of INT8; 0: no such rows. */
+TEMPORARY_UNUSED static void fixture_bundle_load_dense(struct moec_checkpoint *ck, uint32_t dense_bits,
+                                                       uint32_t n_frequent, struct moec_dense *dense)
+{
+    struct moec_error err = {0};
+    struct moec_codec codecs[256] = {{0}};
+    moec_checkpoint_set_frequent(ck, n_frequent);
+    if (n_frequent == 0) {
+        assert_status(dense_load(ck, dense_bits, 0, dense, &err), MOEC_OK, err);
+        return;
+    }
+    const struct moec_config *config = moec_checkpoint_config(ck);
+    const uint32_t n = moec_plan_dense_count(config), n_rest = config->head.is_tied ? 1 : 2;
+    assert_true(n <= 256);
+    for (uint32_t i = 0; i < n; i++)
+        if (dense_bits < 16 || i + n_rest >= n)
+            assert_status(moec_codec_for_bits(i + n_rest >= n ? 8 : dense_bits, MOEC_SCHEME_SYMMETRIC, 0,
+                                              MOEC_DTYPE_F32, &codecs[i], &err),
+                          MOEC_OK, err);
+    assert_status(moec_checkpoint_stream_dense_each(ck, codecs, dense, &err), MOEC_OK, err);
+    assert_status(moec_dense_load(dense, &err), MOEC_OK, err);
+}
+
+TEMPORARY_UNUSED static void fixture_bundle_write_rows(const char *fixture, const char *path,
+                                                       uint32_t dense_bits, bool is_mixed,
+                                                       uint32_t n_frequent)
 {
     struct moec_error err = {0};
     struct moec_checkpoint *ck = NULL;
@@ -23,7 +48,7 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
     struct moec_bundle_next next;
     assert_status(moec_checkpoint_open(fixture, &ck, &err), MOEC_OK, err);
     const struct moec_config *config = moec_checkpoint_config(ck);
-    assert_status(dense_load(ck, dense_bits, 0, &dense, &err), MOEC_OK, err);
+    fixture_bundle_load_dense(ck, dense_bits, n_frequent, &dense);
     for (size_t i = 0; i < sizeof fixture_mixed; i++)
         assert_status(moec_codec_for_bits(fixture_mixed[i],
                                           i % 2 ? MOEC_SCHEME_SYMMETRIC : MOEC_SCHEME_ASYMMETRIC, 32,
@@ -66,6 +91,12 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
     moec_checkpoint_close(ck);
     free(assignment);
     free(scratch);
+}
+
+TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const char *path, uint32_t dense_bits,
+                                                  bool is_mixed)
+{
+    fixture_bundle_write_rows(fixture, path, dense_bits, is_mixed, 0);
 }
 
 #endif

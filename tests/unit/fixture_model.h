@@ -85,6 +85,19 @@ FIXTURE_UNUSED static struct fixture fixture_open(const char *name)
     return fixture;
 }
 
+/* The fixture's model anew, with rows of tokens below n_frequent in matrices of their own, or 0. */
+FIXTURE_UNUSED static void fixture_cut_rows(struct fixture *fixture, uint32_t n_frequent)
+{
+    struct moec_error err = {0};
+    struct moec_dense dense = {0};
+    moec_checkpoint_set_frequent(fixture->checkpoint, n_frequent);
+    assert_ok(dense_load(fixture->checkpoint, 16, 0, &dense, &err), err);
+    moec_model_free(fixture->model);
+    fixture->model = NULL;
+    assert_ok(moec_model_create(moec_checkpoint_config(fixture->checkpoint), &dense, &fixture->model, &err),
+              err);
+}
+
 FIXTURE_UNUSED static void fixture_close(struct fixture *fixture)
 {
     free(fixture->router);

@@ -95,6 +95,7 @@ static void check_config(const struct moec_bundle *bundle, const struct moec_che
     uint8_t *a = NULL, *b = NULL;
     size_t n_a = 0, n_b = 0;
     expected.expert_dtype = dtype;
+    expected.n_frequent = 0; /* a tensor has all rows */
     assert_status(moec_config_encode(&expected, &a, &n_a, &err), MOEC_OK, err);
     assert_status(moec_config_encode(moec_checkpoint_config(ck), &b, &n_b, &err), MOEC_OK, err);
     assert_int_equal(n_a, n_b);
@@ -103,8 +104,8 @@ static void check_config(const struct moec_bundle *bundle, const struct moec_che
     free(b);
 }
 
-static void check_export(const char *fixture, uint32_t dense_bits, bool is_mixed, uint32_t copy,
-                         uint64_t shard_bytes)
+static void check_export_rows(const char *fixture, uint32_t dense_bits, bool is_mixed, uint32_t copy,
+                              uint64_t shard_bytes, uint32_t n_frequent)
 {
     struct moec_error err = {0};
     char *folder = temporary_folder();
@@ -113,7 +114,7 @@ static void check_export(const char *fixture, uint32_t dense_bits, bool is_mixed
     struct moec_checkpoint *ck = NULL;
     struct moec_checkpoint_written written = {0};
     struct moec_checkpoint_write_options options = {.copy = copy, .shard_bytes = shard_bytes};
-    fixture_bundle_write(fixture, path, dense_bits, is_mixed);
+    fixture_bundle_write_rows(fixture, path, dense_bits, is_mixed, n_frequent);
     assert_status(moec_bundle_open(path, &bundle, &err), MOEC_OK, err);
     assert_status(moec_checkpoint_write(bundle, &options, out, &written, &err), MOEC_OK, err);
     assert_int_equal(temporary_count(folder), 2);
@@ -122,6 +123,7 @@ static void check_export(const char *fixture, uint32_t dense_bits, bool is_mixed
     assert_status(moec_checkpoint_open(out, &ck, &err), MOEC_OK, err);
     assert_int_equal(moec_checkpoint_weight_bytes(ck), written.weight_bytes);
     check_config(bundle, ck, is_mixed || copy > 0 ? MOEC_DTYPE_F32 : bundle->codecs[16].dtype);
+    moec_checkpoint_set_frequent(ck, n_frequent);
     check_dense(bundle, ck);
     for (uint32_t s = 0; s < moec_config_moe_count(&bundle->config); s++)
         for (uint32_t e = 0; e < bundle->config.n_expert; e++)
@@ -133,6 +135,12 @@ static void check_export(const char *fixture, uint32_t dense_bits, bool is_mixed
     temporary_remove(folder);
 }
 
+static void check_export(const char *fixture, uint32_t dense_bits, bool is_mixed, uint32_t copy,
+                         uint64_t shard_bytes)
+{
+    check_export_rows(fixture, dense_bits, is_mixed, copy, shard_bytes, 0);
+}
+
 static void test_checkpoint_write__every_family_reads_back_exactly(void **state)
 {
     (void)state;
@@ -140,6 +148,7 @@ static void test_checkpoint_write__every_family_reads_back_exactly(void **state)
         check_export(fixtures[i], 16, true, 0, 0);
         check_export(fixtures[i], 4, false, 0, 4000);
         check_export(fixtures[i], 8, false, 1, 0);
+        check_export_rows(fixtures[i], 4, false, 0, 0, 1 + 11 * (uint32_t)i);
     }
 }
 

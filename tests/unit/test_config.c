@@ -95,6 +95,30 @@ static void check_damages(uint8_t *bytes, size_t n, const struct damage *damages
     }
 }
 
+static void test_config__section_of_frequent_tokens(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    c.n_frequent = 65;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t block = 112 + 4 * 2 + 5 + 28;
+    assert_int_equal(n, block + 8 + 4);
+    assert_memory_equal(bytes + block, ((uint8_t[]){36, 0, 0, 0, 4, 0, 0, 0, 65, 0, 0, 0}), 12);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_int_equal(back.n_frequent, 65);
+    const struct damage damages[] = {
+        {block, 37, MOEC_ERR_UNSUPPORTED, "block with tag 37"},
+        {block + 4, 3, MOEC_ERR_FORMAT, "3 bytes for frequent tokens, expected 4"},
+        {block + 8, 0, MOEC_ERR_FORMAT, "4 bytes for frequent tokens (block 36), expected 0"},
+        {block + 9, 1, MOEC_ERR_LIMIT, "ids of frequent tokens 321, expected 0"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
 static void test_config__section_of_attentions(void **state)
 {
     (void)state;
@@ -782,6 +806,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_learned_positions),
         cmocka_unit_test(test_config__section_of_long_rope),
         cmocka_unit_test(test_config__section_of_forms),
+        cmocka_unit_test(test_config__section_of_frequent_tokens),
         cmocka_unit_test(test_config__section_of_attentions),
         cmocka_unit_test(test_config__section_of_wrong_length),
         cmocka_unit_test(test_config__section_with_flipped_bytes),

@@ -43,6 +43,7 @@ static void test_config_check__check_refuses(void **state)
     struct moec_config good = sample();
     assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
     REFUSED(c.router.kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 6");
+    REFUSED(c.n_frequent = c.n_vocab, MOEC_ERR_LIMIT, "ids of frequent tokens");
     REFUSED(c.router.jitter = 0.1f, MOEC_ERR_FORMAT, "the router's jitter to 0.1, expected 0 without");
     REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
     REFUSED((c.head.projects_output = true, c.scale.logit_divisor = 2), MOEC_ERR_FORMAT,

@@ -116,8 +116,12 @@ static void check_lookup(const struct inputs *in, float scale)
             want[i * padded + c] *= scale;
     }
     float *const rows[3] = {got, got + padded, got + 2 * padded};
-    const struct moec_cuda_lookup lookup = {
-        .matrix = in->device, .ids = ids, .n = 3, .scale = scale, .out = {NULL, 0, rows}};
+    const struct moec_cuda_lookup lookup = {.matrix = in->device,
+                                            .n_first = in->matrix.rows,
+                                            .ids = ids,
+                                            .n = 3,
+                                            .scale = scale,
+                                            .out = {NULL, 0, rows}};
     moec_cuda_lookup_run(NULL, &lookup);
     expect_same(want, got, n, name_of(in->matrix.codec), "rows looked up");
     release_guarded(want, n);

@@ -36,12 +36,11 @@ struct bench {
     struct moec_measure measure;
 };
 
-static void bench_open_shared(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens,
-                              struct moec_ranks *ranks)
+/* Of a bench with a fixture. */
+static void bench_begin(struct bench *bench, int n_threads, uint32_t batch_tokens, struct moec_ranks *ranks)
 {
     const struct moec_scorer_options options = {
         .by = {.kernels = moec_kernels_best(), .n_threads = n_threads}};
-    *bench = (struct bench){.fixture = fixture_open(name)};
     struct moec_experts *experts = moec_variants_experts(bench->fixture.variants);
     bench->work = (struct moec_work_memory){.batch_tokens = batch_tokens};
     bench->windows = windows_make(&bench->fixture.model->config, &bench->work);
@@ -52,6 +51,13 @@ static void bench_open_shared(struct bench *bench, const char *name, int n_threa
     MUST(moec_scorer_create(bench->fixture.model, experts,
                             ranks != NULL ? &bench->block.own : &bench->windows, &options, &bench->scorer,
                             &err));
+}
+
+static void bench_open_shared(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens,
+                              struct moec_ranks *ranks)
+{
+    *bench = (struct bench){.fixture = fixture_open(name)};
+    bench_begin(bench, n_threads, batch_tokens, ranks);
 }
 
 static void bench_open(struct bench *bench, const char *name, int n_threads, uint32_t batch_tokens)
@@ -149,6 +155,40 @@ static void test_dense_fit__is_nearer_than_rounding(void **state)
                 fail_msg("%s: KL %g by GPTQ, %g rounded", fixture_families[f], gptq, rounded);
         }
         moec_dense_fit_free(fit);
+        bench_close(&bench);
+    }
+}
+
+/* Two matrices of rows are given the same inputs, and each is what these rows are in one. */
+static void test_dense_fit__rows_in_two_matrices_are_those_of_one(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe-tied", "qwen2_moe"};
+    enum { N_FREQUENT = 64 };
+    for (size_t f = 0; f < 2; f++) {
+        struct bench bench;
+        bench_open(&bench, names[f], 2, 0);
+        struct moec_dense_fit *whole = fit_of(&bench, 2);
+        struct moec_dense one = dense_of(whole, 0), dense = {0};
+        const uint32_t n_fitted = moec_dense_fit_count(whole);
+        moec_dense_fit_free(whole);
+        bench_close(&bench);
+        bench = (struct bench){.fixture = fixture_open(names[f])};
+        fixture_cut_rows(&bench.fixture, N_FREQUENT);
+        bench_begin(&bench, 2, 0, NULL);
+        struct moec_dense_fit *parts = fit_of(&bench, 2);
+        dense = dense_of(parts, 0);
+        assert_int_equal(moec_dense_fit_count(parts), n_fitted + 1); /* an embedding alone is not fitted */
+        for (uint32_t i = 0; i < dense.n_entries; i++) {
+            const struct moec_dense_entry *entry = &dense.entries[i];
+            const enum moec_role role = moec_role_whole((enum moec_role)entry->role);
+            const struct moec_dense_entry *all = moec_dense_entry_find(&one, role, entry->layer);
+            const uint64_t skipped = role != (enum moec_role)entry->role ? all->n_bytes - entry->n_bytes : 0;
+            assert_memory_equal(dense.blob + entry->offset, one.blob + all->offset + skipped, entry->n_bytes);
+        }
+        moec_dense_release(&one);
+        moec_dense_release(&dense);
+        moec_dense_fit_free(parts);
         bench_close(&bench);
     }
 }
@@ -342,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_dense_fit__is_nearer_than_rounding),
         cmocka_unit_test(test_dense_fit__codecs_of_gptq_are_nearer_than_hqq),
         cmocka_unit_test(test_dense_fit__matrices_have_numbers_of_their_own),
+        cmocka_unit_test(test_dense_fit__rows_in_two_matrices_are_those_of_one),
         cmocka_unit_test(test_dense_fit__does_not_depend_on_threads_or_batches),
         cmocka_unit_test(test_dense_fit__is_the_same_of_ranks),
     };

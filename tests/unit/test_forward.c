@@ -602,6 +602,79 @@ static void test_forward__rows_of_the_embedding_that_come_late(void **state)
     fixture_close(&fixture);
 }
 
+/* Rows of the embedding and the head in two matrices, resident and streamed, of floats and of codes. */
+static void check_frequent(struct fixture *fixture, uint32_t dense_bits, uint32_t n_frequent,
+                           bool is_streamed)
+{
+    struct moec_error err = {0};
+    struct moec_dense dense = {0};
+    const size_t n_vocab = fixture->model->config.n_vocab;
+    uint32_t tokens[6] = {0, n_frequent - 1, n_frequent, n_frequent + 1, (uint32_t)n_vocab - 1, 0};
+    float *logits[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        moec_checkpoint_set_frequent(fixture->checkpoint, i == 0 ? 0 : n_frequent);
+        const struct moec_config *config = moec_checkpoint_config(fixture->checkpoint);
+        assert_ok(moec_checkpoint_stream_dense(fixture->checkpoint, dense_bits, 0, &dense, &err), err);
+        if (!is_streamed)
+            assert_ok(moec_dense_load(&dense, &err), err);
+        moec_model_free(fixture->model);
+        fixture->model = NULL;
+        assert_ok(moec_model_create(config, &dense, &fixture->model, &err), err);
+        logits[i] = fixture_run(fixture, moec_kernels_best(), 2, 4, tokens, 6, 4);
+    }
+    assert_same_bits(logits[1], logits[0], 6 * n_vocab, fixture->name);
+    moec_checkpoint_set_frequent(fixture->checkpoint, 0);
+    free(logits[0]);
+    free(logits[1]);
+}
+
+static void test_forward__same_bits_with_rows_in_two_matrices(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe-tied", "olmoe", "switch"};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        struct fixture fixture = fixture_open(names[f]);
+        for (int i = 0; i < 8; i++)
+            check_frequent(&fixture, i % 2 == 0 ? 16 : 4, i / 2 % 2 == 0 ? 1 : 37, i >= 4);
+        fixture_close(&fixture);
+    }
+}
+
+static void test_forward__rows_in_two_matrices_of_codecs_of_their_own(void **state)
+{
+    (void)state;
+    enum { N_FREQUENT = 37 };
+    struct fixture fixture = fixture_open("qwen2_moe-tied");
+    struct moec_error err = {0};
+    const size_t n_vocab = fixture.model->config.n_vocab;
+    struct moec_codec codecs[64] = {{0}};
+    float *logits[3];
+    for (int i = 0; i < 3; i++) { /* all rows at 8 bits, all at 4, the first at 8 and the rest at 4 */
+        struct moec_dense dense = {0};
+        moec_checkpoint_set_frequent(fixture.checkpoint, N_FREQUENT);
+        const struct moec_config *config = moec_checkpoint_config(fixture.checkpoint);
+        const uint32_t n = moec_plan_dense_count(config);
+        assert_true(n >= 2 && n <= 64);
+        codecs[n - 2].dtype = (uint8_t)(i == 1 ? MOEC_DTYPE_INT4 : MOEC_DTYPE_INT8);
+        codecs[n - 1].dtype = (uint8_t)(i == 0 ? MOEC_DTYPE_INT8 : MOEC_DTYPE_INT4);
+        assert_ok(moec_checkpoint_stream_dense_each(fixture.checkpoint, codecs, &dense, &err), err);
+        assert_ok(moec_dense_load(&dense, &err), err);
+        moec_model_free(fixture.model);
+        fixture.model = NULL;
+        assert_ok(moec_model_create(config, &dense, &fixture.model, &err), err);
+        uint32_t token = 3; /* frequent, so that what is embedded is the same in the first and the last */
+        logits[i] = fixture_run(&fixture, moec_kernels_best(), 1, 1, &token, 1, 1);
+    }
+    assert_same_bits(logits[2], logits[0], N_FREQUENT, "frequent");
+    assert_memory_not_equal(logits[2] + N_FREQUENT, logits[0] + N_FREQUENT,
+                            (n_vocab - N_FREQUENT) * sizeof(float));
+    assert_memory_not_equal(logits[2], logits[1], N_FREQUENT * sizeof(float));
+    for (int i = 0; i < 3; i++)
+        free(logits[i]);
+    moec_checkpoint_set_frequent(fixture.checkpoint, 0);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -615,6 +688,8 @@ int main(void)
         cmocka_unit_test(test_forward__a_refused_expert_is_an_error_and_nothing_stays_held),
         cmocka_unit_test(test_forward__refuses_what_it_has_no_room_for),
         cmocka_unit_test(test_forward__rows_of_the_embedding_that_come_late),
+        cmocka_unit_test(test_forward__same_bits_with_rows_in_two_matrices),
+        cmocka_unit_test(test_forward__rows_in_two_matrices_of_codecs_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

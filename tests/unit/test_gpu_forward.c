@@ -63,8 +63,8 @@ static float *make_logits(const struct model *m)
     return logits;
 }
 
-static void open_model(struct model *m, const char *family, uint32_t dense_bits, bool is_mixed,
-                       uint32_t n_tok)
+static void open_model_rows(struct model *m, const char *family, uint32_t dense_bits, bool is_mixed,
+                            uint32_t n_tok, uint32_t n_frequent)
 {
     char fixture[256];
     struct moec_dense dense = {0};
@@ -73,7 +73,7 @@ static void open_model(struct model *m, const char *family, uint32_t dense_bits,
     snprintf(fixture, sizeof fixture, "tests/fixtures/families/%s", family);
     *m = (struct model){.name = family, .n_tok = n_tok, .folder = temporary_folder()};
     m->path = temporary_path(m->folder, "model.moec");
-    fixture_bundle_write(fixture, m->path, dense_bits, is_mixed);
+    fixture_bundle_write_rows(fixture, m->path, dense_bits, is_mixed, n_frequent);
     MUST(moec_bundle_open(m->path, &m->bundle, &err));
     MUST(moec_bundle_load_dense(m->bundle, &dense, &err));
     MUST(moec_model_create(&m->bundle->config, &dense, &m->model, &err));
@@ -91,6 +91,12 @@ static void open_model(struct model *m, const char *family, uint32_t dense_bits,
     moec_session_free(session);
     moec_forward_release(&forward);
     moec_expert_cache_free(cache);
+}
+
+static void open_model(struct model *m, const char *family, uint32_t dense_bits, bool is_mixed,
+                       uint32_t n_tok)
+{
+    open_model_rows(m, family, dense_bits, is_mixed, n_tok, 0);
 }
 
 static void close_model(struct model *m)
@@ -248,6 +254,22 @@ static void norms_biases_and_routers_are_those_of_the_cpu(void **state)
     static const char *const names[] = {"phimoe", "flex_olmo", "afmoe",    "gemma4",       "gpt_oss",
                                         "gptsan", "llama4",    "hash_moe", "gpt_oss-mxfp4"};
     assert_families(names, sizeof names / sizeof *names);
+}
+
+/* Of the embedding and of the head, whose logits have biases in the last one. */
+static void rows_in_two_matrices_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe-tied", "olmoe", "phimoe"};
+    static const struct shape whole = {.n_pool = 200, .n_cache = 200, .max_tokens = MAX_TOKENS},
+                              single = {.n_pool = 1, .n_cache = 1, .max_tokens = 1};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        struct model m;
+        open_model_rows(&m, names[f], 4, true, 19, 40);
+        assert_run(&m, f, &whole, MAX_TOKENS);
+        assert_run(&m, f + 100, &single, 1);
+        close_model(&m);
+    }
 }
 
 static void latents_are_those_of_the_cpu(void **state)
@@ -580,6 +602,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_the_cpu),
         cmocka_unit_test(norms_biases_and_routers_are_those_of_the_cpu),
+        cmocka_unit_test(rows_in_two_matrices_are_those_of_the_cpu),
         cmocka_unit_test(latents_are_those_of_the_cpu),
         cmocka_unit_test(running_states_are_those_of_the_cpu),
         cmocka_unit_test(encoders_are_those_of_the_cpu),

@@ -1,6 +1,7 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/half.h"
+#include "formats/model/plan.h"
 #include "formats/model/record.h"
 
 #include <math.h>
@@ -307,12 +308,64 @@ static void test_record__dense_table_lists_what_the_config_has(void **state)
     assert_message(err, "'attention norm' of layer 0 is quantised");
 }
 
-static void refuse_table(const struct moec_dense *dense, const char *part)
+static void refuse_table_of(const struct moec_dense *dense, struct moec_config config, const char *part)
 {
-    struct moec_config config = sample();
     struct moec_error err = {0};
     assert_status(moec_dense_check(dense, &config, &err), MOEC_ERR_FORMAT, err);
     assert_message(err, part);
+}
+
+/* Rows of the embedding and of a head of its own, in two matrices each. */
+static void test_record__dense_table_of_frequent_tokens(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    struct moec_dense dense;
+    struct moec_matrix matrix;
+    struct moec_error err = {0};
+    int calls = 0;
+    const uint32_t n_plain = moec_plan_dense_count(&config);
+    config.n_frequent = 5;
+    assert_int_equal(moec_plan_dense_count(&config), n_plain + 2);
+    assert_status(moec_dense_create(&config, int4_where_allowed, &calls, &dense, &err), MOEC_OK, err);
+    static const enum moec_role roles[] = {MOEC_ROLE_EMBEDDING, MOEC_ROLE_HEAD, MOEC_ROLE_EMBEDDING_REST,
+                                           MOEC_ROLE_HEAD_REST};
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(moec_dense_find(&dense, roles[i], MOEC_LAYER_NONE, &matrix));
+        assert_int_equal(matrix.rows, i < 2 ? 5 : config.n_vocab - 5);
+        assert_int_equal(matrix.columns, N_EMBD);
+        assert_int_equal(moec_role_whole(roles[i]), roles[i % 2]);
+        assert_true(moec_role_is_quantisable(roles[i]));
+    }
+    refuse_table_of(&dense, sample(), "'embedding' has shape [5, ");
+    struct moec_config other = config;
+    other.n_frequent = 6;
+    refuse_table_of(&dense, other, "'embedding' has shape [5, ");
+    dense.n_entries -= 2; /* the rest of both comes last */
+    refuse_table_of(&dense, config, "'embedding of rare tokens' is missing");
+    dense.n_entries++;
+    refuse_table_of(&dense, config, "'head of rare tokens' is missing");
+    dense.n_entries++;
+    struct moec_dense_entry *rest = &dense.entries[dense.n_entries - 1];
+    rest->role = MOEC_ROLE_EMBEDDING_REST;
+    refuse_table_of(&dense, config, "expected 'head of rare tokens' in this place");
+    rest->role = MOEC_ROLE_HEAD_REST;
+    rest->rows++;
+    refuse_table_of(&dense, config, "'head of rare tokens' has shape");
+    rest->rows--;
+    rest->n_bytes -= rest->n_bytes / rest->rows;
+    refuse_table_of(&dense, config, "'head of rare tokens' has");
+    moec_dense_release(&dense);
+    config.head.is_tied = true;
+    assert_status(moec_dense_create(&config, int4_where_allowed, &calls, &dense, &err), MOEC_OK, err);
+    assert_true(moec_dense_find(&dense, MOEC_ROLE_EMBEDDING_REST, MOEC_LAYER_NONE, &matrix));
+    assert_false(moec_dense_find(&dense, MOEC_ROLE_HEAD_REST, MOEC_LAYER_NONE, &matrix));
+    moec_dense_release(&dense);
+}
+
+static void refuse_table(const struct moec_dense *dense, const char *part)
+{
+    refuse_table_of(dense, sample(), part);
 }
 
 #define DAMAGED(change, part)                                                                                \
@@ -366,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_record__damage_is_seen),
         cmocka_unit_test(test_record__transposing_any_dtype),
         cmocka_unit_test(test_record__dense_table_lists_what_the_config_has),
+        cmocka_unit_test(test_record__dense_table_of_frequent_tokens),
         cmocka_unit_test(test_record__dense_table_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,9 +172,11 @@ struct moec_cuda_sum {
 void moec_cuda_sum_run(struct moec_gpu_stream *stream, const struct moec_cuda_sum *sum);
 
 /* out[i] = row ids[i] of the matrix as F32, times `scale` unless that is 0; zeros from `columns` to a
- * multiple of 16, which fits in out's rows. */
+ * multiple of 16, which fits in out's rows. Ids from n_first on are rows ids[i] - n_first of `rest`, which has as many
+ * columns. */
 struct moec_cuda_lookup {
-    struct moec_cuda_matrix matrix;
+    struct moec_cuda_matrix matrix, rest;
+    uint32_t n_first;
     const uint32_t *ids; /* (n) in the device's memory */
     uint32_t n;
     float scale;

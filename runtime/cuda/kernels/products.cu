@@ -164,13 +164,13 @@ extern "C" void moec_cuda_sum_run(struct moec_gpu_stream *stream, const struct m
 /* ---- rows as floats ---- */
 
 template <int CODEC>
-__device__ static void look_up(const struct moec_cuda_lookup &lookup, uint32_t id, uint32_t block,
+__device__ static void look_up(const struct moec_cuda_matrix &matrix, uint32_t id, uint32_t block,
                                float out[2])
 {
-    const uint32_t left = lookup.matrix.columns - block * MOEC_CUDA_WEIGHTS;
+    const uint32_t left = matrix.columns - block * MOEC_CUDA_WEIGHTS;
     const uint32_t n = left < MOEC_CUDA_WEIGHTS ? left : MOEC_CUDA_WEIGHTS;
-    struct coded_row row = row_begin<CODEC>(lookup.matrix, id);
-    decode_pair<CODEC>(lookup.matrix, row, block, n, lane_of_half(), out);
+    struct coded_row row = row_begin<CODEC>(matrix, id);
+    decode_pair<CODEC>(matrix, row, block, n, lane_of_half(), out);
 }
 
 __global__ static void lookup_kernel(struct moec_cuda_lookup lookup)
@@ -182,7 +182,11 @@ __global__ static void lookup_kernel(struct moec_cuda_lookup lookup)
         return;
     float w[2];
     float *out = row_of(lookup.out, blockIdx.x);
-    FOR_CODEC(lookup.matrix.codec, look_up<CODEC>(lookup, lookup.ids[blockIdx.x], block, w))
+    const uint32_t token = lookup.ids[blockIdx.x];
+    const bool is_first = token < lookup.n_first;
+    const struct moec_cuda_matrix &matrix = is_first ? lookup.matrix : lookup.rest;
+    const uint32_t id = is_first ? token : token - lookup.n_first;
+    FOR_CODEC(matrix.codec, look_up<CODEC>(matrix, id, block, w))
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t column = block * MOEC_CUDA_WEIGHTS + i * MOEC_CUDA_LANES + lane_of_half();
         if (column < padded)

@@ -45,8 +45,9 @@ static void embed_tile(void *context, size_t item, int thread)
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
     uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, lookup->n_tok - first);
     for (uint32_t t = first; t < end; t++) {
-        lookup->forward->kernels->decode_rows(&lookup->forward->model->embedding, lookup->tokens[t], 1,
-                                              lookup->out + t * stride, stride);
+        uint32_t row = lookup->tokens[t];
+        const struct moec_matrix *rows = moec_token_rows_of(&lookup->forward->model->embedding, &row);
+        lookup->forward->kernels->decode_rows(rows, row, 1, lookup->out + t * stride, stride);
         clear_late(lookup->forward, lookup->out + t * stride);
         scale_embedding(lookup->forward, lookup->out + t * stride);
     }
@@ -57,11 +58,12 @@ static enum moec_status embed_streamed(const struct moec_forward *forward, const
                                        uint32_t n_tok, float *hidden, struct moec_error *err)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    struct moec_matrix row = forward->model->embedding;
     uint8_t *bytes = (uint8_t *)scratch->normed;
-    row.rows = 1;
-    row.data = bytes;
     for (uint32_t t = 0; t < n_tok; t++) {
+        uint32_t at = tokens[t];
+        struct moec_matrix row = *moec_token_rows_of(&forward->model->embedding, &at);
+        row.rows = 1;
+        row.data = bytes;
         MOEC_TRY(moec_model_stream_embedding(forward->model->stream, tokens[t], bytes, err));
         forward->kernels->decode_rows(&row, 0, 1, hidden + t * scratch->stride, scratch->stride);
         clear_late(forward, hidden + t * scratch->stride);
@@ -184,7 +186,7 @@ static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_
     for (uint32_t row = 0; row < model->config.n_vocab;) {
         struct moec_matrix rows;
         MOEC_TRY(moec_model_acquire_head(model, row, &rows, err));
-        if (row > 0) /* its inputs have been seen */
+        if (row > 0 && row != model->config.n_frequent) /* its inputs have been seen */
             rows.entry = NULL;
         head.parts[0] =
             (struct moec_linear_part){&rows, model->head_bias != NULL ? model->head_bias + row : NULL,

@@ -6,6 +6,20 @@
 #include "formats/model/dense.h"
 #include "formats/model/record.h"
 
+/* Rows by token id: those of ids below first.rows in `first`, the others, where there are any, in `rest`. */
+struct moec_token_rows {
+    struct moec_matrix first, rest; /* rest without rows where `first` has all */
+};
+
+/* The matrix that has a token's row, which becomes the row's number there. */
+static inline const struct moec_matrix *moec_token_rows_of(const struct moec_token_rows *rows, uint32_t *row)
+{
+    if (*row < rows->first.rows)
+        return &rows->first;
+    *row -= rows->first.rows;
+    return &rows->rest;
+}
+
 struct moec_layer {
     /* (n_embd) F32 copies of small vectors; NULL without norms before. A LayerNorm's biases stand behind its
      * weights, from moec_lanes_padded(n_embd) on. */

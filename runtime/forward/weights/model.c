@@ -100,6 +100,15 @@ static enum moec_status bind_matrix(struct vector_arena *arena, enum moec_role r
     return MOEC_OK;
 }
 
+/* The matrices of the embedding or the head. */
+static enum moec_status bind_token_rows(struct vector_arena *arena, const struct moec_config *config,
+                                        enum moec_role first, enum moec_role rest,
+                                        struct moec_token_rows *out)
+{
+    MOEC_TRY(bind_matrix(arena, first, MOEC_LAYER_NONE, &out->first));
+    return config->n_frequent > 0 ? bind_matrix(arena, rest, MOEC_LAYER_NONE, &out->rest) : MOEC_OK;
+}
+
 /* A matrix that is resident in every model: a router, biases of experts. */
 static enum moec_status bind_resident(struct vector_arena *arena, enum moec_role role, uint32_t layer,
                                       struct moec_matrix *out)
@@ -413,11 +422,12 @@ static enum moec_status bind_end(struct vector_arena *arena, struct moec_model *
 static enum moec_status bind_model(struct vector_arena *arena, struct moec_model *model)
 {
     const struct moec_config *config = &model->config;
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE, &model->embedding));
+    MOEC_TRY(
+        bind_token_rows(arena, config, MOEC_ROLE_EMBEDDING, MOEC_ROLE_EMBEDDING_REST, &model->embedding));
     if (config->head.is_tied)
         model->head = model->embedding;
     else
-        MOEC_TRY(bind_matrix(arena, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &model->head));
+        MOEC_TRY(bind_token_rows(arena, config, MOEC_ROLE_HEAD, MOEC_ROLE_HEAD_REST, &model->head));
     MOEC_TRY(bind_end(arena, model));
     if (config->head.bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_HEAD_BIAS, MOEC_LAYER_NONE, &model->head_bias));
@@ -502,13 +512,14 @@ void moec_model_free(struct moec_model *model)
 enum moec_status moec_model_bring_embedding(const struct moec_model *model, uint32_t token,
                                             struct moec_error *err)
 {
-    const struct moec_matrix *embedding = &model->embedding;
+    uint32_t at = token;
+    const struct moec_matrix *rows = moec_token_rows_of(&model->embedding, &at);
     struct moec_dense_late *late = model->dense.late;
     if (late == NULL)
         return MOEC_OK;
-    const uint8_t *row = embedding->data + token * embedding->stride_bytes;
-    MOEC_TRY(late->bring(late, (uint64_t)(row - model->dense.blob), embedding->stride_bytes, err));
-    if (!moec_codec_row_is_finite(embedding->codec, row, embedding->columns))
+    const uint8_t *row = rows->data + at * rows->stride_bytes;
+    MOEC_TRY(late->bring(late, (uint64_t)(row - model->dense.blob), rows->stride_bytes, err));
+    if (!moec_codec_row_is_finite(rows->codec, row, rows->columns))
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' has a weight that is not finite in row %u",
                          moec_role_name(MOEC_ROLE_EMBEDDING), late->path, token);
     return MOEC_OK;
@@ -534,7 +545,7 @@ enum moec_status moec_model_acquire_head(const struct moec_model *model, uint32_
 {
     if (model->stream != NULL)
         return moec_model_stream_head(model->stream, first_row, rows, err);
-    *rows = model->head;
+    *rows = *moec_token_rows_of(&model->head, &first_row);
     rows->rows -= first_row;
     rows->data += first_row * rows->stride_bytes;
     return MOEC_OK;

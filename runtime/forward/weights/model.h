@@ -16,11 +16,11 @@ struct moec_offload;
 
 struct moec_model {
     struct moec_config config;
-    struct moec_dense dense;      /* owned */
-    struct moec_matrix embedding; /* these two without data in a streamed model */
-    struct moec_matrix head;      /* the embedding when tied */
-    float *final_norm;            /* (n_embd), of the decoder; with biases behind it as a layer's norms; NULL
-                                     where the last hidden state is projected: */
+    struct moec_dense dense;          /* owned */
+    struct moec_token_rows embedding; /* these two without data in a streamed model */
+    struct moec_token_rows head;      /* the embedding when tied */
+    float *final_norm; /* (n_embd), of the decoder; with biases behind it as a layer's norms; NULL
+                                         where the last hidden state is projected: */
     struct moec_matrix output_projection; /* (n_embd, n_embd), resident in every model, or no rows */
     float *output_projection_bias;        /* (n_embd) or NULL */
     float *head_bias;                     /* (n_vocab) or NULL */
@@ -54,7 +54,8 @@ MOEC_WARN_UNUSED enum moec_status moec_model_acquire_layer(const struct moec_mod
                                                            struct moec_error *err);
 void moec_model_release_layer(const struct moec_model *model, uint32_t layer);
 
-/* Rows of the head from first_row on: all that are left in a resident model, some in a streamed one.
+/* Rows of the head from first_row on, of one matrix: all that are left of it in a resident model, some in a
+ * streamed one.
  * first_row is 0 or where an earlier answer ended. */
 MOEC_WARN_UNUSED enum moec_status moec_model_acquire_head(const struct moec_model *model, uint32_t first_row,
                                                           struct moec_matrix *rows, struct moec_error *err);

@@ -19,16 +19,25 @@ struct unit {
     uint64_t used_at; /* clock of the last acquire */
 };
 
+/* A matrix of rows of the head, in blocks. */
+struct head_part {
+    const struct moec_dense_entry *entry; /* borrowed from the table */
+    uint32_t first_row;                   /* of the head */
+    uint32_t block_rows;
+    uint32_t first_unit;
+};
+
 struct moec_model_stream {
     const struct moec_dense *dense; /* borrowed */
     uint32_t n_layer;
     uint64_t keep_bytes;
     uint64_t kept_bytes;
     uint64_t clock;
-    const struct moec_dense_entry *embedding, *head; /* borrowed from the table */
-    uint32_t block_rows;                             /* of the head */
+    const struct moec_dense_entry *embedding[2]; /* borrowed from the table; the second may be NULL */
+    struct head_part parts[2];                   /* (n_part) of the head */
+    uint32_t n_part;
     uint32_t n_units;
-    struct unit *units;        /* owned: (n_layer), then blocks of the head */
+    struct unit *units;        /* owned: (n_layer), then blocks of the head's parts */
     struct moec_layer *layers; /* owned (n_layer): bound while their unit is kept */
     pthread_mutex_t lock;
 };
@@ -110,6 +119,12 @@ static size_t row_bytes(const struct moec_dense_entry *entry)
     return moec_codec_row_bytes(entry->codec, entry->columns);
 }
 
+static bool is_of_head(const struct moec_config *config, const struct moec_dense_entry *entry)
+{
+    return moec_role_whole((enum moec_role)entry->role) ==
+           (config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD);
+}
+
 uint64_t moec_model_stream_floor(const struct moec_config *config, const struct moec_dense *dense)
 {
     uint64_t floor = 0;
@@ -117,14 +132,24 @@ uint64_t moec_model_stream_floor(const struct moec_config *config, const struct 
         uint64_t n_bytes = layer_bytes(dense, layer);
         floor = n_bytes > floor ? n_bytes : floor;
     }
-    const enum moec_role role = config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
-    const struct moec_dense_entry *head = moec_dense_entry_find(dense, role, MOEC_LAYER_NONE);
-    const uint32_t rows = head == NULL ? 0 : head->rows < BLOCK_MIN_ROWS ? head->rows : BLOCK_MIN_ROWS;
-    const uint64_t block = rows * (head == NULL ? 0 : (uint64_t)row_bytes(head));
-    return floor > block ? floor : block;
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        const uint32_t rows = entry->rows < BLOCK_MIN_ROWS ? entry->rows : BLOCK_MIN_ROWS;
+        const uint64_t block = is_of_head(config, entry) ? rows * (uint64_t)row_bytes(entry) : 0;
+        floor = block > floor ? block : floor;
+    }
+    return floor;
 }
 
 /* ---- life ---- */
+
+static const struct head_part *part_of_unit(const struct moec_model_stream *stream, uint32_t unit)
+{
+    const struct head_part *part = stream->parts + stream->n_part - 1;
+    while (part > stream->parts && part->first_unit > unit)
+        part--;
+    return part;
+}
 
 static void size_units(struct moec_model_stream *stream, const struct moec_layer *layers)
 {
@@ -133,9 +158,28 @@ static void size_units(struct moec_model_stream *stream, const struct moec_layer
         stream->layers[layer] = layers[layer];
     }
     for (uint32_t i = stream->n_layer; i < stream->n_units; i++) {
-        uint32_t first = (i - stream->n_layer) * stream->block_rows, left = stream->head->rows - first;
+        const struct head_part *part = part_of_unit(stream, i);
+        const uint32_t left = part->entry->rows - (i - part->first_unit) * part->block_rows;
         stream->units[i].n_bytes =
-            (left < stream->block_rows ? left : stream->block_rows) * (uint64_t)row_bytes(stream->head);
+            (left < part->block_rows ? left : part->block_rows) * (uint64_t)row_bytes(part->entry);
+    }
+}
+
+/* Units of the head follow those of the layers. */
+static void divide_head(struct moec_model_stream *stream, const struct moec_config *config)
+{
+    uint32_t first_row = 0;
+    stream->n_units = config->n_layer;
+    for (uint32_t i = 0; i < stream->dense->n_entries; i++) {
+        const struct moec_dense_entry *entry = &stream->dense->entries[i];
+        if (!is_of_head(config, entry))
+            continue;
+        uint64_t rows = stream->keep_bytes / row_bytes(entry);
+        rows = rows < BLOCK_MIN_ROWS ? BLOCK_MIN_ROWS : rows;
+        const uint32_t block_rows = rows < entry->rows ? (uint32_t)rows : entry->rows;
+        stream->parts[stream->n_part++] = (struct head_part){entry, first_row, block_rows, stream->n_units};
+        stream->n_units += (entry->rows - 1) / block_rows + 1;
+        first_row += entry->rows;
     }
 }
 
@@ -151,13 +195,9 @@ enum moec_status moec_model_stream_create(const struct moec_config *config, cons
     stream->dense = dense;
     stream->n_layer = config->n_layer;
     stream->keep_bytes = keep_bytes;
-    stream->embedding = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
-    stream->head = config->head.is_tied ? stream->embedding
-                                        : moec_dense_entry_find(dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE);
-    uint64_t rows = keep_bytes / row_bytes(stream->head);
-    rows = rows < BLOCK_MIN_ROWS ? BLOCK_MIN_ROWS : rows;
-    stream->block_rows = rows < stream->head->rows ? (uint32_t)rows : stream->head->rows;
-    stream->n_units = config->n_layer + (stream->head->rows - 1) / stream->block_rows + 1;
+    stream->embedding[0] = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
+    stream->embedding[1] = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING_REST, MOEC_LAYER_NONE);
+    divide_head(stream, config);
     MOEC_TRY_OUT(moec_alloc((void **)&stream->units, stream->n_units, sizeof *stream->units,
                             "the table of streamed weights", err));
     MOEC_TRY_OUT(moec_alloc((void **)&stream->layers, config->n_layer, sizeof *stream->layers,
@@ -250,9 +290,10 @@ static enum moec_status load_unit(struct moec_model_stream *stream, uint32_t ind
     if (index < n_layer) {
         status = load_layer(stream, index, bytes, err);
     } else {
-        const uint32_t n = (uint32_t)(unit->n_bytes / row_bytes(stream->head));
-        status = dense->source->load(dense->source, stream->head, (index - n_layer) * stream->block_rows, n,
-                                     bytes, err);
+        const struct head_part *part = part_of_unit(stream, index);
+        status =
+            dense->source->load(dense->source, part->entry, (index - part->first_unit) * part->block_rows,
+                                (uint32_t)(unit->n_bytes / row_bytes(part->entry)), bytes, err);
     }
     if (status != MOEC_OK) {
         free(bytes);
@@ -300,7 +341,10 @@ void moec_model_stream_release_layer(struct moec_model_stream *stream, uint32_t 
 
 static uint32_t block_of(const struct moec_model_stream *stream, uint32_t first_row)
 {
-    return stream->n_layer + first_row / stream->block_rows;
+    const struct head_part *part = stream->parts + stream->n_part - 1;
+    while (part > stream->parts && part->first_row > first_row)
+        part--;
+    return part->first_unit + (first_row - part->first_row) / part->block_rows;
 }
 
 enum moec_status moec_model_stream_head(struct moec_model_stream *stream, uint32_t first_row,
@@ -309,7 +353,8 @@ enum moec_status moec_model_stream_head(struct moec_model_stream *stream, uint32
     const uint32_t index = block_of(stream, first_row);
     MOEC_TRY(acquire(stream, index, err));
     const struct unit *unit = &stream->units[index];
-    *rows = moec_dense_matrix(stream->head, (uint32_t)(unit->n_bytes / row_bytes(stream->head)), unit->bytes);
+    const struct moec_dense_entry *entry = part_of_unit(stream, index)->entry;
+    *rows = moec_dense_matrix(entry, (uint32_t)(unit->n_bytes / row_bytes(entry)), unit->bytes);
     return MOEC_OK;
 }
 
@@ -322,8 +367,11 @@ enum moec_status moec_model_stream_embedding(struct moec_model_stream *stream, u
                                              struct moec_error *err)
 {
     struct moec_dense_source *source = stream->dense->source;
+    const uint32_t n_first = stream->embedding[0]->rows;
+    const bool is_first = token < n_first;
     (void)pthread_mutex_lock(&stream->lock);
-    enum moec_status status = source->load(source, stream->embedding, token, 1, row, err);
+    enum moec_status status = source->load(source, stream->embedding[is_first ? 0 : 1],
+                                           is_first ? token : token - n_first, 1, row, err);
     (void)pthread_mutex_unlock(&stream->lock);
     return status;
 }
