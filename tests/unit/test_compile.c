@@ -294,8 +294,11 @@ static void key_of(const struct bench *b, const struct moec_compile_options *opt
 {
     struct moec_compile_report report = {0};
     /* As many windows of both parts: their number alone must not tell them apart. */
-    struct moec_compile_run run = {
-        .options = options, .profile = &b->profile, .report = &report, .n_certify = N_SEARCH};
+    struct moec_compile_run run = {.options = options,
+                                   .profile = &b->profile,
+                                   .checkpoint = b->checkpoint,
+                                   .report = &report,
+                                   .n_certify = N_SEARCH};
     run.scope = *moec_compile_scope_at(0);
     struct moec_plan plan;
     MUST(moec_plan_create(&plan, moec_checkpoint_config(b->checkpoint), &err));
@@ -315,7 +318,7 @@ static void key_of(const struct bench *b, const struct moec_compile_options *opt
 static void test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on(void **state)
 {
     const struct bench *b = *state;
-    char keys[11][MOEC_JOURNAL_MAX_KEY], again[MOEC_JOURNAL_MAX_KEY];
+    char keys[12][MOEC_JOURNAL_MAX_KEY], again[MOEC_JOURNAL_MAX_KEY];
     struct moec_compile_options options = options_of(b, 0.02);
     for (uint32_t changed = 0; changed < 8; changed++)
         key_of(b, &options, MOEC_PART_SEARCH, changed, keys[changed]);
@@ -323,7 +326,11 @@ static void test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on(
     key_of(b, &options, MOEC_PART_SELECT, 0, keys[9]);
     options.by.arithmetic = MOEC_ARITHMETIC_INT8;
     key_of(b, &options, MOEC_PART_SEARCH, 0, keys[10]);
-    for (size_t i = 0; i < 11; i++)
+    options.by.arithmetic = MOEC_ARITHMETIC_CANONICAL;
+    moec_checkpoint_set_frequent(b->checkpoint, 64);
+    key_of(b, &options, MOEC_PART_SEARCH, 0, keys[11]);
+    moec_checkpoint_set_frequent(b->checkpoint, 0);
+    for (size_t i = 0; i < 12; i++)
         for (size_t j = 0; j < i; j++)
             assert_string_not_equal(keys[i], keys[j]);
     options = options_of(b, 0.05); /* a target is no part of it */
