@@ -56,7 +56,8 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
     if (options->storage.emulate_latency_ns + options->storage.emulate_request_ns > 0 &&
         options->storage.emulate_bytes_per_second == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a latency of %" PRIu64 " ns, plus %" PRIu64 " ns for each request, can be emulated only "
+                         "a latency of %" PRIu64 " ns, plus %" PRIu64
+                         " ns for each request, can be emulated only "
                          "with a bandwidth: give a bandwidth too",
                          options->storage.emulate_latency_ns, options->storage.emulate_request_ns);
     io->emulation = (struct moec_emulation){.bytes_per_second = options->storage.emulate_bytes_per_second,

@@ -20,8 +20,8 @@ attribute() {
 # ---- profile ----
 
 for quantizer in linear hqq auto; do
-    options=$whole
-    [ $quantizer != auto ] || options=$tiny
+    options=$tiny
+    [ $quantizer != linear ] || options=$whole
     # shellcheck disable=SC2086 # options are words
     try 0 "profile --quantizer $quantizer" "$moec" profile $model $options --quantizer $quantizer -o "$work/$quantizer.h5" --json --quiet
     cp "$work/stdout" "$work/$quantizer.json"
@@ -121,7 +121,7 @@ says stdout 'quantizer=hqq scheme=asymmetric group=64' "and who chose them"
 
 for quantizer in outlier log; do
     # shellcheck disable=SC2086
-    try 0 "profile --quantizer $quantizer" "$moec" profile $model $whole --quantizer $quantizer -o "$work/$quantizer.h5" --quiet
+    try 0 "profile --quantizer $quantizer" "$moec" profile $model $tiny --quantizer $quantizer -o "$work/$quantizer.h5" --quiet
     if [ "$(attribute "$work/$quantizer.h5" quantizer)" = "$quantizer" ]; then
         pass "$quantizer: the profile says so"
     else
