@@ -22,34 +22,29 @@
 #define TYPICAL_SHARE 4
 #define TYPICAL_SAVED 0.4
 
-/* Of all matrices that plans encode, of all experts, and of the embedding and the head. */
-struct weights {
-    double all, vocabulary;
-};
-
-static struct weights count_weights(const struct moec_config *config)
+/* Of all experts and of all dense matrices that plans encode. */
+static double count_weights(const struct moec_config *config)
 {
-    struct weights n = {.all = (double)moec_config_moe_count(config) * config->n_expert * config->n_embd *
-                               config->n_ff_expert * moec_config_mlp_matrices(config)};
+    double n = (double)moec_config_moe_count(config) * config->n_expert * config->n_embd *
+               config->n_ff_expert * moec_config_mlp_matrices(config);
     for (uint64_t at = 0; at <= config->n_layer; at++)
         for (int i = 0; i < MOEC_ROLE_COUNT; i++) {
-            const enum moec_role role = (enum moec_role)i, whole = moec_role_whole(role);
+            const enum moec_role role = (enum moec_role)i;
             const uint32_t layer = at < config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE;
             uint32_t rows = 0, columns = 0;
             if (!moec_role_is_quantisable(role) || !moec_role_expected(config, role, layer))
                 continue;
             moec_role_shape(config, role, layer, &rows, &columns);
-            n.all += (double)rows * columns;
-            if (whole == MOEC_ROLE_EMBEDDING || whole == MOEC_ROLE_HEAD)
-                n.vocabulary += (double)rows * columns;
+            n += (double)rows * columns;
         }
     return n;
 }
 
 static bool is_worth(const struct moec_config *config, double saved_bits)
 {
-    const struct weights n = count_weights(config);
-    return config->n_vocab >= LEAST_ROWS && saved_bits * n.vocabulary >= WORTH * BUNDLE_BITS * n.all;
+    const double n_divided = (double)config->n_vocab * config->n_embd * (config->head.is_tied ? 1 : 2);
+    return config->n_vocab >= LEAST_ROWS &&
+           saved_bits * n_divided >= WORTH * BUNDLE_BITS * count_weights(config);
 }
 
 /* Half of a part's term above. */

@@ -280,6 +280,11 @@ enum moec_role moec_role_whole(enum moec_role role)
                                             : role;
 }
 
+bool moec_role_is_of_head(const struct moec_config *config, enum moec_role role)
+{
+    return moec_role_whole(role) == (config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD);
+}
+
 bool moec_role_is_transposed(enum moec_role role)
 {
     return role == MOEC_ROLE_SHARED_DOWN || role == MOEC_ROLE_DENSE_DOWN;

@@ -179,6 +179,9 @@ bool moec_role_is_quantisable(enum moec_role role);
 /* The role of a matrix's first rows: that of the embedding or the head for the rest of their rows, else `role`. */
 enum moec_role moec_role_whole(enum moec_role role);
 
+/* Whether a matrix of this role has rows of the head: of the embedding where the head is tied to it. */
+bool moec_role_is_of_head(const struct moec_config *config, enum moec_role role);
+
 /* The tensor's expected shape in a layer of the config (MOEC_LAYER_NONE for a tensor that
  * belongs to no layer). */
 void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t layer, uint32_t *rows,

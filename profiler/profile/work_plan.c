@@ -72,11 +72,10 @@ static enum moec_status measure_dense(const struct moec_work_request *request, s
     MOEC_TRY(moec_checkpoint_stream_dense(
         request->checkpoint, request->evaluations.n_models > 1 ? 16 : request->evaluations.dense_bits, 0,
         &dense, err));
-    const enum moec_role head = config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
     sizes->dense.bytes = dense.blob_bytes;
     sizes->dense.floor_bytes = moec_model_stream_floor(config, &dense);
     for (uint32_t i = 0; i < dense.n_entries; i++)
-        if (moec_role_whole((enum moec_role)dense.entries[i].role) == head)
+        if (moec_role_is_of_head(config, (enum moec_role)dense.entries[i].role))
             sizes->dense.head_bytes += dense.entries[i].n_bytes;
     moec_dense_release(&dense);
     return MOEC_OK;

@@ -119,12 +119,6 @@ static size_t row_bytes(const struct moec_dense_entry *entry)
     return moec_codec_row_bytes(entry->codec, entry->columns);
 }
 
-static bool is_of_head(const struct moec_config *config, const struct moec_dense_entry *entry)
-{
-    return moec_role_whole((enum moec_role)entry->role) ==
-           (config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD);
-}
-
 uint64_t moec_model_stream_floor(const struct moec_config *config, const struct moec_dense *dense)
 {
     uint64_t floor = 0;
@@ -135,8 +129,9 @@ uint64_t moec_model_stream_floor(const struct moec_config *config, const struct 
     for (uint32_t i = 0; i < dense->n_entries; i++) {
         const struct moec_dense_entry *entry = &dense->entries[i];
         const uint32_t rows = entry->rows < BLOCK_MIN_ROWS ? entry->rows : BLOCK_MIN_ROWS;
-        const uint64_t block = is_of_head(config, entry) ? rows * (uint64_t)row_bytes(entry) : 0;
-        floor = block > floor ? block : floor;
+        const uint64_t block = rows * (uint64_t)row_bytes(entry);
+        if (moec_role_is_of_head(config, (enum moec_role)entry->role) && block > floor)
+            floor = block;
     }
     return floor;
 }
@@ -172,7 +167,7 @@ static void divide_head(struct moec_model_stream *stream, const struct moec_conf
     stream->n_units = config->n_layer;
     for (uint32_t i = 0; i < stream->dense->n_entries; i++) {
         const struct moec_dense_entry *entry = &stream->dense->entries[i];
-        if (!is_of_head(config, entry))
+        if (!moec_role_is_of_head(config, (enum moec_role)entry->role))
             continue;
         uint64_t rows = stream->keep_bytes / row_bytes(entry);
         rows = rows < BLOCK_MIN_ROWS ? BLOCK_MIN_ROWS : rows;
