@@ -48,15 +48,20 @@ void moec_mxfp4_decode_block_span(const uint8_t *block, size_t stride_bytes, uin
 /* ---- encoding ---- */
 
 /* With the largest weight at 4 or 6 scales, whatever another scale holds is a multiple of this one's. */
+static uint8_t scale_of_top(int32_t magnitude_bits)
+{
+    const int32_t exponent = magnitude_bits >> 23;
+    return (uint8_t)(exponent < 2 ? 0 : exponent - 2);
+}
+
 static uint8_t scale_of(const float *weights, size_t step)
 {
-    uint32_t top = 0;
+    int32_t top = 0;
     for (size_t i = 0; i < GROUP; i++) {
-        const uint32_t bits = moec_f32_bits(weights[i * step]) & 0x7fffffffu;
+        const int32_t bits = (int32_t)(moec_f32_bits(weights[i * step]) & 0x7fffffffu);
         top = bits > top ? bits : top;
     }
-    const uint32_t exponent = top >> 23;
-    return (uint8_t)(exponent < 2 ? 0 : exponent - 2);
+    return scale_of_top(top);
 }
 
 /* False where no code stands for the weight. A weight over its scale has its exponent and highest bit of
@@ -83,37 +88,95 @@ static enum moec_status fail_not_exact(float weight, size_t index, struct moec_e
                      index, (double)weight);
 }
 
+/* Codes of 32 weights, each by its own inverse scale, in lanes that a compiler makes vectors of. False where a
+ * weight is no level; only for scales from MIN_FAST_SCALE on, with which every product is exact or too small. */
+#define MIN_FAST_SCALE 3
+static bool codes_of(const float *weights, const float *inverses, uint8_t codes[static GROUP])
+{
+    uint32_t wide[GROUP], is_wrong = 0;
+    for (size_t i = 0; i < GROUP; i++) {
+        const uint32_t bits = moec_f32_bits(weights[i]),
+                       scaled = moec_f32_bits(weights[i] * inverses[i]) & 0x7fffffffu;
+        const int32_t steps = (int32_t)(scaled >> 22) - 2 * 126;
+        const uint32_t is_zero = (bits & 0x7fffffffu) == 0, is_half = scaled == 0x3f000000u;
+        const uint32_t is_more =
+            (uint32_t)(steps > 1) & (uint32_t)(steps < 8) & (uint32_t)((scaled & 0x3fffffu) == 0);
+        is_wrong |= 1u ^ (is_zero | is_half | is_more);
+        wide[i] = (bits >> 28 & 8u) | is_half | ((0u - is_more) & (uint32_t)steps);
+    }
+    for (size_t i = 0; i < GROUP; i++)
+        codes[i] = (uint8_t)wide[i];
+    return is_wrong == 0;
+}
+
+/* The same weight by weight, with any scale, and what is said of the first one that is no level. */
+static enum moec_status encode_group(const float *weights, size_t step, uint8_t codes[static GROUP],
+                                     uint8_t *scale, size_t index, struct moec_error *err)
+{
+    const uint8_t byte = scale_of(weights, step);
+    for (size_t i = 0; i < GROUP; i++)
+        if (byte > MOEC_MXFP4_MAX_SCALE ||
+            !code_of(weights[i * step], moec_mxfp4_scale(byte), inverse_scale(byte), &codes[i]))
+            return fail_not_exact(weights[i * step], index + i * step, err);
+    *scale = byte;
+    return MOEC_OK;
+}
+
 enum moec_status moec_mxfp4_encode_row(const float *weights, size_t n, uint8_t *row, struct moec_error *err)
 {
     for (size_t g = 0; g < n / GROUP; g++) {
-        const uint8_t byte = scale_of(weights + g * GROUP, 1);
-        const float scale = moec_mxfp4_scale(byte), inverse = inverse_scale(byte);
-        uint8_t codes[BLOCK];
+        const float *group = weights + g * GROUP;
+        uint8_t codes[GROUP], byte = scale_of(group, 1);
+        float inverses[GROUP];
         for (size_t i = 0; i < GROUP; i++)
-            if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(weights[g * GROUP + i], scale, inverse, &codes[i]))
-                return fail_not_exact(weights[g * GROUP + i], g * GROUP + i, err);
+            inverses[i] = inverse_scale(byte);
+        if (byte < MIN_FAST_SCALE || byte > MOEC_MXFP4_MAX_SCALE || !codes_of(group, inverses, codes))
+            MOEC_TRY(encode_group(group, 1, codes, &byte, g * GROUP, err));
         moec_codec_pack_block(4, codes, row + g * (BLOCK / 2));
         row[n / 2 + g] = byte;
     }
     return MOEC_OK;
 }
 
+/* Scales of 32 columns of 32 rows, row by row. False where a column needs the slow way. */
+static bool scales_of(const float *weights, size_t n, uint8_t bytes[static GROUP],
+                      float inverses[static GROUP])
+{
+    int32_t tops[GROUP] = {0};
+    bool is_fast = true;
+    for (size_t r = 0; r < GROUP; r++)
+        for (size_t c = 0; c < GROUP; c++) {
+            const int32_t bits = (int32_t)(moec_f32_bits(weights[r * n + c]) & 0x7fffffffu);
+            tops[c] = bits > tops[c] ? bits : tops[c];
+        }
+    for (size_t c = 0; c < GROUP; c++) {
+        bytes[c] = scale_of_top(tops[c]);
+        inverses[c] = inverse_scale(bytes[c]);
+        is_fast = is_fast && bytes[c] >= MIN_FAST_SCALE && bytes[c] <= MOEC_MXFP4_MAX_SCALE;
+    }
+    return is_fast;
+}
+
 enum moec_status moec_mxfp4_encode_block(const float *weights, size_t n, uint8_t *block, size_t stride_bytes,
                                          struct moec_error *err)
 {
     for (size_t g = 0; g < n / GROUP; g++) {
-        uint8_t codes[GROUP][BLOCK]; /* by row */
-        for (size_t c = 0; c < GROUP; c++) {
-            const float *column = weights + g * GROUP + c;
-            const uint8_t byte = scale_of(column, n);
-            const float scale = moec_mxfp4_scale(byte), inverse = inverse_scale(byte);
+        const float *groups = weights + g * GROUP;
+        uint8_t codes[GROUP][BLOCK], bytes[GROUP]; /* codes by row, scales by column */
+        float inverses[GROUP];
+        bool is_done = scales_of(groups, n, bytes, inverses);
+        for (size_t r = 0; r < GROUP && is_done; r++)
+            is_done = codes_of(groups + r * n, inverses, codes[r]);
+        for (size_t c = 0; c < GROUP && !is_done; c++) {
+            uint8_t column[GROUP];
+            MOEC_TRY(encode_group(groups + c, n, column, &bytes[c], g * GROUP + c, err));
             for (size_t r = 0; r < GROUP; r++)
-                if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(column[r * n], scale, inverse, &codes[r][c]))
-                    return fail_not_exact(column[r * n], r * n + g * GROUP + c, err);
-            block[c * stride_bytes + n / 2 + g] = byte;
+                codes[r][c] = column[r];
         }
-        for (size_t r = 0; r < GROUP; r++)
+        for (size_t r = 0; r < GROUP; r++) {
             moec_codec_pack_block(4, codes[r], block + r * stride_bytes + g * (BLOCK / 2));
+            block[r * stride_bytes + n / 2 + g] = bytes[r];
+        }
     }
     return MOEC_OK;
 }

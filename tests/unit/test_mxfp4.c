@@ -102,7 +102,11 @@ static void test_mxfp4__weights_come_back_bit_for_bit(void **state)
 static void test_mxfp4__other_weights_are_refused(void **state)
 {
     (void)state;
-    static const float others[] = {0.7f, NAN, INFINITY, 2.5f, 7, 0.25f};
+    /* Beside 6 and -0.5 units. The product of the smallest with a large group's inverse scale is zero. */
+    static const struct {
+        float weight, unit;
+    } others[] = {{0.7f, 1},  {NAN, 1},   {INFINITY, 1}, {2.5f, 1},       {7, 1},
+                  {0.25f, 1}, {0.75f, 1}, {0x1p-30f, 1}, {-0x1p-149f, 1}, {0x1p-126f, 0x1p124f}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         for (int down = 0; down < 2; down++) {
             const struct moec_codec codec = {.dtype = down ? MOEC_DTYPE_MXFP4_DOWN : MOEC_DTYPE_MXFP4};
@@ -111,8 +115,8 @@ static void test_mxfp4__other_weights_are_refused(void **state)
             float weights[32 * 32];
             size_t failed = 0;
             for (size_t w = 0; w < 32 * 32; w++)
-                weights[w] = (w + w / 32) % 2 == 0 ? 6 : -0.5f;
-            weights[5 * 32 + 7] = others[i];
+                weights[w] = others[i].unit * ((w + w / 32) % 2 == 0 ? 6 : -0.5f);
+            weights[5 * 32 + 7] = others[i].weight;
             assert_status(moec_rows_encode(&(struct moec_encoded_rows){codec, 32, bytes, 17}, weights, 32,
                                            &failed, &err),
                           MOEC_ERR_FORMAT, err);
