@@ -27,7 +27,7 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
     if (n_tok < MANY_TOKENS || n_rows == 0)
         moec_int8_vnni_sum_chunk(matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
     else
-        WITH_CODEC(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
+        sum_all_any(matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
 }
 
 #include "runtime/kernels/int8/int8_tsan.h"

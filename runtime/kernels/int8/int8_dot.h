@@ -286,6 +286,11 @@ INLINE void dot_alone(const int dtype, const bool has_zeros, const struct moec_m
     }
 }
 
+FOR_ANY_CODEC(dot_alone,
+              (const struct moec_matrix *matrix, const struct chosen *chosen, const struct moec_int8_span *x,
+               float *y),
+              (matrix, chosen, x, y))
+
 /* The same of n_tok tokens, whose groups take the same rows one after the other. */
 INLINE void dot_together(const int dtype, const bool has_zeros, const struct moec_matrix *matrix,
                          const struct chosen *chosen, const struct moec_int8_span *const *x, uint32_t n_tok,
@@ -306,5 +311,10 @@ INLINE void dot_together(const int dtype, const bool has_zeros, const struct moe
         }
     }
 }
+
+FOR_ANY_CODEC(dot_together,
+              (const struct moec_matrix *matrix, const struct chosen *chosen,
+               const struct moec_int8_span *const *x, uint32_t n_tok, float *y, size_t y_stride),
+              (matrix, chosen, x, n_tok, y, y_stride))
 
 #endif

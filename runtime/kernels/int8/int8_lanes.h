@@ -180,43 +180,78 @@ INLINE const uint8_t *tail_copied(const int dtype, const struct plan *plan, cons
 
 /* ---- by codec ---- */
 
-/* Calls function(dtype, ...) with the matrix's dtype as a constant. */
-#define OF_DTYPE(dtype, function, ...)                                                                       \
+/* Each codec has a function of its own: in one for all, GCC's passes over registers take twice as long. */
+
+#define UNPACKED(...) __VA_ARGS__
+/* clang-format off */
+#define OF_DTYPES(macro, ...)                                                                                \
+    macro(int2, MOEC_DTYPE_INT2, __VA_ARGS__)                                                                \
+    macro(int3, MOEC_DTYPE_INT3, __VA_ARGS__)                                                                \
+    macro(int4, MOEC_DTYPE_INT4, __VA_ARGS__)                                                                \
+    macro(int5, MOEC_DTYPE_INT5, __VA_ARGS__)                                                                \
+    macro(int6, MOEC_DTYPE_INT6, __VA_ARGS__)                                                                \
+    macro(int8, MOEC_DTYPE_INT8, __VA_ARGS__)
+
+/* Of codes that are a path, which have dtypes of their own here. */
+#define OF_PATHS(macro, ...)                                                                                 \
+    macro(trellis, TRELLIS, __VA_ARGS__)                                                                     \
+    macro(shift2, SHIFT + 2, __VA_ARGS__)                                                                    \
+    macro(shift3, SHIFT + 3, __VA_ARGS__)                                                                    \
+    macro(shift4, SHIFT + 4, __VA_ARGS__)
+/* clang-format on */
+
+#define OWN(name, dtype, function, parameters, arguments)                                                    \
+    static NEVER_INLINE void function##_##name parameters                                                    \
+    {                                                                                                        \
+        function(dtype, UNPACKED arguments);                                                                 \
+    }
+#define OWN_PLAIN(name, dtype, function, parameters, arguments)                                              \
+    static NEVER_INLINE void function##_##name parameters                                                    \
+    {                                                                                                        \
+        function(dtype, false, UNPACKED arguments);                                                          \
+    }
+#define OWN_ZEROS(name, dtype, function, parameters, arguments)                                              \
+    static NEVER_INLINE void function##_zeros_##name parameters                                              \
+    {                                                                                                        \
+        function(dtype, true, UNPACKED arguments);                                                           \
+    }
+#define CASE_OF(name, dtype, function, arguments)                                                            \
     case dtype:                                                                                              \
-        function(dtype, __VA_ARGS__);                                                                        \
+        function##_##name arguments;                                                                         \
         break;
-#define WITH_DTYPE(function, ...)                                                                            \
-    switch (matrix->codec.dtype) {                                                                           \
-        OF_DTYPE(MOEC_DTYPE_INT2, function, __VA_ARGS__)                                                     \
-        OF_DTYPE(MOEC_DTYPE_INT3, function, __VA_ARGS__)                                                     \
-        OF_DTYPE(MOEC_DTYPE_INT4, function, __VA_ARGS__)                                                     \
-        OF_DTYPE(MOEC_DTYPE_INT5, function, __VA_ARGS__)                                                     \
-        OF_DTYPE(MOEC_DTYPE_INT6, function, __VA_ARGS__)                                                     \
-        OF_DTYPE(MOEC_DTYPE_INT8, function, __VA_ARGS__)                                                     \
+#define SWITCH_OF(value, set, function, arguments)                                                           \
+    switch (value) {                                                                                         \
     default:                                                                                                 \
         break;                                                                                               \
+        set(CASE_OF, function, arguments)                                                                    \
     }
 
-/* The same of codes that are a path, which have dtypes of their own here. */
-#define WITH_PATH(function, ...)                                                                             \
-    switch (path_of(matrix->codec)) {                                                                        \
-        OF_DTYPE(TRELLIS, function, __VA_ARGS__)                                                             \
-        OF_DTYPE(SHIFT + 2, function, __VA_ARGS__)                                                           \
-        OF_DTYPE(SHIFT + 3, function, __VA_ARGS__)                                                           \
-        OF_DTYPE(SHIFT + 4, function, __VA_ARGS__)                                                           \
-    default:                                                                                                 \
-        break;                                                                                               \
-    }
-
-/* Calls function(dtype, has_zeros, ...) with both as constants. */
-#define WITH_CODEC(function, ...)                                                                            \
-    do {                                                                                                     \
+/* Defines function_any(parameters), which calls function(dtype, arguments) with the matrix's dtype as a constant. Both
+ * lists are in parentheses, and `matrix` is one of the parameters. */
+#define FOR_ANY_DTYPE(function, parameters, arguments)                                                       \
+    OF_PATHS(OWN, function, parameters, arguments)                                                           \
+    OF_DTYPES(OWN, function, parameters, arguments)                                                          \
+    static void function##_any parameters                                                                    \
+    {                                                                                                        \
         if (path_of(matrix->codec) != 0)                                                                     \
-            WITH_PATH(function, false, __VA_ARGS__)                                                          \
-        else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))                              \
-            WITH_DTYPE(function, true, __VA_ARGS__)                                                          \
+            SWITCH_OF(path_of(matrix->codec), OF_PATHS, function, arguments)                                 \
         else                                                                                                 \
-            WITH_DTYPE(function, false, __VA_ARGS__)                                                         \
-    } while (0)
+            SWITCH_OF(matrix->codec.dtype, OF_DTYPES, function, arguments)                                   \
+    }
+
+/* The same with function(dtype, has_zeros, arguments) and both as constants. */
+#define FOR_ANY_CODEC(function, parameters, arguments)                                                       \
+    OF_PATHS(OWN_PLAIN, function, parameters, arguments)                                                     \
+    OF_DTYPES(OWN_PLAIN, function, parameters, arguments)                                                    \
+    OF_DTYPES(OWN_ZEROS, function, parameters, arguments)                                                    \
+    static void function##_any parameters                                                                    \
+    {                                                                                                        \
+        if (path_of(matrix->codec) != 0)                                                                     \
+            SWITCH_OF(path_of(matrix->codec), OF_PATHS, function, arguments)                                 \
+        else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))                              \
+            SWITCH_OF(matrix->codec.dtype, OF_DTYPES, function##_zeros, arguments)                           \
+        else                                                                                                 \
+            SWITCH_OF(matrix->codec.dtype, OF_DTYPES, function, arguments)                                   \
+    }
 
 #endif

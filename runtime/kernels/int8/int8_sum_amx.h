@@ -271,4 +271,9 @@ INLINE void sum_all(const int dtype, const bool has_zeros, const struct moec_mat
     product_end();
 }
 
+FOR_ANY_CODEC(sum_all,
+              (const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
+               const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride),
+              (matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride))
+
 #endif

@@ -138,10 +138,15 @@ INLINE void tiles_all(const int dtype, const bool has_zeros, const struct moec_m
     }
 }
 
+FOR_ANY_CODEC(tiles_all,
+              (const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+               const struct moec_int8_tile *x, uint32_t n_tok, float *y, size_t y_stride),
+              (matrix, first, n_rows, x, n_tok, y, y_stride))
+
 static void dot_tiles(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                       const struct moec_int8_tile *x, uint32_t n_tok, float *y, size_t y_stride)
 {
-    WITH_CODEC(tiles_all, matrix, first, n_rows, x, n_tok, y, y_stride);
+    tiles_all_any(matrix, first, n_rows, x, n_tok, y, y_stride);
 }
 
 #endif
