@@ -61,7 +61,9 @@ static enum moec_status check_engine(const struct serve_options *options, struct
     size_t n = 0;
     if (info.layers.n_encoder > 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has an encoder, which is not served: run it with moec run", options->model);
+                         "the model of '%s' has an encoder, and moec serve does not support encoders: use "
+                         "moec run",
+                         options->model);
     const enum moert_status status = moert_tokenize(options->engine, "", 0, true, &tokens, &n, &theirs);
     moert_free(tokens);
     return status == MOERT_OK ? MOEC_OK : moec_fail(err, (enum moec_status)status, "%s", theirs.message);

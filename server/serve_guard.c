@@ -104,8 +104,8 @@ static enum moec_status add_key(struct serve_options *options, const char *key, 
     if (n < LEAST_KEY_BYTES || n > MOST_KEY_BYTES || options->n_key == SERVE_MAX_KEYS)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "a key in '%s' has %zu bytes, expected %u to %u, and at most %u keys in all: openssl "
-            "rand -hex 32 makes one",
+            "a key in the key file '%s' has %zu bytes, expected %u to %u bytes, and at most %u keys in "
+            "the file: openssl rand -hex 32 makes a key",
             path, n, LEAST_KEY_BYTES, MOST_KEY_BYTES, SERVE_MAX_KEYS);
     moec_sha256(key, n, options->keys[options->n_key++]);
     return MOEC_OK;
@@ -125,7 +125,8 @@ static enum moec_status add_keys(struct serve_options *options, const char *text
     }
     if (options->n_key == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has no key: write at least one key into it, one key per line", path);
+                         "the key file '%s' has no key: write at least one key into it, one key per line",
+                         path);
     return MOEC_OK;
 }
 
@@ -156,7 +157,8 @@ enum moec_status serve_address_check(const char *address, bool *is_local, struct
         *is_local = IN6_IS_ADDR_LOOPBACK(&six);
     else
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is not an IP address: expected one such as 127.0.0.1, 0.0.0.0 or ::1",
+                         "the address '%s' is not an IP address: expected one such as 127.0.0.1, 0.0.0.0 "
+                         "or ::1",
                          address);
     return MOEC_OK;
 }

@@ -128,10 +128,11 @@ static void print_pairs(const struct moec_bench *bench)
         if (without == row || row->error.status != MOEC_OK || without->error.status != MOEC_OK)
             continue;
         if (!isnan(hidden))
-            (void)snprintf(hides, sizeof hides, "; they hide %.0f %% of what they could", 100 * hidden);
+            (void)snprintf(hides, sizeof hides, "; preloads hide %.0f %% of the waiting that they could hide",
+                           100 * hidden);
         cli_print_wrapped(stdout, 2,
-                          "%s%s takes %.3f times as long as without preloads%s; %" PRIu64
-                          " were useful, %" PRIu64 " wasted\n",
+                          "%s%s takes %.3f times as long as without preloads%s; %" PRIu64 " preloads were "
+                          "useful, %" PRIu64 " wasted\n",
                           is_first ? "\n" : "", row->name, 1 / moec_bench_speedup(row, without), hides,
                           row->figures.useful_preloads, row->figures.wasted_preloads);
         is_first = false;
@@ -205,8 +206,8 @@ void cli_print_bench(const struct moec_bench *bench)
         const bool is_usual = strcmp(arithmetic, "canonical") == 0;
         const bool keeps_all = strcmp(opened->opened.kv, "f32") == 0;
         cli_print_wrapped(stdout, 2,
-                          "kernels %s%s%s%s%s%s, %" PRIu32
-                          " threads; decoding is teacher-forced, rows interleaved\n",
+                          "kernels %s%s%s%s%s%s, %" PRIu32 " threads; all rows decode the tokens of the "
+                          "data, and take turns\n",
                           opened->opened.cpu, is_usual ? "" : ", ", is_usual ? "" : arithmetic,
                           is_usual ? "" : " arithmetic", keeps_all ? "" : ", keys and values as ",
                           keeps_all ? "" : opened->opened.kv, opened->opened.n_threads);
@@ -221,7 +222,7 @@ void cli_print_bench(const struct moec_bench *bench)
     if (bench->left_out[0] != '\0')
         cli_print_wrapped(
             stdout, 2,
-            "left out: %s (the bundle has no copies at the bitwidths that these need: compile with "
+            "left out: %s (the bundle has no copies at the bitwidths that these modes need: compile with "
             "--copies 4,8,16)\n",
             bench->left_out);
     for (uint32_t r = 0; r < bench->n_row; r++)

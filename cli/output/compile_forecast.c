@@ -81,14 +81,14 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
         stdout, 4,
         "  the data decides how many plans are searched and tested, and on how many windows: these numbers "
         "are typical\n");
-    cli_print_wrapped(stdout, 4, "  memory: about %s, and the weights of a layer: %s\n",
+    cli_print_wrapped(stdout, 4, "  memory: about %s, plus %s for the weights of a layer\n",
                       cli_memory_text(work, forecast->work_bytes),
                       cli_size_text(size, forecast->layer_bytes));
     if (stages->fitted_bytes > 0)
         cli_print_wrapped(
             stdout, 4,
             "  disk: about %s of fitted weights in the journal, and as much again in memory or a "
-            "temporary file while it runs\n",
+            "temporary file while compile runs\n",
             cli_size_text(size, stages->fitted_bytes));
 }
 

@@ -66,7 +66,8 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
         cli_print_wrapped(stdout, 13,
                           "  precision  %s, low copies of %" PRIu32
                           " bits, of which the logical cache holds %" PRIu32 " a layer\n",
-                          settings->precision[0] != '\0' ? settings->precision : "one for what is generated",
+                          settings->precision[0] != '\0' ? settings->precision
+                                                         : "one for all generated tokens",
                           settings->low_bits, settings->n_low_slots);
     if (settings->prefill[0] == '\0' && !settings->decode_only && moec_decision_settings_name_block(settings))
         cli_print_wrapped(stdout, 13,
@@ -75,8 +76,8 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
                           decisions->prompt_tokens);
     if (settings->decode_only)
         cli_print_wrapped(stdout, 13,
-                          "  prompts    are left out; certified for windows whose first %" PRIu32
-                          " tokens are a prompt\n",
+                          "  prompts    keep the router's choice; certified for windows whose first "
+                          "%" PRIu32 " tokens are a prompt\n",
                           decisions->prompt_tokens);
     cli_print(stdout, "  cache      %" PRIu32 " experts a layer, %s\n", settings->n_slots,
               settings->starts_frequent ? "those of calibration at first" : "empty at first");

@@ -42,8 +42,9 @@ void cli_print_predictors(const struct moec_predictor_study *study)
             n++;
         }
     cli_print_wrapped(stdout, 2,
-                      "experts of the next layer, of %" PRIu32 " that a token takes, on %" PRIu64
-                      " tokens of %" PRIu32 " windows (90%% intervals):\n",
+                      "experts of the next layer that each predictor names, of the %" PRIu32
+                      " that a token takes, on %" PRIu64 " tokens of %" PRIu32 " windows (90%% "
+                      "intervals):\n",
                       study->top_k, study->n_token, study->n_window);
     print_shares(study, false);
     print_shares(study, true);
@@ -59,8 +60,8 @@ void cli_print_predictor_verdict(const struct moec_predictor_study *study)
     if (!isnan(gain->low))
         (void)snprintf(interval, sizeof interval, " (%.1f to %.1f)", 100 * gain->low, 100 * gain->high);
     cli_print_wrapped(stdout, 2,
-                      "with %" PRIu32
-                      " predicted experts, 'learned' finds %.1f points %s of the experts than 'gate'%s: %s\n",
+                      "with %" PRIu32 " predicted experts, 'learned' finds %.1f percentage points %s of "
+                      "the experts than 'gate'%s: %s\n",
                       study->widths[0], 100 * fabs(gain->value), gain->value < 0 ? "less" : "more", interval,
                       gain->low > 0     ? "a significant gain"
                       : gain->value > 0 ? "no significant gain"

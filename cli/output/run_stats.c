@@ -226,7 +226,7 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
         fprintf(out, "prompt    left to the router\n");
     if (decisions->precision != NULL || decisions->prefill != NULL)
         fprintf(out, "precision %s, %.1f%% of the experts high, %.1f%% low, %.1f%% skipped\n",
-                decisions->precision != NULL ? decisions->precision : "one for what is generated",
+                decisions->precision != NULL ? decisions->precision : "one for all generated tokens",
                 100 * rate(n_taken - (double)decided->n_low, n), 100 * rate((double)decided->n_low, n),
                 100 * rate((double)decided->n_skipped, n));
     fprintf(out, "missed    %s a token by the logical cache\n",

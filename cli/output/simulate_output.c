@@ -216,9 +216,9 @@ static void print_decided(const struct moec_simulated_decisions *decided)
     }
     cli_print_wrapped(
         stdout, 2,
-        "%.1f %% of the recorded choices are dropped, or run in a copy of another precision. A real run with "
-        "these settings would have other hidden states after its first MoE layer, and write another text. So "
-        "this is an estimate; --against shows how accurate it is.\n\n",
+        "%.1f %% of the recorded choices are dropped, or run in a copy of another precision. A real run "
+        "with these settings would have other hidden states after its first MoE layer, and write another "
+        "text. So the result is an estimate; --against shows how accurate it is.\n\n",
         100 * (double)decided->n_changed / (double)decided->n_choice);
 }
 
@@ -250,7 +250,7 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
         cli_print_wrapped(
             stdout, 2,
             "\n"
-            "farthest: evicts the expert whose next use is farthest away; a good choice, but no bound where "
+            "farthest: evicts the expert whose next use is farthest away; a good choice, but not a bound if "
             "experts differ in size\n"
             "bound: no schedule has more hits than this, counted by space times time\n");
 }

@@ -11,12 +11,13 @@ enum moec_status cli_chat_json_check(const struct moec_json *root, const char *p
     if (messages == NULL || moec_json_type(messages) != MOEC_JSON_ARRAY)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "'%s' has no messages: expected an array of {\"role\": ..., \"content\": ...}, or an "
-            "object with such an array as \"messages\"",
+            "the conversation '%s' has no messages: expected an array of {\"role\": ..., \"content\": "
+            "...}, or an object with such an array as \"messages\"",
             path);
     for (size_t i = 0; i < moec_json_length(messages); i++)
         if (moec_json_type(moec_json_at(messages, i)) != MOEC_JSON_OBJECT)
-            return moec_fail(err, MOEC_ERR_FORMAT, "message %zu of '%s' is %s, expected an object", i, path,
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "message %zu of the conversation '%s' is %s, expected an object", i, path,
                              moec_json_type_name(moec_json_at(messages, i)));
     return MOEC_OK;
 }

@@ -89,8 +89,8 @@ static enum moec_status check_data(const struct cli_args *args, const char *poli
             continue;
         if (has_profile && !is_whole_limit(policy, of_profile[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s has no effect: the profile '%s' already fixes its "
-                             "value. Leave it out, or give --data instead of --profile",
+                             "--%s has no effect: the profile '%s' already fixes its value. Leave the "
+                             "option out, or give --data instead of --profile",
                              of_profile[i], cli_text(args, "profile"));
         if (!has_data && !has_profile && i >= N_OF_BUNDLE)
             return moec_fail(err, MOEC_ERR_USAGE,

@@ -16,8 +16,8 @@
      "Run on this GPU, with a pool of experts in its memory; results stay the same.",                         \
      (flags) | CLI_OF_DEVICE},                                                                                \
     {"cooperate", 0, NULL, NULL,                                                                              \
-     "With --device: the processor computes an expert that the GPU's memory lacks, if that is "               \
-     "faster than copying it.",                                                                               \
+     "With --device: the processor computes an expert that the GPU's memory lacks, if computing is "          \
+     "faster than copying the expert.",                                                                       \
      CLI_RARE | CLI_OF_DEVICE},                                                                               \
     {"device-file", 0, "DEVICE.json", NULL,                                                                   \
      "With --cooperate: take the times of processor and copies from this file of moec device "                \

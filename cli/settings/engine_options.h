@@ -37,8 +37,9 @@
      CLI_RARE | CLI_OF_MEMORY},                                                                               \
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,                                                          \
      "How moec predicts the next layer's experts, which it reads while this layer computes. "                 \
-     "Default: token if the model routes by token; otherwise none with --device, the predictor that "         \
-     "moec fit chose, learned if the bundle has it, or gate:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,         \
+     "Default, the first that applies: token if the model routes by token, none with --device, the "          \
+     "predictor that moec fit chose, learned if the bundle has it, else gate:\n" CLI_PREDICT_VALUES           \
+     CLI_PREDICT_TOKEN,                                                                                       \
      CLI_RARE | CLI_OF_MEMORY},                                                                               \
     {"preload-count", 0, "N", NULL,                                                                           \
      "Read N predicted experts for each layer. By default moec reads as many as there is time for, "          \

@@ -9,8 +9,8 @@ static enum moec_status make(const struct cli_measure_options *measure, const st
     const struct moec_config *config = source->config;
     const uint64_t rows_bytes = moec_rows_budget(measure->memory.work_bytes);
     if (source->tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so no text can be read with it",
-                         source->path);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the model '%s' has no tokenizer, so no text can be read with it", source->path);
     if (measure->data.seq_len_tokens > config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "windows of %" PRIu32 " tokens are too long: the model has only %" PRIu32

@@ -30,7 +30,7 @@ static enum moec_status read_stream(FILE *stream, const char *name, char **promp
         size_t got = fread(*prompt + *n_bytes, 1, PIECE_BYTES, stream);
         *n_bytes += got;
         if (*n_bytes > PROMPT_MAX_BYTES)
-            return moec_fail(err, MOEC_ERR_LIMIT, "prompt '%s' is longer than %u bytes", name,
+            return moec_fail(err, MOEC_ERR_LIMIT, "prompt '%s' is longer than %u bytes: give less text", name,
                              PROMPT_MAX_BYTES);
         if (got == 0 && ferror(stream))
             return moec_fail(err, MOEC_ERR_IO, "cannot read '%s': %s", name, strerror(errno));

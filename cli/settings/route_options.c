@@ -16,7 +16,9 @@ static enum moec_status check_idle(const struct cli_args *args, const char *opti
 {
     if (does_something || !cli_offers(args, option) || !cli_has(args, option))
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without %s", option, others);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "--%s does nothing without %s: leave the option out, or give what it needs", option,
+                     others);
 }
 
 enum moec_arithmetic cli_arithmetic(const struct cli_args *args, const struct moec_certificate *certificate)

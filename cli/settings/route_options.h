@@ -16,8 +16,9 @@
     {"route", 0, "HOW", NULL,                                                                                 \
      "Which experts a token takes instead of the router's choice (changes the output):\n"                     \
      "cache-prior:L\tprefers experts in the logical cache (see --slots): their router values get L "          \
-     "times the router's range on top. The range is the mean over the text so far (L:running, "               \
-     "default), calibration's mean (L:calibrated) or the token's own (L:own)\n"                               \
+     "times the router's range (largest value minus smallest) on top. The range is the mean over "            \
+     "the text so far (L:running, default), calibration's mean (L:calibrated) or the token's own "            \
+     "(L:own)\n"                                                                                              \
      "top-k\tthe router's own choice; only counts misses of the logical cache\n"                              \
      "...:skip:W\tany of these, but skips experts that the logical cache misses, smallest weights "           \
      "first, up to a total weight of W" CLI_RESEARCH                                                          \
@@ -29,9 +30,9 @@
     {"precision", 0, "HOW", NULL,                                                                             \
      "In which precision a token takes its experts (changes the output). An expert is high (as "              \
      "compiled), low (from the bundle's low copies, which have fewer bits) or skipped. An expert's "          \
-     "score is the sum of the weights of the token's better experts (HOBBIT). Defaults of T1 and "            \
-     "T2: with them 67% of the experts are high and 3% skipped, if the bundle stores such scores "            \
-     "(moec inspect), else 0.6 and 0.9:\n"                                                                    \
+     "score is the sum of the weights of the token's experts with larger weights (HOBBIT). By "               \
+     "default T1 and T2 make 67% of the experts high and 3% skipped, if the bundle stores such "              \
+     "scores (moec inspect); else T1 is 0.6 and T2 is 0.9:\n"                                                 \
      "hobbit:T1:T2:L\thigh if the logical cache (see --slots) holds the high copy; else by score: "           \
      "up to T1 high, up to T2 low, above T2 skipped. In each block of L prompt tokens (default 128; "         \
      "0: no blocks), the first token that takes an expert decides for the block\n"                            \

@@ -39,7 +39,7 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_si
         return MOEC_OK;
     while (next_item(&list, item)) {
         if (out->n_policy == MOEC_SIMULATE_MAX_POLICIES)
-            return moec_fail(err, MOEC_ERR_USAGE, "option '--evict' has more than %d names",
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--evict' has more than %d names: give fewer",
                              MOEC_SIMULATE_MAX_POLICIES);
         MOEC_TRY(moec_evict_read(item, &out->policies[out->n_policy++], err));
     }
@@ -79,7 +79,7 @@ static enum moec_status read_predictors(const struct cli_args *args, struct cli_
         return MOEC_OK;
     while (next_item(&list, item)) {
         if (out->n_predictor == MOEC_SIMULATE_MAX_PREDICTORS)
-            return moec_fail(err, MOEC_ERR_USAGE, "option '--predict' has more than %d names",
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--predict' has more than %d names: give fewer",
                              MOEC_SIMULATE_MAX_PREDICTORS);
         MOEC_TRY(moec_predict_find(item, &out->predictors[out->n_predictor++], err));
     }
@@ -105,7 +105,7 @@ static enum moec_status read_sizes(const struct cli_args *args, const char *name
     const char *list = cli_text(args, name);
     while (next_item(&list, item)) {
         if (*n == MOEC_SIMULATE_MAX_BUDGETS)
-            return moec_fail(err, MOEC_ERR_USAGE, "option '--%s' has more than %d sizes", name,
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--%s' has more than %d sizes: give fewer", name,
                              MOEC_SIMULATE_MAX_BUDGETS);
         struct cli_simulate_budget *budget = &budgets[(*n)++];
         if (!read_budget(item, budget))
@@ -138,7 +138,7 @@ static enum moec_status read_modes(const struct cli_args *args, struct cli_simul
         return moec_fail(err, MOEC_ERR_USAGE, "--modes does nothing without --vram");
     while (next_item(&list, item)) {
         if (out->n_mode == MOEC_TIERS_MODES)
-            return moec_fail(err, MOEC_ERR_USAGE, "option '--modes' has more than %d names",
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--modes' has more than %d names: give fewer",
                              MOEC_TIERS_MODES);
         MOEC_TRY(moec_tiers_mode_find(item, &out->modes[out->n_mode++], err));
     }

@@ -71,9 +71,9 @@ static const struct cli_option options[] = {
      "model's encoder has experts):\n" CLI_EVICT_VALUES,
      CLI_RARE | CLI_OF_MEMORY},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
-     "How mode cache predicts the next layer's experts. Default: token if the model routes by "
-     "token; otherwise none with --device, the predictor that moec fit chose, learned if the bundle "
-     "has it, or gate:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
+     "How mode cache predicts the next layer's experts. Default, the first that applies: token if the "
+     "model routes by token, none with --device, the predictor that moec fit chose, learned if the bundle "
+     "has it, else gate:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
      CLI_RARE | CLI_OF_MEMORY},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE | CLI_OF_MEMORY},

@@ -166,7 +166,8 @@ static enum moec_status open_editor(struct chat *chat, struct moec_error *err)
     chat->editor = el_init("moec", stdin, stdout, stderr);
     chat->history = history_init();
     if (chat->editor == NULL || chat->history == NULL)
-        return moec_fail(err, MOEC_ERR_IO, "cannot start line editing on this terminal");
+        return moec_fail(err, MOEC_ERR_IO,
+                         "cannot start line editing on this terminal: send the messages through a pipe");
     (void)history(chat->history, &event, H_SETSIZE, LINES_KEPT);
     (void)el_set(chat->editor, EL_PROMPT, show_prompt);
     (void)el_set(chat->editor, EL_EDITOR, "emacs");

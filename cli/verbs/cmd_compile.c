@@ -81,13 +81,13 @@ static const struct cli_option options[] = {
      "rouge-1, rouge-2, rouge-l\toverlap with reference summaries\n"
      "exact-match\tshare of answers that equal the reference\n"
      "accuracy\tshare of right choices, by likelihood\n"
-     "accuracy-bytes\tthe same, by likelihood per byte\n"
-     "accuracy-tokens\tthe same, by likelihood per token\n"
+     "accuracy-bytes\tas accuracy, but by likelihood per byte\n"
+     "accuracy-tokens\tas accuracy, but by likelihood per token\n"
      "right-mass\tthe right choices' share of all likelihoods\n"
-     "Every metric except perplexity is measured on rows of --data, with a --task of that metric. "
-     "Rows are drawn for the three parts of the data like windows. If --profile was made with the "
-     "same data, an encoder-decoder model uses the profile's rows; a decoder-only model uses only "
-     "rows that the profile did not use.",
+     "Every metric except perplexity is measured on rows of --data, with a --task of that metric. Rows "
+     "are drawn for the three parts of the data like windows. If --profile was made with the same data, "
+     "an encoder-decoder model uses the profile's rows; a decoder-only model uses only rows that the "
+     "profile did not use.",
      CLI_RARE | CLI_OF_LOSS},
     {"ctx", 0, "TOKENS", NULL,
      "With --metric: limit on the tokens of a row's prompt and answer (default 2048, or the model's "
@@ -281,7 +281,7 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
     if (name == NULL || strcmp(name, moec_task_metric_name(MOEC_TASK_METRIC_PERPLEXITY)) == 0) {
         if (cli_has(args, "ctx"))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--ctx applies only with a --metric that is measured on rows");
+                             "--ctx applies only with a --metric that is measured on rows: leave --ctx out");
         return MOEC_OK;
     }
     enum moec_task_metric metric = MOEC_TASK_METRIC_PERPLEXITY;
@@ -292,7 +292,9 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
                          "--metric %s is measured on rows: give --data and --task, even with --profile",
                          name);
     if (moec_task_metric_kind(metric) != moec_task_metric_kind(job->measure.data.task.metric))
-        return moec_fail(err, MOEC_ERR_USAGE, "--metric %s does not fit task '%s', which is measured by %s",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--metric %s does not fit task '%s', which is measured by %s: give a --task with "
+                         "this metric",
                          name, job->measure.data.task.name,
                          moec_task_metric_name(job->measure.data.task.metric));
     job->rows = (struct moec_row_metric_options){.task = job->measure.data.task,
@@ -341,8 +343,8 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         strcmp(compile->search.policy, "hull") == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--time-limit bounds compiles that measure perplexity, whose cost is known before: leave "
-            "out either --time-limit or --metric");
+            "--time-limit works only for compiles that measure perplexity, because only their cost is "
+            "known in advance: leave out either --time-limit or --metric");
     if (cli_has(args, "profile") && job->measure.data.path != NULL && compile->target.rows == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "give either --profile or --data: a profile holds its own windows; give both only "

@@ -28,9 +28,9 @@ static const struct cli_option options[] = {
      "with made-up weights.",
      CLI_INPUT},
     {"probe", 0, "PROBE.moec", NULL,
-     "With --shape: keep the probe, the small bundle that is measured, in this file on the storage "
-     "to be measured. To measure another device, give it to moec-run --describe-device there. "
-     "Without -o, nothing is measured here.",
+     "With --shape: keep the probe, the small bundle that is measured, in this file on the storage to be "
+     "measured. To measure another device, give the probe to moec-run --describe-device there. Without "
+     "-o, nothing is measured here.",
      CLI_OUTPUT | CLI_OF_OUTPUT},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Describe this storage instead of measuring: bandwidth, latency, and the time that each "

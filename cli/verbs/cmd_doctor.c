@@ -357,7 +357,7 @@ static void print_sizes(const struct examination *x)
     if (x->bundle == NULL && !x->has.tokenizer && x->has.text)
         cli_print_wrapped(
             stdout, 4,
-            "  no tokenizer in this folder: to each --memory add the tokenizer's memory, some MiB\n");
+            "  no tokenizer in this folder: add the tokenizer's memory, some MiB, to each --memory\n");
 }
 
 static const char *hours_text(char text[static 16], double hours)

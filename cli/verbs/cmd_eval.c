@@ -118,7 +118,8 @@ static enum moec_status show_progress(void *context, const char *phase, double d
 static enum moec_status make_windows(struct eval_job *job, struct moec_error *err)
 {
     if (job->models.source.tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the model '%s' has no tokenizer, so it cannot be measured on text",
                          job->models.source.path);
     MOEC_TRY(moec_windows_need_task(&job->models.source.model->config, &job->measure.data.task,
                                     "an evaluation", err));
@@ -402,7 +403,8 @@ static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
 {
     if (cli_has(job->args, "sparsity"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--sparsity is measured only in perplexity, but task '%s' measures %s",
+                         "--sparsity is measured only in perplexity, but task '%s' measures %s: leave "
+                         "--sparsity out, or give a task that measures perplexity",
                          job->measure.data.task.name, moec_task_metric_name(job->measure.data.task.metric));
     MOEC_TRY(tell_rows(job, err));
     MOEC_TRY(cli_eval_decisions_read(job->args, &job->asked.engine.decisions, &job->models.source, true,
@@ -469,15 +471,18 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     for (size_t i = 0; !is_rows && i < sizeof row_options / sizeof *row_options; i++)
         if (cli_has(job->args, row_options[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s applies to tasks that score rows, but task '%s' measures perplexity",
+                             "--%s applies to tasks that score rows, but task '%s' measures perplexity: "
+                             "leave the option out",
                              row_options[i], job->measure.data.task.name);
     const enum moec_task_kind kind = moec_task_metric_kind(job->measure.data.task.metric);
     const char *option = NULL;
     if ((kind == MOEC_TASK_KIND_WINDOWS || kind == MOEC_TASK_KIND_CHOICE) &&
         cli_has_generation(job->args, &option))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
-                         job->measure.data.task.name, moec_task_metric_name(job->measure.data.task.metric));
+                         "--%s applies to tasks with generated answers, but task '%s' measures %s: leave "
+                         "the option out",
+                         option, job->measure.data.task.name,
+                         moec_task_metric_name(job->measure.data.task.metric));
     if (cli_has(job->args, "answers") && job->args->ranks != NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,

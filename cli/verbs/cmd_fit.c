@@ -49,8 +49,9 @@ static const struct cli_option options[] = {
      "the message names another command.",
      CLI_RARE | CLI_OF_LOSS},
     {"policy", 0, "POLICY", NULL,
-     "Your own search, a Lua file, instead of fit's. Or prior, a built-in one, which finds the "
-     "strongest prior within the loss. The result is certified in the same way.",
+     "Your own search, a Lua file, instead of fit's. Or prior, a built-in search for the strongest "
+     "preference for cached experts (route cache-prior) within the loss. The result is certified in the "
+     "same way.",
      CLI_RARE | CLI_OF_LOSS},
     {"memory", 0, "SIZE", NULL, "The limit that you will give to moec-run on the device, such as 600MiB.",
      CLI_OF_MEMORY},
@@ -163,10 +164,10 @@ static enum moec_status check_with(const struct cli_args *args, struct moec_erro
     if (strstr(with, "prefill") != NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--with %s: moec fit does not search prefill, because a prefill reads copies of 2 bits or more, "
-            "and the experts of a fit have hardly more than 2 bits. For experts of more bits, run 'moec "
-            "compile %s --data FILE --policy uniform --bits 4 --copies 2', then 'moec tune' the "
-            "bundle --with prefill",
+            "--with %s: moec fit does not search prefill, because a prefill reads copies of 2 bits or "
+            "more, and the experts of a fit have hardly more than 2 bits. For experts of more bits, run "
+            "'moec compile %s --data FILE --policy uniform --bits 4 --copies 2', then 'moec tune' on the "
+            "bundle with '--with prefill'",
             with, args->positional[0]);
     if (strstr(with, "route") != NULL && strstr(with, "skip") != NULL)
         return MOEC_OK;

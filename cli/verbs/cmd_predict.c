@@ -109,8 +109,8 @@ static enum moec_status open_bundle(struct predict_job *job, struct moec_error *
     if (job->source.bundle != NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' is a checkpoint, expected a bundle: predictors "
-                     "learn the routing of the bundle's own weights",
+                     "the model '%s' is a checkpoint, expected a bundle: predictors learn the routing of "
+                     "the bundle's own weights",
                      job->paths.bundle);
 }
 

@@ -25,8 +25,8 @@ static const struct cli_option options[] = {
      "Limit for the whole process, such as 2GiB: experts, every session's KV cache, and requests.",
      CLI_OF_MEMORY},
     {"address", 0, "IP", NULL,
-     "Listen on this address (default 127.0.0.1, which only this machine reaches). Any other needs "
-     "--key-file or --no-key.",
+     "Listen on this address (default 127.0.0.1, which only this machine reaches). Any other address "
+     "needs --key-file or --no-key.",
      CLI_OF_NETWORK},
     {"port", 0, "N", NULL, "Listen on this port (default 8080; 0 takes a free one).", CLI_OF_NETWORK},
     {"key-file", 0, "FILE", NULL,

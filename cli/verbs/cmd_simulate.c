@@ -35,8 +35,8 @@ static const struct cli_option options[] = {
     {"evict", 0, "LIST", NULL, "Evictions, with commas, or all (default lru,hobbit):\n" CLI_EVICT_VALUES,
      CLI_OF_MEMORY},
     {"search-evict", 0, NULL, NULL,
-     "With --evict hobbit: for each size, find the weights with which misses cost the least time. "
-     "Without --device-file and --emulate-storage: with which the fewest bytes are read.",
+     "With --evict hobbit: for each size, find the weights with which misses cost the least time. Without "
+     "--device-file and --emulate-storage: the weights with which the fewest bytes are read.",
      CLI_RARE | CLI_OF_MEMORY},
     {"output", 'o', "OUT.moec", NULL,
      "Write the bundle of --model with the weights that --search-evict found; --evict hobbit then "
@@ -168,7 +168,8 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
     const bool has_tokens = cli_has(job->args, "prompt-tokens");
     if (has_tokens || cli_has(job->args, "trust-profile"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--%s applies only to profiles, but '%s' is a trace, which is replayed as recorded",
+                         "--%s applies only to profiles, but the file '%s' is a trace, which is replayed "
+                         "as recorded: leave the option out",
                          has_tokens ? "prompt-tokens" : "trust-profile", path);
     MOEC_TRY(moec_replay_load(path, &job->routing.replay, err));
     MOEC_TRY(moec_recording_make(&job->routing.replay, NULL, 0, &job->routing.recording, err));
@@ -219,8 +220,8 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
     if (job->of.low >= job->of.bundle->n_copy)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' was recorded with copy %u of the experts, at another precision, which '%s' does "
-            "not have: give --model the bundle that the recording was made with",
+            "the routing in '%s' was recorded with precision copy %u of the experts, which the bundle "
+            "'%s' does not have: give --model the bundle that the recording was made with",
             job->args->positional[0], (unsigned)job->of.low, job->of.bundle->file.path);
     return MOEC_OK;
 }
@@ -313,8 +314,9 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
                              policy->word, (unsigned)n_layer);
         if (policy->ops == &moec_evict_fate && policy->n_shallow == 0 && model->shape.n_shallow == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "eviction 'fate' needs the number of shallow layers, but it is in neither "
-                             "'%s' nor a bundle of --model: give their number, such as fate:2",
+                             "eviction 'fate' needs the number of shallow layers, but neither the "
+                             "recording '%s' nor a bundle of --model states it: give this number, such as "
+                             "fate:2",
                              job->args->positional[0]);
     }
     return MOEC_OK;
@@ -392,11 +394,10 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
         sweep->preload.predictors[sweep->preload.n_predictor++] = job->options.predictors[i];
         if (!moec_simulated_can_predict(&job->routing.recording, &job->of.model, job->options.predictors[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "'%s' does not have what the predictor '%s' needs. 'gate' and "
-                             "'learned' need a trace of moec run --trace ('learned': of a "
-                             "bundle with a predictor of moec predict). 'path' needs a path "
-                             "table (moec compile --profile). 'token' needs the model's tables, "
-                             "which no recording has",
+                             "the recording '%s' does not have what the predictor '%s' needs. 'gate' and "
+                             "'learned' need a trace of moec run --trace ('learned': of a bundle with a "
+                             "predictor of moec predict). 'path' needs a path table (moec compile "
+                             "--profile). 'token' needs the model's tables, which no recording has",
                              job->args->positional[0], job->options.predictors[i]->name);
     }
     if (job->options.n_predictor == 0 && !job->options.is_every_predictor)

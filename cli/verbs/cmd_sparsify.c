@@ -46,7 +46,8 @@ static const struct cli_option options[] = {
      "With --max-loss, the product that a plan compares:\n"
      "auto\twhichever loses less with 70% left out (default; with --parts or --device: up)\n"
      "up\t|up . x|, as in FloE; only up is read whole\n"
-     "gate\tthe activated gate, as in CATS (--by model) and CHESS; up and down are left out",
+     "gate\tthe activated gate, as in CATS (--by model) and CHESS; of inactive neurons, up and down are "
+     "left out",
      CLI_RARE | CLI_OF_LOSS},
     {"confidence", 0, "C", NULL,
      "With --max-loss: confidence of the interval whose upper end must be within the target "
@@ -134,8 +135,9 @@ static enum moec_status check_decisions(const struct sparsify_job *job, struct m
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "'%s' has settings of moec tune, whose certificate would not hold with sparsity. Sparsify the bundle that "
-        "moec tune was given, then tune the result: its certificate covers the losses of both",
+        "the bundle '%s' has settings of moec tune, whose certificate would not hold with sparsity. "
+        "Sparsify the bundle that moec tune was given, then tune the result: the certificate of moec tune "
+        "covers both losses",
         job->models.source.path);
 }
 
@@ -148,7 +150,8 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
     if (job->models.source.bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' is a checkpoint, expected a bundle: thresholds are measured with the bundle's own weights",
+            "the model '%s' is a checkpoint, expected a bundle: thresholds are measured with the bundle's "
+            "own weights",
             path);
     MOEC_TRY(moec_sparsity_check_config(job->models.source.config, err));
     if (!job->options.has_target)
@@ -218,9 +221,11 @@ static void print_plan(const struct sparsify_job *job)
                       job->output, report->n_candidate + 1);
     cli_print_plan(&report->plan);
     if (job->options.sparsify.tries[0] && job->options.sparsify.tries[1])
-        cli_print_wrapped(
-            stdout, 13, "  compared   with %.0f%% left out by up loses %.3f%%, by the gate %.3f%%\n",
-            MOEC_SPARSIFY_TRIED_SHARE / 10.0, 100 * report->tried[0].loss, 100 * report->tried[1].loss);
+        cli_print_wrapped(stdout, 13,
+                          "  compared   a plan by up that leaves out %.0f%% loses %.3f%%, by the gate "
+                          "%.3f%%\n",
+                          MOEC_SPARSIFY_TRIED_SHARE / 10.0, 100 * report->tried[0].loss,
+                          100 * report->tried[1].loss);
     cli_print_sequence(&report->plan.certificate, "plan", report->is_reused);
 }
 

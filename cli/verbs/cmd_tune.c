@@ -62,9 +62,9 @@ static const struct cli_option options[] = {
      "rank\tmax-rank instead of route: prefers cached experts among the router's best",
      CLI_OF_LOSS},
     {"policy", 0, "POLICY", NULL,
-     "Your own search, a Lua file, instead of tune's. Or prior, a built-in one, which finds the "
-     "strongest prior within the loss. --with names the settings that it may use. The result is "
-     "certified in the same way.",
+     "Your own search, a Lua file, instead of tune's. Or prior, a built-in search for the strongest "
+     "preference for cached experts (route cache-prior) within the loss. --with names the settings that "
+     "it may use. The result is certified in the same way.",
      CLI_RARE | CLI_OF_LOSS},
     {"block-tokens", 0, "L", NULL,
      "With prefill: how many tokens a block has (default 512). Give at least as many as a chunk of "
@@ -258,15 +258,15 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
     job->options.tune.trial.arithmetic = cli_arithmetic(job->args, &certificate);
     if (job->models.sparsity != NULL && job->options.tune.with_sparsity)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' already has a sparsity plan, which stays in use: leave sparsity "
+                         "the bundle '%s' already has a sparsity plan, which stays in use: leave sparsity "
                          "out of --with, or tune the bundle from before it got the plan",
                          job->models.bundle.path);
     if (job->models.sparsity == NULL || !takes_low(job))
         return MOEC_OK;
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "low-precision copies of experts do not work with the sparsity plan of '%s', "
-                         "which holds only for the compiled assignment: search --with route, "
+                         "low-precision copies of experts do not work with the sparsity plan of the "
+                         "bundle '%s', which holds only for the compiled assignment: search --with route, "
                          "or tune the bundle from before moec sparsify --max-loss",
                          job->models.bundle.path);
     job->options.tune.with_precision = job->options.tune.with_prefill = false;
@@ -302,9 +302,9 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "'%s' does not record how often calibration used each expert, so it cannot tell which are "
-        "unpopular in the first %" PRIu32 " tokens of a prompt. Compile it with --profile, or give "
-        "--block-tokens less than the prompt's %" PRIu32 " tokens",
+        "the bundle '%s' does not record how often calibration used each expert, so moec cannot tell "
+        "which experts are unpopular in the first %" PRIu32 " tokens of a prompt. Compile the model with "
+        "--profile, or give --block-tokens less than the prompt's %" PRIu32 " tokens",
         job->models.bundle.path, job->options.tune.block_tokens, job->options.tune.trial.n_prompt);
 }
 
@@ -332,7 +332,8 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
         MOEC_TRY(moec_sparsity_check_config(job->models.config, err));
     if (!takes_low(job) && (cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits")))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--low-slots and --low-bits apply only to precision and prefill, but --with is %s",
+                         "--low-slots and --low-bits apply only to precision and prefill, but --with is "
+                         "%s: leave them out",
                          with);
     if (tune->shared.decode_only && tune->with_prefill)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -341,11 +342,14 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
                          with);
     if (tune->shared.decode_only && !moec_tune_has_routes(tune) && !tune->with_precision)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--decide decode applies only to route, rank, skip and precision, but --with is %s",
+                         "--decide decode applies only to route, rank, skip and precision, but --with is "
+                         "%s: leave the option out",
                          with);
     if (!moec_tune_has_routes(tune) && cli_has(job->args, "keep-top"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--keep-top applies only to route, rank and skip, but --with is %s", with);
+                         "--keep-top applies only to route, rank and skip, but --with is %s: leave the "
+                         "option out",
+                         with);
     return MOEC_OK;
 }
 
@@ -391,8 +395,8 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "device file '%s' is of a model with other MoE layers than '%s': make one of this model with moec "
-        "device",
+        "device file '%s' is of a model with other MoE layers than the model '%s': make a device file of "
+        "this model with moec device",
         path, job->args->positional[0]);
 }
 
@@ -759,8 +763,8 @@ static enum moec_status words_for_fit(const struct cli_args *args, char **words,
         if (args->n_values[o] > 0 && !goes_to_fit(args, &fit, table[o].name))
             return moec_fail(
                 err, MOEC_ERR_USAGE,
-                "--%s does not apply to a checkpoint: 'moec compile %s' with a smaller --max-loss, "
-                "then tune the bundle with it",
+                "--%s does not apply to a checkpoint: run 'moec compile %s' with a smaller --max-loss, "
+                "then tune the bundle with this option",
                 table[o].name, args->positional[0]);
         if (strcmp(table[o].name, "with") == 0 || strcmp(table[o].name, "decide") == 0)
             continue;

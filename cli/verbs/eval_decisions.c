@@ -82,7 +82,8 @@ static enum moec_status read_prompt(struct cli_eval_decisions *own, bool is_rows
         return moec_route_check(&own->route, &own->source->model->config, err);
     if (!are_there)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--prompt-tokens does nothing without --route, --precision or --prefill");
+                         "--prompt-tokens does nothing without --route, --precision or --prefill: give "
+                         "one of these, or leave --prompt-tokens out");
     own->route.decode_only = own->route.decode_only || !decides_prompts(&own->route);
     MOEC_TRY(moec_route_check(&own->route, &own->source->model->config, err));
     return cli_u32(args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, &own->n_prompt, err);
@@ -205,7 +206,7 @@ void cli_eval_print_decisions(const struct cli_eval_decisions *own, const struct
         cli_print(stdout,
                   "precision  %s   %.1f%% of the experts high, %.1f%% low (%.1f%% misses of a cache of "
                   "%" PRIu32 "), %.1f%% skipped\n",
-                  cli_eval_precision(own) != NULL ? cli_eval_precision(own) : "one for what is no prompt",
+                  cli_eval_precision(own) != NULL ? cli_eval_precision(own) : "one for all other tokens",
                   share(counts->n_taken - counts->n_low, n), share(counts->n_low, n),
                   share(counts->n_low_missed, n), own->route.n_low_slots, share(counts->n_skipped, n));
     }

@@ -130,8 +130,8 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
                                                  .done = row_done,
                                                  .context = job};
     if (source->tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
-                         source->path);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the model '%s' has no tokenizer, so it cannot be measured on text", source->path);
     MOEC_TRY(cli_read_generation(job->args, &asked, err));
     moec_generation_take_public(&generation, &asked);
     job->shown.phase = phase;

@@ -95,8 +95,8 @@ enum moec_status fit_check_model(const struct moec_config *config, const char *p
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_UNSUPPORTED,
-        "moec fit does not support models with an encoder, or with layers that route by token, such "
-        "as '%s': compile it, then moec tune the bundle",
+        "moec fit does not support models with an encoder, or with layers that route by token, such as "
+        "'%s': compile the model, then run moec tune on the bundle",
         path);
 }
 
@@ -198,8 +198,8 @@ enum moec_status fit_device_check(const struct cli_args *args, struct fit_device
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "device file '%s' is of a model with other MoE layers than '%s': make one of this model (moec device "
-        "--shape), or give --storage",
+        "device file '%s' is of a model with other MoE layers than the model '%s': make a device file of "
+        "this model (moec device --shape), or give --storage",
         path, args->positional[0]);
 }
 

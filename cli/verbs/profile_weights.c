@@ -228,7 +228,9 @@ static enum moec_status measure_all(struct first_look *look, const struct cli_me
     look->config = moec_checkpoint_config(look->checkpoint);
     look->n_moe = moec_config_moe_count(look->config);
     if (look->n_moe == 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the model in '%s' has no layer with experts",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the model in the folder '%s' has no layer with experts, so there is nothing to "
+                         "look at",
                          moec_checkpoint_folder(look->checkpoint));
     MOEC_TRY(choose_codecs(look, measure, show_bits, err));
     MOEC_TRY(moec_alloc((void **)&look->errors, count(look) * look->n_bits, sizeof(double),

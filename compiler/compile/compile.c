@@ -68,8 +68,8 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
     moec_sha256_hex(digest, ours);
     return moec_fail(
         err, MOEC_ERR_MISMATCH,
-        "the profile is of another model: it was made from a model with SHA-256 %.16s..., but '%s' has "
-        "%.16s...; profile this model, or give --data",
+        "the profile is of another model: it was made from a model with SHA-256 %.16s..., but the model "
+        "'%s' has %.16s...; profile this model, or give --data",
         theirs, moec_checkpoint_folder(checkpoint), ours);
 }
 

@@ -20,10 +20,10 @@ enum moec_status moec_compile_order_check(const struct moec_config *config, uint
     const struct moec_record_layout layout = moec_record_layout_make(config, codec);
     if (layout.pair_bytes < MOEC_COACTIVATION_LEAST_BYTES)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the gate and down matrices of an expert of '%s' take %" PRIu64 " bytes at %u bits "
-                         "(%zu per neuron), so reading them whole is faster than reading parts. Ordering "
-                         "neurons saves time only if the two matrices take at least %u bytes: leave out "
-                         "--order-neurons",
+                         "the gate and down matrices of an expert of family '%s' take %" PRIu64
+                         " bytes at %u bits (%zu per neuron), so reading them whole is faster than "
+                         "reading parts. Ordering neurons saves time only if the two matrices take at "
+                         "least %u bytes: leave out --order-neurons",
                          config->family, layout.pair_bytes, TYPICAL_BITS, layout.pair_stride_bytes,
                          MOEC_COACTIVATION_LEAST_BYTES);
     return MOEC_OK;

@@ -80,9 +80,9 @@ static enum moec_status list_fresh(const struct moec_rows *rows, const struct mo
     free(seen);
     if (*n_fresh < 2 * MOEC_MIN_PART_WINDOWS && *n_fresh < rows->n_row)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "only %" PRIu64 " of the %zu rows of '%s' were not used to rank "
-                         "experts or fit weights, and a certificate needs at least %d "
-                         "such rows. Profile fewer windows (--samples), or give other rows",
+                         "only %" PRIu64 " of the %zu rows of the data '%s' were not used to rank experts "
+                         "or fit weights, and a certificate needs at least %d such rows. Profile fewer "
+                         "windows (--samples), or give other rows",
                          *n_fresh, rows->n_row, rows->name, 2 * MOEC_MIN_PART_WINDOWS);
     return MOEC_OK;
 }
@@ -142,7 +142,8 @@ enum moec_status moec_row_metric_open(const struct moec_row_metric_options *opti
                          "score, such as gsm8k",
                          options->task.name);
     if (moec_checkpoint_tokenizer(checkpoint) == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the model '%s' has no tokenizer, so it cannot be measured on text",
                          moec_checkpoint_folder(checkpoint));
     MOEC_TRY(moec_alloc((void **)&metric, 1, sizeof *metric, "rows to measure on", err));
     *metric = (struct moec_row_metric){.options = options, .checkpoint = checkpoint};

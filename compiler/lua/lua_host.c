@@ -549,7 +549,8 @@ enum moec_status moec_lua_script_load(const char *prefix, const char *name_or_pa
                        moec_lua_library_name(prefix, i));
     }
     return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                     "'%s' is not among the built-in %s (%s); the name of your own file must end in .lua",
+                     "the name '%s' is not among the built-in %s (%s); the name of your own file must end "
+                     "in .lua",
                      name_or_path, prefix, known);
 }
 

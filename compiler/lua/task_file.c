@@ -263,8 +263,9 @@ enum moec_status moec_task_load(const char *name_or_path, struct moec_task *task
     guest.script.text = source;
     MOEC_TRY_OUT(moec_guest_run(&guest, &result, &n, err));
     if (n != sizeof *task) {
-        status = moec_fail(err, MOEC_ERR_SCRIPT, "task '%s' gave %zu bytes, expected %zu", name_or_path, n,
-                           sizeof *task);
+        status =
+            moec_fail(err, MOEC_ERR_SCRIPT, "the task file '%s' answered with %zu bytes, expected %zu bytes",
+                      name_or_path, n, sizeof *task);
         goto out;
     }
     memcpy(task, result, sizeof *task);

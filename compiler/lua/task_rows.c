@@ -235,7 +235,9 @@ static enum moec_status take_part(void *context, const uint8_t *question, size_t
     *answer = NULL;
     *n_answer = 0;
     if (job->n_lines + n > 4 * MOEC_ROWS_MAX_BYTES)
-        return moec_fail(err, MOEC_ERR_LIMIT, "the rows that 'row' makes of '%s' are larger than 4 GiB",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the rows that the task's function 'row' makes of the data '%s' take more than 4 "
+                         "GiB: give less data",
                          job->data->subject);
     MOEC_TRY(moec_grow((void **)&job->lines, &job->lines_capacity, job->n_lines + n + 1, 1, "rows", err));
     memcpy(job->lines + job->n_lines, question, n);
@@ -268,11 +270,12 @@ enum moec_status moec_task_rows_reshape(const struct moec_task *task, const stru
     MOEC_TRY(moec_lua_script_load("tasks", task->script, &source, &guest.script.n_text, err));
     guest.script.text = source;
     moec_sha256(source, guest.script.n_text, digest);
-    enum moec_status status =
-        memcmp(digest, task->script_digest, sizeof digest) == 0
-            ? moec_guest_run(&guest, &result, &n, err)
-            : moec_fail(err, MOEC_ERR_SCRIPT, "'%s' has changed since the task was read; start again",
-                        task->script);
+    enum moec_status status = memcmp(digest, task->script_digest, sizeof digest) == 0
+                                  ? moec_guest_run(&guest, &result, &n, err)
+                                  : moec_fail(err, MOEC_ERR_SCRIPT,
+                                              "the task file '%s' has changed since the task was read; "
+                                              "start again",
+                                              task->script);
     free(result);
     free(source);
     if (status == MOEC_OK) {

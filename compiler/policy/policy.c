@@ -425,8 +425,8 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
     if (is_decided(question[0]))
         expected += sizeof(struct moec_policy_candidate);
     if (n - 1 != expected)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bytes, expected %zu", request->policy, n,
-                         expected + 1);
+        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent a request of %zu bytes, expected %zu bytes",
+                         request->policy, n, expected + 1);
     MOEC_TRY(read_plan(run, question + 1, &run->plan, err));
     if (question[0] == ASK_SIZE) {
         struct size_answer size = {0};

@@ -204,7 +204,8 @@ enum moec_status moec_policy_check_candidate(const struct moec_candidate_rules *
     struct moec_route route;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (memchr(words[i], '\0', MOEC_DECISION_TEXT_BYTES) == NULL)
-            return moec_fail(err, MOEC_ERR_SCRIPT, "a candidate has a text without its terminating NUL");
+            return moec_fail(err, MOEC_ERR_SCRIPT,
+                             "a candidate of the policy has a text that does not end with a zero byte");
     if (candidate->draft >= rules->n_draft || candidate->left_out > 1000 ||
         (settings->low_bits != 0 && settings->low_bits != rules->shared.low_bits))
         return moec_fail(err, MOEC_ERR_SCRIPT,
@@ -216,7 +217,7 @@ enum moec_status moec_policy_check_candidate(const struct moec_candidate_rules *
     if (settings->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a candidate has 0 slots for its logical cache, expected %" PRIu32 " to %" PRIu32
-                         ": only misses of this cache count as reads, so without it nothing would",
+                         ": reads are counted as the misses of this cache, so it needs slots",
                          rules->config->top_k, rules->config->n_expert);
     MOEC_TRY(check_allowed(rules, candidate, err));
     return moec_route_from_settings(settings, rules->config, rules->paths, rules->path, &route, err);

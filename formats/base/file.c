@@ -121,8 +121,8 @@ enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, v
     uint64_t end = 0;
     if (__builtin_add_overflow(offset, (uint64_t)n, &end) || end > (uint64_t)INT64_MAX)
         return moec_fail(err, MOEC_ERR_IO,
-                         "cannot read %zu bytes at offset %" PRIu64
-                         " of '%s': they end past the largest offset that a file can have",
+                         "cannot read %zu bytes at offset %" PRIu64 " of the file '%s': these bytes end "
+                         "past the largest offset that a file can have",
                          n, offset, file->path);
     uint8_t *at = buffer;
     while (n > 0) {
@@ -136,8 +136,8 @@ enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, v
                              offset, strerror(errno));
         if (got == 0)
             return moec_fail(err, MOEC_ERR_IO,
-                             "'%s' ends at offset %" PRIu64
-                             ", expected %zu more bytes: the file is truncated",
+                             "the file '%s' ends at offset %" PRIu64 ", expected %zu more bytes: the file "
+                             "is truncated",
                              file->path, offset, n);
         at += got;
         offset += (uint64_t)got;
@@ -220,8 +220,9 @@ enum moec_status moec_file_load(const char *path, uint64_t limit_bytes, char **b
     MOEC_TRY(moec_file_open(&file, path, err));
     enum moec_status status = MOEC_OK;
     if (file.n_bytes > limit_bytes) {
-        status = moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %" PRIu64 " bytes, more than the limit of %" PRIu64,
-                           path, file.n_bytes, limit_bytes);
+        status = moec_fail(err, MOEC_ERR_LIMIT,
+                           "the file '%s' has %" PRIu64 " bytes, more than the limit of %" PRIu64, path,
+                           file.n_bytes, limit_bytes);
         goto out;
     }
     MOEC_TRY_OUT(moec_alloc(&memory, file.n_bytes + 1, 1, path, err));
@@ -486,8 +487,8 @@ enum moec_status moec_output_patch(struct moec_output *output, uint64_t offset, 
 {
     if (offset > output->n_bytes || n > output->n_bytes - offset)
         return moec_fail(err, MOEC_ERR_IO,
-                         "cannot replace %zu bytes at offset %" PRIu64 " of '%s': only %" PRIu64
-                         " bytes of the file are written so far",
+                         "cannot replace %zu bytes at offset %" PRIu64 " of the file '%s': only its first "
+                         "%" PRIu64 " bytes are written so far",
                          n, offset, output->path, output->n_bytes);
     return write_at(output->fd, output->path, offset, bytes, n, err);
 }
@@ -515,7 +516,7 @@ static enum moec_status sync_renamed(const char *path, struct moec_error *err)
     if (sync_folder(path, &problem) == MOEC_OK)
         return MOEC_OK;
     return moec_fail(err, problem.status,
-                     "'%s' is complete and in place, but a power cut could remove it: %s", path,
+                     "the file '%s' is complete and in place, but a power cut could remove it: %s", path,
                      problem.message);
 }
 
@@ -584,15 +585,15 @@ enum moec_status moec_file_temporary(const char *folder, uint64_t n_bytes, const
 {
     *fd = open_nameless(folder);
     if (*fd < 0)
-        return moec_fail(err, MOEC_ERR_IO, "cannot create a temporary file in '%s' for %s: %s", folder, what,
-                         strerror(errno));
+        return moec_fail(err, MOEC_ERR_IO, "cannot create a temporary file in the folder '%s' for %s: %s",
+                         folder, what, strerror(errno));
     int problem = n_bytes > (uint64_t)INT64_MAX ? EFBIG : posix_fallocate(*fd, 0, (off_t)n_bytes);
     if (problem == 0)
         return MOEC_OK;
     (void)close(*fd);
     *fd = -1;
-    return moec_fail(err, MOEC_ERR_IO, "cannot reserve %" PRIu64 " bytes in '%s' for %s: %s", n_bytes, folder,
-                     what, strerror(problem));
+    return moec_fail(err, MOEC_ERR_IO, "cannot reserve %" PRIu64 " bytes in the folder '%s' for %s: %s",
+                     n_bytes, folder, what, strerror(problem));
 }
 
 /* ---- updating in place ---- */

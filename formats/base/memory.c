@@ -82,8 +82,8 @@ enum moec_status moec_grow_within(void **array, size_t *capacity, size_t needed,
         grown = *capacity + (size_t)(*left_bytes / item_bytes);
         if (grown < needed)
             return moec_fail(err, MOEC_ERR_BUDGET,
-                             "%s needs %" PRIu64 " more bytes, but only %" PRIu64
-                             " bytes of the limit on memory are left",
+                             "%s needs %" PRIu64 " more bytes, but the limit on memory leaves only "
+                             "%" PRIu64 " bytes",
                              what, (uint64_t)(needed - *capacity) * item_bytes, *left_bytes);
     }
     uint64_t total = 0;

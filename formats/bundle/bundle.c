@@ -52,8 +52,8 @@ enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, stru
     if (crc != entry->crc32c)
         return moec_fail(
             err, MOEC_ERR_CHECKSUM,
-            "record of layer %u expert %u (copy %u) in '%s' is damaged: CRC32C is %08x, expected %08x (%u "
-            "bytes at offset %" PRIu64 ")",
+            "record of layer %u expert %u (copy %u) in '%s' is damaged: CRC32C is %08x, expected %08x "
+            "(the record has %u bytes at offset %" PRIu64 ")",
             moec_config_moe_layer(&bundle->config, ordinal), expert, copy, bundle->file.path, crc,
             entry->crc32c, entry->n_bytes, entry->offset);
     if (!check_floats)
@@ -80,10 +80,12 @@ enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_
     }
     if (bundle->n_copy == 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has no copy at %" PRIu32 " bits: it holds only the compiled assignment",
+                         "the bundle '%s' has no copy of its experts at %" PRIu32 " bits, only the "
+                         "compiled assignment",
                          bundle->file.path, bits);
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' has no copy at %" PRIu32 " bits, only at %s, and the compiled assignment",
+                     "the bundle '%s' has no copy of its experts at %" PRIu32 " bits, only copies at %s "
+                     "bits and the compiled assignment",
                      bundle->file.path, bits, known);
 }
 

@@ -141,8 +141,8 @@ struct moec_bundle {
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     struct moec_record_layout *layouts; /* (n_layout), owned: one for each variant that there is */
     uint32_t n_layout;
-    uint32_t n_copy;                    /* copy levels; level 0 is the compiled assignment */
-    uint8_t copy_bits[MOEC_MAX_COPIES]; /* bits of a level whose experts share one width; 0 for level 0 */
+    uint32_t n_copy;                    /* precision copies; copy 0 is the compiled assignment */
+    uint8_t copy_bits[MOEC_MAX_COPIES]; /* bits of a copy whose experts share one width; 0 for copy 0 */
     struct moec_record_entry *records;  /* (n_copy, S, E), owned */
     uint64_t late_bytes; /* what dense weights with a late embedding take beside them (dense_loading.h) */
     void *sections;      /* contents table, private to bundle.c */
@@ -165,7 +165,7 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_load_dense_table(const struct moec
 /* Bytes of the dense weights once loaded: a budget can be refused before they are read. */
 uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle);
 
-/* Entry of (copy level, MoE ordinal, expert). */
+/* Entry of (precision copy, MoE ordinal, expert). */
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,
                                                    uint32_t ordinal, uint32_t expert);
 
@@ -173,12 +173,12 @@ const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bun
 const struct moec_record_layout *moec_bundle_layout(const struct moec_bundle *bundle, uint32_t copy,
                                                     uint32_t ordinal, uint32_t expert);
 
-/* The copy level (1..) whose experts all have these bits. Level 0, the assignment, is never returned. Errors:
- * MOEC_ERR_USAGE if there is no such level, naming those that exist. */
+/* The precision copy (1..) whose experts all have these bits. Copy 0, the assignment, is never
+ * returned. Errors: MOEC_ERR_USAGE if there is no such copy, naming those that exist. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_t bits,
                                                         uint32_t *copy, struct moec_error *err);
 
-/* One record of a bundle: of a copy level, of a MoE ordinal's expert. */
+/* One record of a bundle: of a precision copy, of a MoE ordinal's expert. */
 struct moec_record_id {
     uint32_t copy, ordinal, expert;
 };

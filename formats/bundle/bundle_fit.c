@@ -40,8 +40,8 @@ static enum moec_status check(const struct moec_bundle_fit *fit, struct moec_err
     if (fit->memory_bytes == 0 || fit->buffer_bytes > fit->memory_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "the bundle's fit section states a memory of %" PRIu64 " bytes, %" PRIu64
-                         " of them for experts; expected more than 0 bytes, and at most all of them for "
-                         "experts",
+                         " of them for experts; expected more than 0 bytes of memory, and no more bytes "
+                         "for experts than the memory has",
                          fit->memory_bytes, fit->buffer_bytes);
     if (!is_time(fit->token_ns) || !is_time(fit->compiled_ns) || !is_time(fit->resident_ns))
         return moec_fail(
@@ -52,8 +52,8 @@ static enum moec_status check(const struct moec_bundle_fit *fit, struct moec_err
     if (is_word(fit->evict) && is_word(fit->predict))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the bundle's fit section names an eviction or a predictor, but not by a word of "
-                     "lower-case letters");
+                     "the bundle's fit section names an eviction or a predictor by something other than a "
+                     "word of lower-case letters");
 }
 
 enum moec_status moec_bundle_fit_encode(const struct moec_bundle_fit *fit, uint8_t *bytes,

@@ -40,29 +40,32 @@ static enum moec_status check_header(const struct moec_file *file, const uint8_t
     if (version != MOEC_BUNDLE_VERSION) {
         *place = intact ? NULL : "header";
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has bundle version %u, this moec reads version %u%s", path, version,
+                         "the bundle '%s' has version %u, this moec reads version %u%s", path, version,
                          MOEC_BUNDLE_VERSION, intact ? "" : " (or the file's header is damaged)");
     }
     if (!intact) {
         *place = "header";
-        return moec_fail(err, MOEC_ERR_CHECKSUM, "header of '%s' is damaged: CRC32C is %08x, expected %08x",
-                         path, crc, moec_get_u32(header + MOEC_HEADER_CRC));
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "the header of the bundle '%s' is damaged: CRC32C is %08x, expected %08x", path, crc,
+                         moec_get_u32(header + MOEC_HEADER_CRC));
     }
     for (uint32_t i = MOEC_HEADER_N_SECTIONS + 4; i < MOEC_HEADER_CRC; i++)
         if ((i < MOEC_HEADER_CONTENTS || i >= MOEC_HEADER_RESERVED) && header[i] != 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "header of '%s' has %u in the reserved byte at offset %u, expected 0", path,
-                             header[i], i);
+                             "the header of the bundle '%s' has %u in the reserved byte at offset %u, "
+                             "expected 0",
+                             path, header[i], i);
     contents->alignment = moec_get_u32(header + MOEC_HEADER_ALIGNMENT);
     contents->file_bytes = moec_get_u64(header + MOEC_HEADER_FILE_BYTES);
     contents->n_sections = moec_get_u32(header + MOEC_HEADER_N_SECTIONS);
     uint32_t alignment = contents->alignment;
     if (alignment < MOEC_MIN_ALIGNMENT || alignment > MOEC_MAX_ALIGNMENT ||
         (alignment & (alignment - 1)) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has alignment %u, expected a power of two from %u to %u",
-                         path, alignment, MOEC_MIN_ALIGNMENT, MOEC_MAX_ALIGNMENT);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the bundle '%s' has alignment %u, expected a power of two from %u to %u", path,
+                         alignment, MOEC_MIN_ALIGNMENT, MOEC_MAX_ALIGNMENT);
     if (contents->n_sections == 0 || contents->n_sections > MOEC_BUNDLE_MAX_SECTIONS)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %u sections, expected 1 to %u", path,
+        return moec_fail(err, MOEC_ERR_FORMAT, "the bundle '%s' has %u sections, expected 1 to %u", path,
                          contents->n_sections, MOEC_BUNDLE_MAX_SECTIONS);
     return MOEC_OK;
 }
@@ -76,13 +79,14 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
     bool known = is_known_kind(section->kind);
     if (!known && section->kind < MOEC_SECTION_ANCILLARY)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "section %u of '%s' has unknown kind %u: a newer moec may know it", index, path,
-                         section->kind);
+                         "section %u of the bundle '%s' has unknown kind %u: a newer moec may know it", index,
+                         path, section->kind);
     if (section->offset % alignment != 0 || section->offset < end || section->offset > contents->file_bytes ||
         section->stored_bytes > contents->file_bytes - section->offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' is at offset %" PRIu64 " with %" PRIu64 " bytes, expected an "
-                         "offset that is a multiple of %u, and all bytes within %" PRIu64 "..%" PRIu64,
+                         "section '%s' of the bundle '%s' is at offset %" PRIu64 " with %" PRIu64
+                         " bytes, expected an offset that is a multiple of %u, and all bytes between "
+                         "offsets %" PRIu64 " and %" PRIu64,
                          section->name, path, section->offset, section->stored_bytes, alignment, end,
                          contents->file_bytes);
     const bool is_cut = section->flags == (MOEC_SECTION_FLAG_COMPRESSED | MOEC_SECTION_FLAG_CUT);
@@ -90,25 +94,26 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
     if ((section->flags != 0 && !compressed) || (is_cut && section->kind != MOEC_SECTION_DENSE) ||
         (compressed && is_record_kind(section->kind)))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' has flags %u, which are not valid for its kind", section->name,
-                         path, section->flags);
+                         "section '%s' of the bundle '%s' has flags %u, which are not valid for its kind",
+                         section->name, path, section->flags);
     uint64_t pieces =
         section->content_bytes / MOEC_PIECE_BYTES + (section->content_bytes % MOEC_PIECE_BYTES != 0);
     if (compressed ? section->stored_bytes / (MOEC_PIECE_HEADER_BYTES + 1) < pieces
                    : section->stored_bytes != section->content_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' has %" PRIu64 " stored bytes for %" PRIu64 " bytes of "
-                         "content, which does not match its flags",
+                         "section '%s' of the bundle '%s' has %" PRIu64 " stored bytes for %" PRIu64
+                         " bytes of content, which does not match its flags",
                          section->name, path, section->stored_bytes, section->content_bytes);
     if (section->level != 0 && known && !is_record_kind(section->kind))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "section '%s' of '%s' belongs to precision copy %u, expected 0: only sections of expert records "
-            "have copies",
+            "section '%s' of the bundle '%s' belongs to precision copy %u, expected 0: only sections of "
+            "expert records have copies",
             section->name, path, section->level);
     for (uint32_t i = 0; known && i < index; i++)
         if (contents->sections[i].kind == section->kind && contents->sections[i].level == section->level)
-            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has two sections '%s', expected one", path,
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the bundle '%s' has two sections named '%s', expected one", path,
                              section->name);
     return MOEC_OK;
 }
@@ -125,8 +130,8 @@ static enum moec_status decode_section(const uint8_t *entry, uint32_t index, str
     memcpy(section->digest, entry + 40, sizeof section->digest);
     moec_section_set_name(section);
     if (moec_get_u32(entry + 12) != 0 || moec_get_u64(entry + 72) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "section %u of '%s' has reserved bytes that are not 0", index,
-                         path);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section %u of the bundle '%s' has reserved bytes that are not 0", index, path);
     return MOEC_OK;
 }
 
@@ -150,20 +155,23 @@ enum moec_status moec_contents_read(const struct moec_file *file, struct moec_co
     MOEC_TRY(check_header(file, header, contents, place, err));
     if (file->n_bytes != contents->file_bytes) {
         *place = "end of file";
-        return moec_fail(err, MOEC_ERR_CHECKSUM, "'%s' has %" PRIu64 " bytes, expected %" PRIu64 ": it %s",
-                         path, file->n_bytes, contents->file_bytes,
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "the bundle '%s' has %" PRIu64 " bytes, expected %" PRIu64 ": the file %s", path,
+                         file->n_bytes, contents->file_bytes,
                          file->n_bytes < contents->file_bytes ? "is truncated" : "has bytes after its end");
     }
     size_t table_bytes = (size_t)contents->n_sections * MOEC_BUNDLE_SECTION_BYTES;
     if (table_bytes > file->n_bytes - MOEC_BUNDLE_HEADER_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends within its contents table of %u sections", path,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the bundle '%s' ends within its contents table of %u sections", path,
                          contents->n_sections);
     MOEC_TRY(moec_file_read(file, MOEC_BUNDLE_HEADER_BYTES, table, table_bytes, err));
     moec_sha256(table, table_bytes, digest);
     if (memcmp(digest, header + MOEC_HEADER_CONTENTS, sizeof digest) != 0) {
         *place = "contents table";
         return moec_fail(err, MOEC_ERR_CHECKSUM,
-                         "contents table of '%s' is damaged: its SHA-256 does not match", path);
+                         "the contents table of the bundle '%s' is damaged: its SHA-256 does not match",
+                         path);
     }
     uint64_t end = MOEC_BUNDLE_HEADER_BYTES + table_bytes;
     for (uint32_t i = 0; i < contents->n_sections; i++) {
@@ -217,7 +225,8 @@ enum moec_status moec_bundle_load_small(const struct moec_bundle *bundle, uint32
     if (section == NULL && required) {
         struct moec_section missing = {.kind = kind};
         moec_section_set_name(&missing);
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section '%s'", bundle->file.path, missing.name);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the bundle '%s' has no section '%s'", bundle->file.path,
+                         missing.name);
     }
     if (section == NULL)
         return MOEC_OK;

@@ -44,7 +44,7 @@ enum moec_section_kind {
     MOEC_SECTION_PROVENANCE = 6,
     MOEC_SECTION_DENSE_TABLE = 7,
     MOEC_SECTION_DENSE = 8,
-    MOEC_SECTION_RECORD_INDEX = 9, /* one for each copy level */
+    MOEC_SECTION_RECORD_INDEX = 9, /* one for each precision copy */
     MOEC_SECTION_RECORDS = 10,     /* likewise */
     MOEC_SECTION_GENERATION = 11,
 };
@@ -68,7 +68,7 @@ enum moec_section_kind {
 
 struct moec_section {
     uint32_t kind;
-    uint32_t level; /* copy level of record sections, 0 of others */
+    uint32_t level; /* precision copy of record sections, 0 of others */
     uint32_t flags;
     uint64_t offset;
     uint64_t stored_bytes;
@@ -181,14 +181,14 @@ MOEC_WARN_UNUSED enum moec_status moec_dense_table_decode(const uint8_t *bytes, 
                                                           const struct moec_config *config,
                                                           struct moec_dense *dense, struct moec_error *err);
 
-/* The records of one copy level. */
+/* The records of one precision copy. */
 struct moec_record_level {
     struct moec_record_entry *entries; /* (MoE layers, n_expert), with absolute offsets; the caller's */
-    uint8_t bits;                      /* that all have; 0 in level 0 */
+    uint8_t bits;                      /* that all have; 0 in copy 0 */
     bool is_mixed;                     /* form 1: an entry has a codec of each projection, else of all */
 };
 
-/* Index of a level; its offsets are relative to the records' section, and `codecs` are by
+/* Index of a copy; its offsets are relative to the records' section, and `codecs` are by
  * number (MOEC_CODEC_TABLE). */
 void moec_record_index_encode(const struct moec_record_level *level, const struct moec_config *config,
                               const struct moec_codec *codecs, uint64_t records_offset, uint8_t *bytes);

@@ -309,8 +309,8 @@ static enum moec_status open_level(struct moec_bundle *bundle, const struct moec
     size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
     uint8_t *bytes = NULL;
     if (records == NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section 'records of copy %u'", bundle->file.path,
-                         index->level);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the bundle '%s' has no section 'records of copy %u'",
+                         bundle->file.path, index->level);
     MOEC_TRY(moec_section_load_alloc(&bundle->file, index,
                                      MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES, &bytes, err));
     const struct moec_record_home home = {config, records, bundle->alignment, bundle->codecs};
@@ -321,7 +321,7 @@ static enum moec_status open_level(struct moec_bundle *bundle, const struct moec
     bundle->copy_bits[copy] = level.bits;
     MOEC_TRY(status);
     if ((bundle->copy_bits[copy] == 0) != (copy == 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' states %u bits, expected %s",
+        return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of the bundle '%s' states %u bits, expected %s",
                          index->name, bundle->file.path, bundle->copy_bits[copy],
                          copy == 0 ? "0 for the compiled assignment" : "2, 3, 4, 8 or 16");
     return MOEC_OK;
@@ -360,7 +360,7 @@ out:
     return status;
 }
 
-/* Copy levels in increasing order; numbers may be missing where a level was stripped, but not level 0. */
+/* Precision copies in increasing order; numbers may be missing where a copy was stripped, but not copy 0. */
 static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_error *err)
 {
     const struct moec_contents *contents = bundle->sections;
@@ -378,20 +378,21 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
             (bundle->n_copy == 0 ? section->level != 0 : section->level <= previous))
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
-                "'%s' has section '%s' as record index number %u, expected the index of copy 0 first, then "
-                "indices of rising copies below %d",
+                "the bundle '%s' has the section '%s' as record index number %u, expected the index of "
+                "precision copy 0 first, then those of higher copies in rising order, all below %d",
                 bundle->file.path, section->name, bundle->n_copy, MOEC_MAX_COPIES);
         if (section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES &&
             section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES)
-            return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has %" PRIu64 " bytes, expected %zu",
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "section '%s' of the bundle '%s' has %" PRIu64 " bytes, expected %zu",
                              section->name, bundle->file.path, section->content_bytes,
                              MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES);
         levels[bundle->n_copy++] = section;
     }
     if (bundle->n_copy == 0 || n_records != bundle->n_copy)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has %u record indices and %u sections of records, expected at least one "
-                         "index, and one for each section of records",
+                         "the bundle '%s' has %u record indices and %u sections of records, expected at "
+                         "least one index, and one for each section of records",
                          bundle->file.path, bundle->n_copy, n_records);
     MOEC_TRY(moec_alloc(&memory, (uint64_t)bundle->n_copy * n, sizeof *bundle->records, "record index", err));
     bundle->records = memory;

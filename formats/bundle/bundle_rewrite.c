@@ -32,8 +32,8 @@ static enum moec_status note_provenance(struct rewriting *s, struct moec_error *
     const size_t used = strlen(provenance.options);
     if (used + strlen(note) >= sizeof provenance.options)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the provenance of '%s' (how the bundle was made) has no room for the note '%s': "
-                         "%zu of %zu bytes are used",
+                         "the provenance of the bundle '%s' (how it was made) has no room for the note "
+                         "'%s': %zu of %zu bytes are used",
                          s->bundle->file.path, note, used, sizeof provenance.options - 1);
     memcpy(provenance.options + used, note, strlen(note) + 1);
     return moec_provenance_encode(&provenance, s->provenance, err);
@@ -90,7 +90,8 @@ static enum moec_status choose_sections(struct rewriting *s, struct moec_error *
             continue;
         if (s->to.n_sections + (is_in ? 0u : n_put) >= MOEC_BUNDLE_MAX_SECTIONS)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "'%s' has no room for another section: it already has %" PRIu32 " sections",
+                             "the bundle '%s' has no room for another section: it already has %" PRIu32
+                             " sections",
                              s->bundle->file.path, s->from->n_sections);
         /* Small sections stand before the records. */
         if (is_level && !is_in) {
@@ -149,8 +150,8 @@ static enum moec_status copy_section(struct rewriting *s, const struct moec_sect
     if (memcmp(digest, section->digest, sizeof digest) != 0)
         return moec_fail(
             err, MOEC_ERR_CHECKSUM,
-            "section '%s' of '%s' is damaged: its SHA-256 does not match; run moec verify to locate the "
-            "damage",
+            "section '%s' of the bundle '%s' is damaged: its SHA-256 does not match; run moec verify to "
+            "locate the damage",
             section->name, file->path);
     return MOEC_OK;
 }

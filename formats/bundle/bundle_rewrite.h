@@ -7,7 +7,7 @@
 
 /* What changes. All zero: nothing but the note. */
 struct moec_bundle_changes {
-    bool drops[MOEC_MAX_COPIES]; /* copy levels to leave out, by their number in the file */
+    bool drops[MOEC_MAX_COPIES]; /* precision copies to leave out, by their number in the file */
     uint32_t drop_kind;          /* of a section to leave out; 0 = none */
     const char *note;            /* added to the options in the provenance */
     /* Sections that are put in, in place of their like; kind 0 = none. */

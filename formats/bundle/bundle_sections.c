@@ -153,7 +153,8 @@ enum moec_status moec_section_load_alloc(const struct moec_file *file, const str
     void *memory = NULL;
     if (section->content_bytes > limit_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "section '%s' of '%s' holds %" PRIu64 " bytes, expected at most %" PRIu64,
+                         "section '%s' of the bundle '%s' holds %" PRIu64 " bytes, expected at most "
+                         "%" PRIu64,
                          section->name, file->path, section->content_bytes, limit_bytes);
     MOEC_TRY(moec_alloc(&memory, section->content_bytes, 1, section->name, err));
     enum moec_status status = moec_section_load(file, section, memory, err);
@@ -273,8 +274,9 @@ enum moec_status moec_certificate_decode(const uint8_t *bytes, size_t n_bytes,
     struct moec_certificate c = {0};
     MOEC_TRY(check_size(n_bytes, MOEC_CERTIFICATE_BYTES, "certificate", err));
     if (bytes[0] > 1 || bytes[1] > 1 || bytes[2] > 1)
-        return moec_fail(err, MOEC_ERR_FORMAT, "certificate has flags %u, %u and %u, expected 0 or 1",
-                         bytes[0], bytes[1], bytes[2]);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the certificate has flags %u, %u and %u, expected each to be 0 or 1", bytes[0],
+                         bytes[1], bytes[2]);
     if (bytes[0] == 0) {
         MOEC_TRY(check_zero(bytes, n_bytes, "absent certificate", err));
         *certificate = c;
@@ -612,8 +614,8 @@ static enum moec_status number_codec(struct moec_codec *codecs, struct moec_code
     }
     if (at == MOEC_CODEC_TABLE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a codec too many: a file has one codec for each bitwidth, and at most %d "
-                         "others",
+                         "%s has one codec too many: a bundle may have one codec for each bitwidth, and "
+                         "at most %d others",
                          where, MOEC_CODEC_TABLE - MOEC_CODEC_FIRST_OTHER);
     codecs[at] = codec;
     *number = (uint8_t)at;
@@ -715,12 +717,12 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
                                 .is_mixed = form == 1,
                                 .codecs = home->codecs};
     if (check.level_bits > 16)
-        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' states %u bits, expected at most 16",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the record index of '%s' states %u bits, expected at most 16",
                          records->name, check.level_bits);
     if (form > 1 || (form == 1 && check.level_bits != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "record index of '%s' has entries of unknown form %u, expected 0%s", records->name,
-                         form, check.level_bits == 0 ? " or 1" : "");
+                         "the record index of '%s' has entries of unknown form %u, expected 0%s",
+                         records->name, form, check.level_bits == 0 ? " or 1" : "");
     bytes += MOEC_INDEX_HEADER_BYTES;
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
         uint32_t layer = moec_config_moe_layer(config, ordinal);

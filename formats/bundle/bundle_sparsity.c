@@ -15,8 +15,8 @@ static enum moec_status check_model(const struct moec_bundle *bundle, const stru
     if (table->n_layer == moec_config_moe_count(config) && table->n_expert == config->n_expert)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_MISMATCH,
-                     "the sparsity thresholds are for %" PRIu32 " layers of %" PRIu32
-                     " experts, but '%s' has other numbers of layers or experts",
+                     "the sparsity thresholds are for %" PRIu32 " layers of %" PRIu32 " experts, but the "
+                     "bundle '%s' has other numbers of layers or experts",
                      table->n_layer, table->n_expert, bundle->file.path);
 }
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Number in the file of the copy level that stands as number `copy` among those that are there. */
+/* Number in the file of the precision copy that stands as number `copy` among those that are there. */
 static uint32_t level_of(const struct moec_contents *contents, uint32_t copy)
 {
     uint32_t seen = 0;
@@ -53,7 +53,7 @@ static enum moec_status find_decisions(const struct moec_bundle *bundle, const u
 
 /* What a copy of a bundle has no more. */
 struct removed {
-    const uint32_t *bits; /* (n): those of copy levels */
+    const uint32_t *bits; /* (n): those of precision copies */
     uint32_t n;
     bool unpacks; /* the compression of its dense weights */
 };
@@ -104,7 +104,8 @@ enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint3
 {
     if (n == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "no precision copy of '%s' was named: name at least one copy to drop", path);
+                         "no precision copy of the bundle '%s' was named: name at least one copy to drop",
+                         path);
     return strip(path, &(struct removed){bits, n, false}, out, stripped, err);
 }
 

@@ -134,7 +134,7 @@ static enum moec_status check_section(struct verifier *v, const struct moec_sect
 
 /* ---- records ---- */
 
-/* One copy level whose index could be read. */
+/* One precision copy whose index could be read. */
 struct level {
     const struct moec_config *config;
     const struct moec_section *section;
@@ -313,8 +313,8 @@ enum moec_status moec_bundle_verify(const char *path, moec_damage_fn *report, vo
     MOEC_TRY_OUT(check_bytes(v, err));
     if (v->n_damage > 0)
         status = moec_fail(err, MOEC_ERR_CHECKSUM,
-                           "'%s' is damaged: %s, %" PRIu64 " bytes at offset %" PRIu64 "%s", path, v->place,
-                           v->n_bytes, v->offset, v->n_damage > 1 ? ", and more" : "");
+                           "the bundle '%s' is damaged: %s, %" PRIu64 " bytes at offset %" PRIu64 "%s", path,
+                           v->place, v->n_bytes, v->offset, v->n_damage > 1 ? ", and more" : "");
     else
         status = check_meaning(path, err);
 out:

@@ -333,7 +333,7 @@ static void place(struct moec_contents *contents, uint64_t *end, struct moec_sec
     *end = section->offset + section->stored_bytes;
 }
 
-/* One of a copy level, stored as it is. */
+/* One of a precision copy, stored as it is. */
 static struct moec_section level_section(uint32_t kind, uint32_t level, uint64_t n_bytes)
 {
     return (struct moec_section){
@@ -379,7 +379,8 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan,
     const uint32_t n_extra = assignment->n_extra;
     if (n_extra >= MOEC_MAX_COPIES)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the bundle would hold copies of experts at %u more bitwidths, expected at most %d",
+                         "the bundle would hold extra copies of its experts at %u bitwidths, expected at "
+                         "most %d",
                          n_extra, MOEC_MAX_COPIES - 1);
     memset(contents, 0, sizeof *contents);
     contents->alignment = plan->alignment;
@@ -514,8 +515,8 @@ static enum moec_status check_length(const struct moec_bundle_writer *writer, ui
 {
     if (writer->output.n_bytes != expected)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' has %" PRIu64 " bytes, but %" PRIu64 " were planned: the dense weights "
-                         "changed",
+                         "the bundle '%s' has %" PRIu64 " bytes, but %" PRIu64 " bytes were planned: the "
+                         "dense weights changed while the bundle was written",
                          writer->output.path, writer->output.n_bytes, expected);
     return MOEC_OK;
 }

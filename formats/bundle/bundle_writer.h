@@ -68,13 +68,13 @@ uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, stru
 
 /* Which experts a file has in which variants. */
 struct moec_bundle_assignment {
-    const struct moec_variant *experts; /* (MoE layers, n_expert): level 0 */
-    const uint8_t *copy_bits;           /* (n_extra): bits of each further copy level */
+    const struct moec_variant *experts; /* (MoE layers, n_expert): copy 0 */
+    const uint8_t *copy_bits;           /* (n_extra): bits of each further precision copy */
     uint32_t n_extra;
 };
 
 /* Exact size of the file. Errors: MOEC_ERR_USAGE naming the first expert without a codec, or for too many
- * levels. */
+ * copies. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
                                                          const struct moec_bundle_assignment *assignment,
                                                          uint64_t *n_bytes, struct moec_error *err);
@@ -98,7 +98,7 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_open(const struct moec_bund
                                                           struct moec_bundle_writer **out,
                                                           struct moec_error *err);
 
-/* Layout of the next record to append, and which it is: level by level (0 = the assignment, then the copies),
+/* Layout of the next record to append, and which it is: copy by copy (0 = the assignment, then the copies),
  * MoE layer by MoE layer, expert by expert. False when all are written. */
 struct moec_bundle_next {
     uint32_t copy;

@@ -23,14 +23,16 @@ static enum moec_status read_dense_table(const struct moec_bundle *bundle, struc
     size_t n = 0;
     *section = moec_contents_find(bundle->sections, MOEC_SECTION_DENSE, 0);
     if (*section == NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section 'dense weights'", bundle->file.path);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the bundle '%s' has no section 'dense weights'",
+                         bundle->file.path);
     MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_DENSE_TABLE, true, &bytes, &n, err));
     enum moec_status status = moec_dense_table_decode(bytes, n, &bundle->config, dense, err);
     free(bytes);
     MOEC_TRY(status);
     if (dense->blob_bytes != (*section)->content_bytes) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "the dense weights of '%s' have %" PRIu64 " bytes, but their table says %" PRIu64,
+                           "the dense weights of the bundle '%s' have %" PRIu64 " bytes, but their table "
+                           "says %" PRIu64,
                            bundle->file.path, (*section)->content_bytes, dense->blob_bytes);
         moec_dense_release(dense);
     }
@@ -57,10 +59,13 @@ static enum moec_status check_dense_finite(const struct moec_bundle *bundle, con
         if (row == entry->rows)
             continue;
         if (entry->layer == MOEC_LAYER_NONE)
-            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' has a weight that is not finite in row %zu",
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the dense weights '%s' of the bundle '%s' have a weight that is not finite "
+                             "in row %zu",
                              moec_role_name(entry->role), bundle->file.path, row);
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' of layer %u in '%s' has a weight that is not finite in row %zu",
+                         "the dense weights '%s' of layer %u of the bundle '%s' have a weight that is not "
+                         "finite in row %zu",
                          moec_role_name(entry->role), entry->layer, bundle->file.path, row);
     }
     return MOEC_OK;

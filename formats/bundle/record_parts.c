@@ -140,8 +140,9 @@ static enum moec_status compare(const struct moec_bundle *bundle, const struct m
         if (memcmp(stated->crc32c + stated->first[i], found->crc32c + stated->first[i],
                    (stated->first[i + 1] - stated->first[i]) * sizeof *stated->crc32c) != 0)
             return moec_fail(err, MOEC_ERR_CHECKSUM,
-                             "the checksums of the parts of layer %" PRIu32 " expert %zu in '%s' do not "
-                             "match its record: make them again with moec sparsify --parts",
+                             "the checksums of the parts of layer %" PRIu32 " expert %zu in the bundle "
+                             "'%s' do not match the expert's record: make the checksums again with moec "
+                             "sparsify --parts",
                              moec_config_moe_layer(&bundle->config, (uint32_t)(i / stated->n_expert)),
                              i % stated->n_expert, bundle->file.path);
     return MOEC_OK;
@@ -258,8 +259,8 @@ enum moec_status moec_record_parts_decode(const uint8_t *bytes, size_t n_bytes,
         const uint64_t stated = moec_get_u64(bytes + 16);
         moec_record_parts_release(parts);
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the %s state a number of %" PRIu64 " checksums in %zu bytes, expected %" PRIu64
-                         " checksums of 4 bytes",
+                         "the %s count %" PRIu64 " checksums and hold %zu bytes of them, expected %" PRIu64
+                         " checksums of 4 bytes each",
                          what, stated, n_bytes - HEADER_BYTES, n);
     }
     for (uint64_t i = 0; i < n; i++)

@@ -1,7 +1,7 @@
 /* Checksums of parts of a bundle's records, so that what is read of a record can be checked alone: one of the
  * up section, and one of each unit of the pair section, the whole pairs of neurons that fit into so many
- * bytes, at least one. They are of copy level 0, whose sparsity leaves out pairs. Where neurons share scales
- * (MXFP4), all pairs are one unit. Thread rule: immutable once made. */
+ * bytes, at least one. They are of precision copy 0, whose sparsity leaves out pairs. Where neurons share
+ * scales (MXFP4), all pairs are one unit. Thread rule: immutable once made. */
 #ifndef MOEC_FORMATS_RECORD_PARTS_H
 #define MOEC_FORMATS_RECORD_PARTS_H
 
@@ -37,8 +37,8 @@ static inline const uint32_t *moec_parts_of(const struct moec_record_parts *part
     return parts->crc32c + parts->first[(size_t)ordinal * parts->n_expert + expert];
 }
 
-/* Reads every record of level 0, which is checked, and computes the checksums of its parts. Errors: those of
- * the records; MOEC_ERR_UNSUPPORTED for models whose neurons cannot be left out. */
+/* Reads every record of precision copy 0, which is checked, and computes the checksums of its parts. Errors:
+ * those of the records; MOEC_ERR_UNSUPPORTED for models whose neurons cannot be left out. */
 MOEC_WARN_UNUSED enum moec_status moec_record_parts_make(const struct moec_bundle *bundle,
                                                          struct moec_record_parts *parts,
                                                          struct moec_error *err);

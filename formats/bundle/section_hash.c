@@ -63,8 +63,8 @@ enum moec_status moec_section_check_digest(const struct moec_file *file, const s
 {
     if (memcmp(digest, section->digest, MOEC_SHA256_BYTES) != 0)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
-                         "section '%s' of '%s' is damaged: its SHA-256 does not match (%" PRIu64 " bytes at "
-                         "offset %" PRIu64 "); run moec verify to locate the damage",
+                         "section '%s' of the bundle '%s' is damaged: its SHA-256 does not match (%" PRIu64
+                         " bytes at offset %" PRIu64 "); run moec verify to locate the damage",
                          section->name, file->path, section->stored_bytes, section->offset);
     return MOEC_OK;
 }

@@ -43,8 +43,8 @@ static enum moec_status read_stored(const struct loading *loading, uint64_t at, 
     if (at > section->stored_bytes || n > section->stored_bytes - at)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "section '%s' of '%s' ends in the middle of a piece: the %zu bytes at offset %" PRIu64
-            " extend past the section's end at %" PRIu64,
+            "section '%s' of the bundle '%s' ends in the middle of a piece: the %zu bytes at offset "
+            "%" PRIu64 " extend past the section's end at %" PRIu64,
             section->name, loading->file->path, n, section->offset + at,
             section->offset + section->stored_bytes);
     return moec_file_read(loading->file, section->offset + at, bytes, n, err);
@@ -79,8 +79,8 @@ static enum moec_status read_header(const struct loading *loading, struct moec_p
     if (piece->n_stored == 0 || !is_fit)
         return moec_fail(
             err, MOEC_ERR_CHECKSUM,
-            "section '%s' of '%s' is damaged at offset %" PRIu64 ": the piece there has %u stored bytes for "
-            "%u bytes of content",
+            "section '%s' of the bundle '%s' is damaged at offset %" PRIu64 ": the piece there has %u "
+            "stored bytes for %u bytes of content",
             section->name, loading->file->path, section->offset + piece->at, piece->n_stored, piece->n);
     piece->at += sizeof piece->header;
     if (piece->is_raw)
@@ -122,8 +122,8 @@ static enum moec_status load_piece(const struct loading *loading, const struct m
     const uint32_t crc = moec_crc32c(0, stored, piece->n_stored);
     if (crc != piece->crc)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
-                         "section '%s' of '%s' is damaged at offset %" PRIu64
-                         ": the piece of %u bytes there has CRC32C %08x, expected %08x",
+                         "section '%s' of the bundle '%s' is damaged at offset %" PRIu64 ": the piece of "
+                         "%u bytes there has CRC32C %08x, expected %08x",
                          section->name, loading->file->path, section->offset + piece->at, piece->n_stored,
                          crc, piece->crc);
     if (piece->is_raw)
@@ -246,7 +246,8 @@ static enum moec_status load_all(struct loading *loading, struct moec_error *err
         return moec_fail(err, loading->error.status, "%s", loading->error.message);
     if (loading->stored_done != section->stored_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' has %" PRIu64 " bytes after its last piece, expected none",
+                         "section '%s' of the bundle '%s' has %" PRIu64 " bytes after its last piece, "
+                         "expected none",
                          section->name, loading->file->path, section->stored_bytes - loading->stored_done);
     return MOEC_OK;
 }

@@ -187,7 +187,8 @@ enum moec_status moec_checkpoint_digest(struct moec_checkpoint *checkpoint, moec
     struct digest_run run = {.progress = progress, .context = context};
     enum moec_status status = MOEC_OK;
     if (checkpoint->lacks_weights)
-        return moec_fail(err, MOEC_ERR_NOT_FOUND, "'%s' has no weights: download them", checkpoint->folder);
+        return moec_fail(err, MOEC_ERR_NOT_FOUND, "the model folder '%s' has no weights: download them",
+                         checkpoint->folder);
     (void)pthread_mutex_lock(&checkpoint->lock);
     if (!checkpoint->has_digest) {
         moec_sha256_init(&run.sha);

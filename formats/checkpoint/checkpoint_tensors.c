@@ -64,8 +64,9 @@ static enum moec_status refuse_quantised(const struct moec_checkpoint *ck, const
         MOEC_TRY(moec_folder_has(ck->folder, files[i], &exists, err));
         if (exists)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "'%s' has no tensor '%s', and the file '%s' says that the weights are quantised "
-                             "already: start from the BF16, F16 or F32 checkpoint that they were made from",
+                             "the checkpoint '%s' has no tensor '%s', and the file '%s' says that the "
+                             "weights are quantised already: start from the BF16, F16 or F32 checkpoint "
+                             "that they were made from",
                              ck->folder, name, files[i]);
     }
     return MOEC_OK;
@@ -78,10 +79,12 @@ static enum moec_status fail_missing(const struct moec_checkpoint *ck, const cha
         MOEC_TRY(ck->source->explain(ck->source, name, err));
     MOEC_TRY(refuse_quantised(ck, name, err));
     if (ck->source->n_file == 1)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no tensor '%s', which '%s' models need",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the file '%s' has no tensor '%s', which models of family '%s' need",
                          ck->source->file(ck->source, 0)->path, name, ck->family.model_type);
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "none of the %u shards in '%s' has tensor '%s', which '%s' models need",
+                     "none of the %u shards in the checkpoint '%s' has the tensor '%s', which models of "
+                     "family '%s' need",
                      ck->source->n_file, ck->folder, name, ck->family.model_type);
 }
 
@@ -352,7 +355,8 @@ static enum moec_status check_embedding_copy(struct moec_checkpoint *ck, const c
     if (!is_same)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has different weights in tensors '%s' and '%s', expected the same embedding in both",
+            "the checkpoint '%s' has different weights in tensors '%s' and '%s', expected the same "
+            "embedding in both",
             ck->folder, name, moec_checkpoint_dense_tensor(ck, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE).pattern);
     return MOEC_OK;
 }

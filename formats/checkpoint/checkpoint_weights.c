@@ -232,7 +232,8 @@ static enum moec_status find_expert(const struct moec_checkpoint *ck, uint32_t l
 {
     int32_t found = moec_config_moe_ordinal(&ck->config, layer);
     if (found < 0 || expert >= ck->config.n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no expert %u in layer %u", ck->folder, expert, layer);
+        return moec_fail(err, MOEC_ERR_USAGE, "the checkpoint '%s' has no expert %u in layer %u", ck->folder,
+                         expert, layer);
     *ordinal = (uint32_t)found;
     return MOEC_OK;
 }
@@ -291,8 +292,8 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
         layout->n_matrix != moec_config_mlp_matrices(&checkpoint->config))
         return moec_fail(
             err, MOEC_ERR_MISMATCH,
-            "the expert's record in the bundle has %u matrices of %u x %u weights, but experts of '%s' have %u "
-            "matrices of %u x %u weights",
+            "the expert's record in the bundle has %u matrices of %u x %u weights, but experts of the "
+            "checkpoint '%s' have %u matrices of %u x %u weights",
             layout->n_matrix, layout->n_ff, layout->n_embd, checkpoint->folder,
             moec_config_mlp_matrices(&checkpoint->config), checkpoint->config.n_ff_expert,
             checkpoint->config.n_embd);

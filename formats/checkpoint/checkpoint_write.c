@@ -144,8 +144,8 @@ static enum moec_status take_layout(const struct writing *w, struct moec_tensor_
     if ((layout.is_interleaved && !item->shares_rows) || layout.n_part > MAX_PARTS)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' cannot be exported: models of family '%s' interleave the rows of several matrices in "
-            "tensor '%s', which moec can read but not write",
+            "the bundle '%s' cannot be exported: models of family '%s' interleave the rows of several "
+            "matrices in tensor '%s', which moec can read but not write",
             w->bundle->file.path, w->family->model_type, item->name);
     return MOEC_OK;
 }
@@ -210,8 +210,8 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
         const char *pattern = moec_family_pattern(w->family, &w->bundle->config, role, layer);
         if (pattern == NULL)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "'%s' cannot be exported: it has a tensor '%s', which models of family '%s' do "
-                             "not have",
+                             "the bundle '%s' cannot be exported: it has a tensor '%s', which models of "
+                             "family '%s' do not have",
                              w->bundle->file.path, moec_role_name(role), w->family->model_type);
         if (layout.is_integer)
             MOEC_TRY(moec_dense_check_routes(entry, 0, entry->rows, w->dense.blob + entry->offset,
@@ -473,7 +473,8 @@ static enum moec_status write_blocks(struct writing *w, const struct item *item,
             const uint32_t part = part_at(item, output);
             if (part == item->n_part)
                 return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                                 "'%s' cannot be exported: no weights are known for row %u of tensor '%s'",
+                                 "the bundle '%s' cannot be exported: no weights are known for row %u of "
+                                 "tensor '%s'",
                                  w->bundle->file.path, output, item->name);
             const struct moec_dense_entry *entry = &w->dense.entries[item->entries[part]];
             const struct moec_matrix matrix =
@@ -768,14 +769,15 @@ enum moec_status moec_checkpoint_write(const struct moec_bundle *bundle,
     enum moec_status status = MOEC_OK;
     if (options->copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has no precision copy %" PRIu32 ", expected a number below %" PRIu32,
+                         "the bundle '%s' has no precision copy %" PRIu32 ", expected a number below "
+                         "%" PRIu32,
                          bundle->file.path, options->copy, bundle->n_copy);
     w.family = moec_family_find(bundle->config.family);
     if (w.family == NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has a model of family '%s', which this version of moec does not know, so moec cannot name "
-            "the tensors",
+            "the bundle '%s' has a model of family '%s', which this version of moec does not know, so "
+            "moec cannot name the tensors",
             bundle->file.path, bundle->config.family);
     w.expert_dtype = choose_expert_dtype(bundle, options->copy);
     MOEC_TRY_OUT(moec_output_folder_open(&output, folder, err));

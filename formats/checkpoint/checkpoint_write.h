@@ -17,8 +17,8 @@ typedef enum moec_status moec_write_progress_fn(void *context, uint64_t done_byt
                                                 struct moec_error *err);
 
 struct moec_checkpoint_write_options {
-    uint32_t copy;                    /* copy level whose records are decoded; 0 = the compiled assignment */
-    uint64_t shard_bytes;             /* tensors of one safetensors file, but at least one tensor; 0 = 2 GB */
+    uint32_t copy;        /* precision copy whose records are decoded; 0 = the compiled assignment */
+    uint64_t shard_bytes; /* tensors of one safetensors file, but at least one tensor; 0 = 2 GB */
     moec_write_progress_fn *progress; /* may be NULL; anything but MOEC_OK stops */
     void *context;
 };

@@ -33,11 +33,10 @@ static enum moec_status put_latents(const struct moec_gguf_making *m)
     MOEC_TRY(moec_gguf_making_count(m, "rope.dimension_count", &n_rotated));
     MOEC_TRY(moec_gguf_making_count(m, "attention.q_lora_rank", &n_latent));
     if (n_rotated == 0 || n_rotated >= n_head)
-        return moec_fail(
-            m->err, MOEC_ERR_FORMAT,
-            "'%s' rotates %" PRIu64 " of the %" PRIu64
-            " dimensions of a head ('%s.rope.dimension_count'), expected at least 1, but not all",
-            m->gguf->file.path, n_rotated, n_head, m->architecture->name);
+        return moec_fail(m->err, MOEC_ERR_FORMAT,
+                         "the GGUF file '%s' rotates %" PRIu64 " of the %" PRIu64 " dimensions of a head "
+                         "('%s.rope.dimension_count'), expected at least 1, but not all",
+                         m->gguf->file.path, n_rotated, n_head, m->architecture->name);
     moec_json_out_u64(m->root, "qk_rope_head_dim", n_rotated);
     moec_json_out_u64(m->root, "qk_nope_head_dim", n_head - n_rotated);
     moec_json_out_u64(m->root, "v_head_dim", n_value);
@@ -337,9 +336,9 @@ static enum moec_status put_kimi(const struct moec_gguf_making *m)
     if (n_chosen > 1 && n_group == 0)
         return moec_fail(
             m->err, MOEC_ERR_UNSUPPORTED,
-            "'%s' chooses experts from %" PRIu64
-            " groups ('kimi-linear.expert_group_used_count') but does not say how many groups exist: start "
-            "from the model's Hugging Face folder, whose config.json has 'num_expert_group'",
+            "the GGUF file '%s' chooses experts from %" PRIu64 " groups "
+            "('kimi-linear.expert_group_used_count') but does not say how many groups exist: start from "
+            "the model's Hugging Face folder, whose config.json has 'num_expert_group'",
             m->gguf->file.path, n_chosen);
     MOEC_TRY(moec_gguf_expect_array(m->gguf, heads, MOEC_GGUF_I32, m->n_layer, m->err));
     struct moec_json_out *types = moec_json_out_array();
@@ -421,8 +420,9 @@ static enum moec_status put_gemma4(const struct moec_gguf_making *m)
     for (uint64_t i = n_turning; i < n; i++)
         if (factors[i] < 1e29f)
             return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                             "tensor 'rope_freqs.weight' in '%s' divides the angle of RoPE pair %" PRIu64
-                             " by %g, expected 1 for the first pairs and 1e30 for the others",
+                             "tensor 'rope_freqs.weight' in the GGUF file '%s' divides the angle of RoPE "
+                             "pair %" PRIu64 " by %g, expected 1 for the first pairs and 1e30 for the "
+                             "others",
                              m->gguf->file.path, i, (double)factors[i]);
     struct moec_json_out *rope = moec_json_out_object();
     /* A little more than the quotient, whose product with the pairs is rounded down. */
@@ -455,12 +455,11 @@ static enum moec_status put_phimoe_mscales(const struct moec_gguf_making *m)
     MOEC_TRY(moec_gguf_making_count(m, "rope.scaling.original_context_length", &n_trained));
     MOEC_TRY(moec_gguf_making_count(m, "context_length", &n_context));
     if (n_trained != 4096 || n_context != 131072)
-        return moec_fail(
-            m->err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has LongRoPE from %" PRIu64 " to %" PRIu64
-            " positions without 'short_mscale' and 'long_mscale': moec knows these factors only for 4096 to "
-            "131072 positions; start from the model's Hugging Face folder",
-            m->gguf->file.path, n_trained, n_context);
+        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
+                         "the GGUF file '%s' has LongRoPE from %" PRIu64 " to %" PRIu64 " positions "
+                         "without 'short_mscale' and 'long_mscale': moec knows these factors only for "
+                         "4096 to 131072 positions; start from the model's Hugging Face folder",
+                         m->gguf->file.path, n_trained, n_context);
     moec_json_out_double(m->root, "short_mscale", 1.243163121016122);
     moec_json_out_double(m->root, "long_mscale", 1.243163121016122);
     return MOEC_OK;
@@ -478,8 +477,8 @@ static enum moec_status put_llama4(const struct moec_gguf_making *m)
     if (window != NULL && n_window == 0)
         return moec_fail(
             m->err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has 'llama4.attention.sliding_window' 0 (no chunked attention) and does not say which "
-            "layers use RoPE: start from the model's Hugging Face folder",
+            "the GGUF file '%s' has 'llama4.attention.sliding_window' 0 (no chunked attention) and does "
+            "not say which layers use RoPE: start from the model's Hugging Face folder",
             m->gguf->file.path);
     MOEC_TRY(moec_gguf_making_count(m, "expert_count", &n_expert));
     moec_json_out_bool(m->root, "use_qk_norm", n_expert != 128);
@@ -535,8 +534,8 @@ static enum moec_status put_llama3(const struct moec_gguf_making *m)
         }
     return moec_fail(
         m->err, MOEC_ERR_UNSUPPORTED,
-        "tensor 'rope_freqs.weight' in '%s' matches no RoPE scaling with 'low_freq_factor' 1 and "
-        "'high_freq_factor' 1 or 4: start from the model's Hugging Face folder",
+        "tensor 'rope_freqs.weight' in the GGUF file '%s' matches no RoPE scaling with 'low_freq_factor' "
+        "1 and 'high_freq_factor' 1 or 4: start from the model's Hugging Face folder",
         m->gguf->file.path);
 }
 
@@ -762,8 +761,8 @@ enum moec_status moec_gguf_find_architecture(const struct moec_gguf *gguf,
     char shown[64];
     (void)moec_printable(text.bytes, text.n_bytes, false, shown, sizeof shown);
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "'%s' has 'general.architecture' '%s', supported architectures: %s", gguf->file.path,
-                     shown, known);
+                     "the GGUF file '%s' has 'general.architecture' '%s', supported architectures: %s",
+                     gguf->file.path, shown, known);
 }
 
 const struct moec_gguf_tensors *moec_gguf_tensors_of(const struct moec_gguf *gguf)

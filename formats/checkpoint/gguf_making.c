@@ -53,7 +53,8 @@ enum moec_status moec_gguf_making_put(const struct moec_gguf_making *m, const st
     uint64_t count = 0;
     double real = 0;
     if (value == NULL && key->is_needed)
-        return moec_fail(m->err, MOEC_ERR_FORMAT, "'%s' has no '%s.%s', which models with experts need",
+        return moec_fail(m->err, MOEC_ERR_FORMAT,
+                         "the GGUF file '%s' has no '%s.%s', which models with experts need",
                          m->gguf->file.path, m->architecture->name, key->key);
     if (value == NULL)
         return MOEC_OK;
@@ -95,15 +96,15 @@ enum moec_status moec_gguf_making_read(const struct moec_gguf_making *m, const c
     if (tensor.coding != moec_tensor_coding_of(MOEC_DTYPE_F32) || tensor.n_dims != 1 ||
         tensor.shape[0] > most || tensor.n_bytes != tensor.shape[0] * sizeof *weights)
         return moec_fail(m->err, MOEC_ERR_FORMAT,
-                         "tensor '%s' in '%s' has type %s and %" PRIu32
-                         " dimensions, expected F32 and one dimension of at most %" PRIu64 " numbers",
+                         "tensor '%s' in the GGUF file '%s' has type %s and %" PRIu32 " dimensions, "
+                         "expected F32 and one dimension of at most %" PRIu64 " numbers",
                          name, m->gguf->file.path, tensor.dtype_name, tensor.n_dims, most);
     *n = tensor.shape[0];
     MOEC_TRY(m->source->read(m->source, tensor.file, tensor.offset, weights, (size_t)tensor.n_bytes, m->err));
     for (uint64_t i = 0; i < *n; i++)
         if (!isfinite(weights[i]))
             return moec_fail(m->err, MOEC_ERR_FORMAT,
-                             "tensor '%s' in '%s' has NaN or infinity at [%" PRIu64
+                             "tensor '%s' in the GGUF file '%s' has NaN or infinity at [%" PRIu64
                              "], expected finite numbers",
                              name, m->gguf->file.path, i);
     return MOEC_OK;

@@ -67,7 +67,7 @@ static enum moec_status count_layers(struct moec_gguf_making *m)
         MOEC_TRY(moec_gguf_as_u64(m->gguf, extra, &n_extra, m->err));
     if (n_extra >= m->n_layer)
         return moec_fail(m->err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu64 " blocks ('%s.block_count'), %" PRIu64
+                         "the GGUF file '%s' has %" PRIu64 " blocks ('%s.block_count'), %" PRIu64
                          " of them for multi-token prediction: expected at least 1 other block",
                          m->gguf->file.path, m->n_layer, m->architecture->name, n_extra);
     m->n_layer -= n_extra;
@@ -92,23 +92,24 @@ static enum moec_status put_router(const struct moec_gguf_making *m)
         MOEC_TRY(moec_gguf_as_bool(m->gguf, norm, &norm_topk, m->err));
     if (a->always_norm && !norm_topk)
         return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has '%s.expert_weights_norm' false, only true is "
-                         "supported for this architecture",
+                         "the GGUF file '%s' has '%s.expert_weights_norm' false, only true is supported "
+                         "for this architecture",
                          m->gguf->file.path, a->name);
     moec_json_out_bool(m->root, "norm_topk_prob", norm_topk);
     if (gating != NULL)
         MOEC_TRY(moec_gguf_as_u64(m->gguf, gating, &kind, m->err));
     if (kind != a->gating && !(a->takes_softmax && kind == MOEC_GATING_SOFTMAX))
         return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has '%s.expert_gating_func' %" PRIu64
-                         ", only %d (%s) is supported for this architecture",
+                         "the GGUF file '%s' has '%s.expert_gating_func' %" PRIu64 ", only %d (%s) is "
+                         "supported for this architecture",
                          m->gguf->file.path, a->name, kind, a->gating, names[a->gating]);
     if (scale != NULL)
         MOEC_TRY(moec_gguf_as_double(m->gguf, scale, &factor, m->err));
     /* 0 is what writers without a scale leave there. */
     if (factor != 1 && factor != 0 && own_key(a, "expert_weights_scale") == NULL)
         return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has '%s.expert_weights_scale' %g, only 1 is supported for this architecture",
+                         "the GGUF file '%s' has '%s.expert_weights_scale' %g, only 1 is supported for "
+                         "this architecture",
                          m->gguf->file.path, a->name, factor);
     return MOEC_OK;
 }
@@ -315,7 +316,8 @@ static enum moec_status put_tensors(const struct moec_gguf_making *m)
 {
     struct moec_tensor tensor;
     if (!m->source->find(m->source, "token_embd.weight", &tensor) || tensor.n_dims != 2)
-        return moec_fail(m->err, MOEC_ERR_FORMAT, "'%s' has no tensor 'token_embd.weight' of two dimensions",
+        return moec_fail(m->err, MOEC_ERR_FORMAT,
+                         "the GGUF file '%s' has no tensor 'token_embd.weight' of two dimensions",
                          m->gguf->file.path);
     moec_json_out_u64(m->root, "vocab_size", tensor.shape[0]);
     moec_json_out_bool(m->root, "tie_word_embeddings", !m->source->find(m->source, "output.weight", &tensor));

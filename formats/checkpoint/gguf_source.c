@@ -107,8 +107,8 @@ static enum moec_status check_part(const struct moec_gguf *gguf, uint64_t part, 
     MOEC_TRY(read_count(gguf, "split.count", 1, &count, err));
     if (number != part || count != n_parts)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' says that it is part %" PRIu64 " of %" PRIu64 ", expected %" PRIu64
-                         " of %" PRIu64 " (counted from 0)",
+                         "the GGUF file '%s' says that it is part %" PRIu64 " of %" PRIu64 ", expected "
+                         "%" PRIu64 " of %" PRIu64 " (counted from 0)",
                          gguf->file.path, number, count, part, n_parts);
     return MOEC_OK;
 }
@@ -136,8 +136,9 @@ static enum moec_status open_parts(struct parts *parts, const char *path, uint64
     (void)snprintf(suffix, sizeof suffix, "-00001-of-%05" PRIu64 ".gguf", n_parts);
     if (n_stem == 0 || strcmp(path + n_stem, suffix) != 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' is the first of %" PRIu64 " parts, expected a name that ends with '%s'", path,
-                         n_parts, suffix);
+                         "the GGUF file '%s' is the first of %" PRIu64 " parts, expected a name that ends "
+                         "with '%s'",
+                         path, n_parts, suffix);
     for (uint64_t part = 1; part < n_parts && status == MOEC_OK; part++) {
         char *name = NULL;
         if (asprintf(&name, "%.*s-%05" PRIu64 "-of-%05" PRIu64 ".gguf", (int)n_stem, path, part + 1,
@@ -166,11 +167,12 @@ static enum moec_status open_files(struct parts *parts, const char *path, struct
         status = read_count(&first, "split.count", 1, &n_parts, err);
     if (status == MOEC_OK && number != 0)
         status = moec_fail(err, MOEC_ERR_USAGE,
-                           "'%s' is part %" PRIu64
-                           " of a split model, expected the first, '...-00001-of-%05" PRIu64 ".gguf'",
+                           "the GGUF file '%s' is part %" PRIu64 " of a split model, expected the first, "
+                           "'...-00001-of-%05" PRIu64 ".gguf'",
                            path, number + 1, n_parts);
     if (status == MOEC_OK && (n_parts == 0 || n_parts > MAX_PARTS))
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'split.count' in '%s' is %" PRIu64 ", expected 1..%d", path,
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "'split.count' in the GGUF file '%s' is %" PRIu64 ", expected 1..%d", path,
                            n_parts, MAX_PARTS);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&parts->files, n_parts, sizeof *parts->files, "table of parts", err);

@@ -74,7 +74,8 @@ static enum moec_status choose_gguf(const char *folder, struct moec_folder_names
         return take(folder, models.names[0], "a folder with a GGUF file", model, note, err);
     return moec_fail(
         err, MOEC_ERR_NOT_FOUND,
-        "'%.300s' has no safetensors but %zu GGUF files: %s; give one of them, such as '%.300s/%.200s'",
+        "the folder '%.300s' has no safetensors but %zu GGUF files: %s; give one of these files, such as "
+        "'%.300s/%.200s'",
         folder, models.n, list_text(&models, list), folder, models.names[0]);
 }
 
@@ -116,11 +117,11 @@ static enum moec_status choose_snapshot(const char *root, const struct moec_fold
         }
     if (names->n == 0)
         return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                         "'%s' in the Hub's cache has no snapshot: download the model again", root);
+                         "the model '%s' in the Hub's cache has no snapshot: download the model again", root);
     return moec_fail(
         err, MOEC_ERR_NOT_FOUND,
-        "'%.300s' in the Hub's cache has the snapshots %s, but 'refs/main' names none of them; give one, "
-        "such as '%.300s/snapshots/%.200s'",
+        "the model '%.300s' in the Hub's cache has the snapshots %s, but 'refs/main' names none of them; "
+        "give one snapshot, such as '%.300s/snapshots/%.200s'",
         root, list_text(names, list), root, names->names[0]);
 }
 

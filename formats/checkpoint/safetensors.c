@@ -190,8 +190,8 @@ static enum moec_status check_tiling(const struct moec_safetensors *safetensors,
     uint64_t data_end = context->data_start + context->data_bytes;
     if (end != data_end)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu64 " bytes after its last tensor, which ends at offset %" PRIu64
-                         ", expected none",
+                         "the safetensors file '%s' has %" PRIu64 " bytes after its last tensor, which "
+                         "ends at offset %" PRIu64 ", expected none",
                          context->path, data_end - end, end);
     return MOEC_OK;
 }
@@ -216,9 +216,10 @@ enum moec_status moec_safetensors_parse(struct moec_safetensors *safetensors, co
     safetensors->n_entries = 0;
     enum moec_status status = MOEC_OK;
     if (file_bytes < context.data_start) {
-        status =
-            moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends at offset %" PRIu64 ", inside its header of %zu bytes",
-                      path, file_bytes, n_header);
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "the safetensors file '%s' ends at offset %" PRIu64 ", inside its header of %zu "
+                           "bytes",
+                           path, file_bytes, n_header);
         goto out;
     }
     context.data_bytes = file_bytes - context.data_start;
@@ -228,7 +229,8 @@ enum moec_status moec_safetensors_parse(struct moec_safetensors *safetensors, co
         goto out;
     }
     if (moec_json_type(root) != MOEC_JSON_OBJECT) {
-        status = moec_fail(err, MOEC_ERR_FORMAT, "header of '%s' at offset %d is %s, expected an object",
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "the header of the safetensors file '%s' at offset %d is %s, expected an object",
                            path, PREFIX_BYTES, moec_json_type_name(root));
         goto out;
     }
@@ -261,9 +263,10 @@ enum moec_status moec_safetensors_open(struct moec_safetensors *safetensors, con
     enum moec_status status = MOEC_OK;
     uint64_t file_bytes = safetensors->file.n_bytes;
     if (file_bytes < PREFIX_BYTES) {
-        status =
-            moec_fail(err, MOEC_ERR_FORMAT, "'%s' has only %" PRIu64 " bytes, too few for a safetensors file",
-                      path, file_bytes);
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "'%s' has only %" PRIu64 " bytes, too few for a safetensors file: download the "
+                           "file again",
+                           path, file_bytes);
         goto out;
     }
     MOEC_TRY_OUT(moec_file_read(&safetensors->file, 0, prefix, sizeof prefix, err));
@@ -280,8 +283,8 @@ enum moec_status moec_safetensors_open(struct moec_safetensors *safetensors, con
     }
     if (n_header > file_bytes - PREFIX_BYTES) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "'%s' ends at offset %" PRIu64 ", inside its header of %" PRIu64
-                           " bytes: the file is truncated",
+                           "the safetensors file '%s' ends at offset %" PRIu64 ", inside its header of "
+                           "%" PRIu64 " bytes: the file is truncated",
                            path, file_bytes, n_header);
         goto out;
     }

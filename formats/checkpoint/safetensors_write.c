@@ -45,7 +45,8 @@ static enum moec_status write_header(struct moec_safetensors_writer *writer, con
     size_t n = strlen(json), padding = (HEADER_ALIGNMENT - n % HEADER_ALIGNMENT) % HEADER_ALIGNMENT;
     if (n + padding > MOEC_SAFETENSORS_MAX_HEADER_BYTES)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the header of '%s' would have %zu bytes, more than the limit of %" PRIu64,
+                         "the header of the safetensors file '%s' would have %zu bytes, more than the "
+                         "limit of %" PRIu64,
                          writer->output.path, n + padding, MOEC_SAFETENSORS_MAX_HEADER_BYTES);
     moec_put_u64(length, n + padding);
     MOEC_TRY(moec_output_append(&writer->output, length, sizeof length, err));
@@ -91,9 +92,10 @@ enum moec_status moec_safetensors_writer_commit(struct moec_safetensors_writer *
 {
     if (writer->output.n_bytes == writer->file_bytes)
         return moec_output_commit(&writer->output, err);
-    enum moec_status status =
-        moec_fail(err, MOEC_ERR_USAGE, "'%s' has %" PRIu64 " bytes, but its table of tensors says %" PRIu64,
-                  writer->output.path, writer->output.n_bytes, writer->file_bytes);
+    enum moec_status status = moec_fail(err, MOEC_ERR_USAGE,
+                                        "the safetensors file '%s' has %" PRIu64 " bytes, but its table "
+                                        "of tensors says %" PRIu64,
+                                        writer->output.path, writer->output.n_bytes, writer->file_bytes);
     moec_safetensors_writer_abort(writer);
     return status;
 }

@@ -320,13 +320,14 @@ static enum moec_status fail_no_weights(const char *folder, struct moec_error *e
         if (exists)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "'%s' has its weights in '%s', which moec does not read, because reading such a file can run "
-                "code: convert the model with transformers (load it, then save_pretrained(..., "
-                "safe_serialization=True)) and give the new folder",
+                "the folder '%s' has its weights in the file '%s', which moec does not read, because "
+                "reading such a file can run code: convert the model with transformers (load it, then "
+                "save_pretrained(..., safe_serialization=True)) and give the new folder",
                 folder, pickled[i]);
     }
     return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                     "'%s' has no weights, expected 'model.safetensors' or 'model.safetensors.index.json'",
+                     "the folder '%s' has no weights, expected 'model.safetensors' or "
+                     "'model.safetensors.index.json'",
                      folder);
 }
 
@@ -367,7 +368,7 @@ static enum moec_status open_numbered(struct moec_shards *shards, const char *fo
         MOEC_TRY(moec_folder_has(folder, name, &exists, err));
         if (!exists)
             return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                             "'%s' has neither '%s' nor '%s', which is one of its %" PRIu32
+                             "the folder '%s' has neither '%s' nor '%s', which is one of its %" PRIu32
                              " shards: finish the download",
                              folder, moec_shard_index_name, name, n_shard);
         MOEC_TRY(open_file(shards, folder, name, err));
@@ -435,7 +436,8 @@ enum moec_status moec_shards_explain(const struct moec_shards *shards, const cha
     if (shards->shards[absence->shard].file == UINT32_MAX)
         return fail_no_shard(shards, absence->shard, name, err);
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%s says that tensor '%.200s' is in '%.200s', but this file has no such tensor",
+                     "%s says that tensor '%.200s' is in '%.200s', but this file has no such tensor: "
+                     "download the file again",
                      shards->where, name, shards->shards[absence->shard].name);
 }
 

@@ -79,7 +79,7 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
             return moec_fail(
                 err, MOEC_ERR_USAGE,
                 "16 bits keep the source's weights, which must be in F32, F16, BF16 or MXFP4, but this "
-                "source has another type");
+                "source has another type: give fewer bits");
         made.dtype = source_dtype == MOEC_DTYPE_F32 ? MOEC_DTYPE_BF16 : (uint8_t)source_dtype;
         made.scheme = 0;
         made.group = 0;

@@ -199,7 +199,9 @@ enum moec_status moec_codec_round_scales(struct moec_codec codec, size_t n, floa
         const uint16_t half = row_scale_over(top);
         if (half >= F16_INF)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the scale %g of a group needs a row scale that overflows F16", top);
+                             "the scale %g of a group needs a row scale that overflows F16, whose largest "
+                             "number is 65504",
+                             top);
         store_u16(stored, half);
         const float step = moec_f16_to_f32(half) * 0x1p-8f;
         for (size_t g = 0; g < groups; g++) {

@@ -156,8 +156,8 @@ static enum moec_status fail_line(const struct text *text, const char *expected,
 {
     char found[64];
     (void)moec_printable(text->line, text->n < 40 ? text->n : 40, false, found, sizeof found);
-    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' line %" PRIu64 " is '%s%s', expected %s", text->path,
-                     text->number, found, text->n > 40 ? "..." : "", expected);
+    return moec_fail(err, MOEC_ERR_FORMAT, "the decision file '%s', line %" PRIu64 ", is '%s%s', expected %s",
+                     text->path, text->number, found, text->n > 40 ? "..." : "", expected);
 }
 
 /* Reads a number of digits alone, which ends before `end`, and moves on. */
@@ -187,7 +187,8 @@ static enum moec_status take_word(struct text *text, const char *name, char *wor
     char expected[48];
     (void)snprintf(expected, sizeof expected, "'%s' and a word", name);
     if (!next_line(text))
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends early, in line %" PRIu64 ": '%s' is missing",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the decision file '%s' ends early, in line %" PRIu64 ": '%s' is missing",
                          text->path, text->number + 1, name);
     const char *at = text->line, *end = text->line + text->n;
     if (!skip_word(&at, end, name) || !skip_word(&at, end, " ") || at == end ||
@@ -225,8 +226,9 @@ static enum moec_status take_header(struct text *text, struct moec_decision_head
     MOEC_TRY(take_number(text, MAGIC, 0, UINT32_MAX, &version, err));
     if (version != MOEC_DECISION_FILE_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has decision file version %" PRIu32 ", this moec reads version %d", text->path,
-                         version, MOEC_DECISION_FILE_VERSION);
+                         "the decision file '%s' has version %" PRIu32 ", this moec reads version %d: "
+                         "record the decisions again",
+                         text->path, version, MOEC_DECISION_FILE_VERSION);
     MOEC_TRY(take_word(text, "bundle", header->bundle, sizeof header->bundle, err));
     MOEC_TRY(take_word(text, "precision", header->precision, sizeof header->precision, err));
     MOEC_TRY(take_word(text, "decide", decide, sizeof decide, err));
@@ -269,8 +271,8 @@ static enum moec_status alloc_rows(const struct text *text, struct moec_decision
     /* The last row may be cut short. */
     if (n_row > 1 && n_row - 1 > (uint64_t)(text->end - text->at) / row_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu64 " positions in %zu bytes, expected at least %" PRIu64 " "
-                         "letters for each position",
+                         "the decision file '%s' has %" PRIu64 " positions in %zu bytes, expected at "
+                         "least %" PRIu64 " letters for each position",
                          text->path, n_row, (size_t)(text->end - text->at), row_bytes);
     MOEC_TRY(moec_alloc((void **)&file->rows, n_sequence + 1, sizeof *file->rows, "decisions", err));
     MOEC_TRY(moec_alloc((void **)&file->tokens, n_row + 1, sizeof *file->tokens, "decisions", err));
@@ -296,8 +298,8 @@ static enum moec_status fail_row(const struct text *text, const struct moec_deci
                                  struct moec_error *err)
 {
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "'%s' line %" PRIu64 ": sequence %" PRIu32 " beam %" PRIu32 " position %" PRIu32
-                     " %s layer %" PRIu32,
+                     "the decision file '%s', line %" PRIu64 ": sequence %" PRIu32 " beam %" PRIu32
+                     " position %" PRIu32 " %s layer %" PRIu32,
                      text->path, text->number, rows->sequence, rows->beam, position, problem, layer);
 }
 
@@ -349,8 +351,9 @@ static enum moec_status check_digest(const struct text *text, struct moec_error 
     if (text->n == strlen(line) && memcmp(text->line, line, text->n) == 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_CHECKSUM,
-                     "'%s' was changed after it was written: its last line is not '%.40s...'", text->path,
-                     line);
+                     "the decision file '%s' was changed after it was written: its last line is not "
+                     "'%.40s...'",
+                     text->path, line);
 }
 
 static enum moec_status fail_end(const struct text *text, const struct moec_decision_file *file,
@@ -358,11 +361,12 @@ static enum moec_status fail_end(const struct text *text, const struct moec_deci
 {
     const struct moec_decision_rows *rows = file->n_rows > 0 ? &file->rows[file->n_rows - 1] : NULL;
     if (rows == NULL || rows->n == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends early, after line %" PRIu64 ": it was cut short",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the decision file '%s' ends early, after line %" PRIu64 ": it was cut short",
                          text->path, text->number);
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "'%s' ends early, after position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32 ": "
-                     "it was cut short",
+                     "the decision file '%s' ends early, after position %" PRIu32 " of sequence %" PRIu32
+                     " beam %" PRIu32 ": it was cut short",
                      text->path, rows->first + rows->n - 1, rows->sequence, rows->beam);
 }
 
@@ -382,7 +386,7 @@ static enum moec_status sort_rows(struct moec_decision_file *file, struct moec_e
     for (size_t i = 1; i < file->n_rows; i++)
         if (compare_rows(&file->rows[i - 1], &file->rows[i]) == 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "'%s' has the lines of sequence %" PRIu32 " beam %" PRIu32
+                             "the decision file '%s' has the lines of sequence %" PRIu32 " beam %" PRIu32
                              " twice, expected each beam once",
                              file->path, file->rows[i].sequence, file->rows[i].beam);
     return MOEC_OK;

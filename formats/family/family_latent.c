@@ -187,8 +187,8 @@ static enum moec_status read_mistral4(const struct moec_json *root, const char *
     struct moec_family_layers layers = {0};
     if (moec_json_present(root, "rope_parameters") == NULL && moec_json_present(root, "rope_scaling") == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has no 'rope_parameters', which moec needs, because it does not compute them "
-                         "from other fields",
+                         "%s has no 'rope_parameters', which moec needs and does not compute from other "
+                         "fields",
                          where);
     MOEC_TRY(moec_family_read_routed(root, where, &moec_family_usual_keys, config, err));
     MOEC_TRY(read_latent(root, where, config, err));

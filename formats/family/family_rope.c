@@ -168,7 +168,8 @@ static enum moec_status refuse_nested(const struct moec_json *rope, const char *
         if (moec_json_type(m.value) == MOEC_JSON_OBJECT)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "%s gives layers of the kind '%.60s' RoPE parameters of their own; moec supports one set for all",
+                "%s gives layers of the kind '%.60s' RoPE parameters of their own; moec supports only one "
+                "set for all layers",
                 inner, m.key);
     return MOEC_OK;
 }

@@ -51,8 +51,9 @@ static enum moec_status take(struct cursor *c, uint64_t n, const uint8_t **bytes
     if (n > c->n - c->at) {
         c->is_short = n <= c->file_bytes - c->at;
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "the header of '%s' needs %" PRIu64 " more bytes at offset %" PRIu64
-                         ", but the file ends at %" PRIu64 ": the file is truncated or its header is damaged",
+                         "the header of the GGUF file '%s' needs %" PRIu64 " more bytes at offset %" PRIu64
+                         ", but the file ends at %" PRIu64 ": the file is truncated or its header is "
+                         "damaged",
                          c->path, n, c->at, c->n);
     }
     *bytes = c->bytes + c->at;
@@ -85,14 +86,15 @@ static enum moec_status take_name(struct cursor *c, const char *what, char name[
     MOEC_TRY(take_u64(c, &n));
     if (n == 0 || n >= MOEC_GGUF_NAME_BYTES)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "%s in '%s' at offset %" PRIu64 " has a name of %" PRIu64 " bytes, expected 1..%d",
+                         "%s in the GGUF file '%s' at offset %" PRIu64 " has a name of %" PRIu64
+                         " bytes, expected 1..%d",
                          what, c->path, begin, n, MOEC_GGUF_NAME_BYTES - 1);
     MOEC_TRY(take(c, n, &bytes));
     for (uint64_t i = 0; i < n; i++)
         if (bytes[i] < ' ' || bytes[i] > '~')
             return moec_fail(c->err, MOEC_ERR_FORMAT,
-                             "%s in '%s' at offset %" PRIu64
-                             " has a name with byte 0x%02x, expected printable ASCII",
+                             "%s in the GGUF file '%s' at offset %" PRIu64 " has a name with byte 0x%02x, "
+                             "expected printable ASCII",
                              what, c->path, begin, bytes[i]);
     memcpy(name, bytes, n);
     name[n] = '\0';
@@ -135,8 +137,8 @@ static enum moec_status take_value(struct cursor *c, struct moec_gguf_value *val
     }
     if (value->item_type >= MOEC_GGUF_TYPE_COUNT || value->item_type == MOEC_GGUF_ARRAY)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "'%s' in '%s' has type %" PRIu32 " at offset %" PRIu64 ", expected %d..%d (an array "
-                         "cannot have arrays as items)",
+                         "the value '%s' in the GGUF file '%s' has type %" PRIu32 " at offset %" PRIu64
+                         ", expected %d..%d (an array cannot have arrays as items)",
                          value->key, c->path, value->item_type, begin, MOEC_GGUF_U8, MOEC_GGUF_F64);
     return take_items(c, value);
 }
@@ -150,8 +152,8 @@ static enum moec_status take_values(struct cursor *c, uint64_t n, struct moec_gg
 {
     if (n > MOEC_GGUF_MAX_VALUES || n > (c->file_bytes - c->at) / MIN_VALUE_BYTES)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "'%s' announces %" PRIu64 " metadata values: this is more than the limit of %u, or "
-                         "the file is too short for them",
+                         "the GGUF file '%s' announces %" PRIu64 " metadata values: this is more than the "
+                         "limit of %u, or the file is too short for them",
                          c->path, n, MOEC_GGUF_MAX_VALUES);
     MOEC_TRY(moec_alloc((void **)&gguf->values, n, sizeof *gguf->values, "values of a GGUF file", c->err));
     for (; gguf->n_values < n; gguf->n_values++)
@@ -159,8 +161,8 @@ static enum moec_status take_values(struct cursor *c, uint64_t n, struct moec_gg
     qsort(gguf->values, gguf->n_values, sizeof *gguf->values, compare_values);
     for (size_t i = 1; i < gguf->n_values; i++)
         if (compare_values(&gguf->values[i - 1], &gguf->values[i]) == 0)
-            return moec_fail(c->err, MOEC_ERR_FORMAT, "'%s' has metadata key '%s' twice", c->path,
-                             gguf->values[i].key);
+            return moec_fail(c->err, MOEC_ERR_FORMAT, "the GGUF file '%s' has the metadata key '%s' twice",
+                             c->path, gguf->values[i].key);
     return MOEC_OK;
 }
 
@@ -172,7 +174,8 @@ static enum moec_status take_tensor(struct cursor *c, struct moec_gguf_tensor *t
     MOEC_TRY(take_u32(c, &tensor->n_dims));
     if (tensor->n_dims > MOEC_GGUF_MAX_DIMS)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "tensor '%s' in '%s' has %" PRIu32 " dimensions, more than the limit of %d",
+                         "tensor '%s' in the GGUF file '%s' has %" PRIu32 " dimensions, more than the "
+                         "limit of %d",
                          tensor->name, c->path, tensor->n_dims, MOEC_GGUF_MAX_DIMS);
     for (uint32_t i = 0; i < tensor->n_dims; i++)
         MOEC_TRY(take_u64(c, &tensor->dims[i]));
@@ -190,28 +193,31 @@ static enum moec_status place_tensor(const struct cursor *c, uint64_t data, uint
     const uint64_t line = tensor->n_dims > 0 ? tensor->dims[0] : 1;
     if (data > c->file_bytes)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "'%s' ends at %" PRIu64 ", but its data begin at %" PRIu64 ": the file is truncated",
+                         "the GGUF file '%s' ends at offset %" PRIu64 ", but its data begin at %" PRIu64
+                         ": the file is truncated",
                          c->path, c->file_bytes, data);
     if (tensor->offset % alignment != 0 || tensor->offset > c->file_bytes - data)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "tensor '%s' in '%s' is at offset %" PRIu64 " of the data, expected a multiple of "
-                         "%" PRIu64 " that is in the file (%" PRIu64 " bytes, data from %" PRIu64 " on)",
+                         "tensor '%s' in the GGUF file '%s' is at offset %" PRIu64 " of the data, "
+                         "expected a multiple of %" PRIu64 " inside the file, which has %" PRIu64
+                         " bytes and begins its data at byte %" PRIu64,
                          tensor->name, c->path, tensor->offset, alignment, c->file_bytes, data);
     tensor->offset += data;
     if (type == NULL)
         return MOEC_OK;
     if (line % type->block_weights != 0)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "tensor '%s' in '%s' has rows of %" PRIu64
-                         " weights, expected a multiple of %" PRIu32 ", the block size of %s",
+                         "tensor '%s' in the GGUF file '%s' has rows of %" PRIu64 " weights, expected a "
+                         "multiple of %" PRIu32 ", the block size of %s",
                          tensor->name, c->path, line, type->block_weights, type->name);
     for (uint32_t i = 0; i < tensor->n_dims; i++)
         overflow |= __builtin_mul_overflow(n, tensor->dims[i], &n);
     overflow |= __builtin_mul_overflow(n / type->block_weights, (uint64_t)type->block_bytes, &n_bytes);
     if (overflow || n_bytes > c->file_bytes - tensor->offset)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "tensor '%s' in '%s' has %s%" PRIu64 " bytes at offset %" PRIu64
-                         ", but the file ends at %" PRIu64 ": the file is truncated or its header is damaged",
+                         "tensor '%s' in the GGUF file '%s' has %s%" PRIu64 " bytes at offset %" PRIu64
+                         ", but the file ends at %" PRIu64 ": the file is truncated or its header is "
+                         "damaged",
                          tensor->name, c->path, overflow ? "more than " : "", overflow ? UINT64_MAX : n_bytes,
                          tensor->offset, c->file_bytes);
     tensor->n_bytes = n_bytes;
@@ -231,12 +237,13 @@ static enum moec_status take_tensors(struct cursor *c, uint64_t n, struct moec_g
         MOEC_TRY(moec_gguf_as_u64(gguf, value, &alignment, c->err));
     if (alignment == 0 || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)) != 0)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "'general.alignment' in '%s' is %" PRIu64 ", expected a power of two up to %u",
+                         "'general.alignment' in the GGUF file '%s' is %" PRIu64 ", expected a power of "
+                         "two up to %u",
                          c->path, alignment, MAX_ALIGNMENT);
     if (n > MOEC_GGUF_MAX_TENSORS || n > (c->file_bytes - c->at) / MIN_TENSOR_BYTES)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "'%s' announces %" PRIu64 " tensors: this is more than the limit of %u, or the "
-                         "file is too short for them",
+                         "the GGUF file '%s' announces %" PRIu64 " tensors: this is more than the limit "
+                         "of %u, or the file is too short for them",
                          c->path, n, MOEC_GGUF_MAX_TENSORS);
     MOEC_TRY(moec_alloc((void **)&gguf->tensors, n, sizeof *gguf->tensors, "tensors of a GGUF file", c->err));
     for (; gguf->n_tensors < n; gguf->n_tensors++)
@@ -381,8 +388,8 @@ const struct moec_gguf_tensor *moec_gguf_find_tensor(const struct moec_gguf *ggu
 static enum moec_status fail_type(const struct moec_gguf *gguf, const struct moec_gguf_value *value,
                                   const char *expected, struct moec_error *err)
 {
-    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' is %s, expected %s", value->key, gguf->file.path,
-                     type_names[value->type], expected);
+    return moec_fail(err, MOEC_ERR_FORMAT, "the value '%s' in the GGUF file '%s' is %s, expected %s",
+                     value->key, gguf->file.path, type_names[value->type], expected);
 }
 
 /* A number of any type but string and array. */
@@ -437,7 +444,8 @@ enum moec_status moec_gguf_as_u64(const struct moec_gguf *gguf, const struct moe
     if (value->type == MOEC_GGUF_F32 || value->type == MOEC_GGUF_F64)
         return fail_type(gguf, value, "an integer", err);
     if (number < 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' is %.0f, expected 0 or more", value->key,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the value '%s' in the GGUF file '%s' is %.0f, expected 0 or more", value->key,
                          gguf->file.path, number);
     const bool is_wide = value->type == MOEC_GGUF_U64 || value->type == MOEC_GGUF_I64;
     *out = is_wide ? moec_get_u64(value->bytes) : (uint64_t)number; /* a double is exact up to 2^53 alone */
@@ -477,11 +485,13 @@ enum moec_status moec_gguf_expect_array(const struct moec_gguf *gguf, const stru
 {
     if (value->type != MOEC_GGUF_ARRAY || value->item_type != item_type)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' in '%s' is %s (item type: %s), expected an array (item type: %s)", value->key,
-                         gguf->file.path, type_names[value->type], type_names[value->item_type],
+                         "the value '%s' in the GGUF file '%s' is %s (item type: %s), expected an array "
+                         "(item type: %s)",
+                         value->key, gguf->file.path, type_names[value->type], type_names[value->item_type],
                          type_names[item_type]);
     if (value->n_items != n_items)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' has %" PRIu64 " items, expected %" PRIu64,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the value '%s' in the GGUF file '%s' has %" PRIu64 " items, expected %" PRIu64,
                          value->key, gguf->file.path, value->n_items, n_items);
     return MOEC_OK;
 }

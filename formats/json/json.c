@@ -63,8 +63,8 @@ static enum moec_status check_depth(const char *bytes, size_t length, const char
             if (++depth > MOEC_JSON_MAX_DEPTH) {
                 struct place at = place_of(bytes, i);
                 return moec_fail(err, MOEC_ERR_LIMIT,
-                                 "'%s' nests arrays and objects deeper than %d levels at line %zu column %zu "
-                                 "(byte %zu)",
+                                 "the JSON text '%s' nests arrays and objects deeper than %d levels at "
+                                 "line %zu column %zu (byte %zu)",
                                  subject, MOEC_JSON_MAX_DEPTH, at.line, at.column, i);
             }
         } else if ((c == ']' || c == '}') && depth > 0) {
@@ -220,8 +220,8 @@ enum moec_status moec_json_parse(const char *bytes, size_t length, size_t max_by
         status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory while reading '%s'", subject);
     if (status == MOEC_OK && n_marked != n_word)
         status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "'%s' has NaN or Infinity and also a string of only DEL characters (0x7f): moec "
-                           "cannot read both in one file",
+                           "the JSON text '%s' has NaN or Infinity and also a string of only DEL "
+                           "characters (0x7f): moec cannot read both in one file",
                            subject);
     if (status != MOEC_OK) {
         json_decref(value);

@@ -18,7 +18,7 @@ static enum moec_status check_range(const char *subject, const char *name, uint6
                                     uint64_t max, struct moec_error *err)
 {
     if (value < min || value > max)
-        return moec_fail(err, MOEC_ERR_LIMIT, "%s says %s %" PRIu64 ", expected %" PRIu64 "..%" PRIu64,
+        return moec_fail(err, MOEC_ERR_LIMIT, "%s says: %s %" PRIu64 ", expected %" PRIu64 "..%" PRIu64,
                          subject, name, value, min, max);
     return MOEC_OK;
 }
@@ -145,8 +145,8 @@ static enum moec_status check_kind_alone(const struct moec_layer_kind *k, const 
     if (has_attention(k) || k->n_head > 0 || k->n_kv_head > 0 || k->head_dim > 0 || k->value_dim > 0 ||
         k->conv_size > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s gives heads or attention settings to a layer that has neither attention nor a "
-                         "recurrent state, expected neither heads nor settings there",
+                         "%s gives heads or attention settings to a layer that has neither attention nor "
+                         "a recurrent state, expected none",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }

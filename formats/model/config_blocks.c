@@ -6,7 +6,7 @@ static enum moec_status check_bytes(size_t n_bytes, size_t wanted, const char *w
 {
     if (n_bytes == wanted)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for %s, expected %zu", n_bytes,
+    return moec_fail(err, MOEC_ERR_FORMAT, "the config section has %zu bytes for %s, expected %zu", n_bytes,
                      what, wanted);
 }
 
@@ -70,7 +70,7 @@ static enum moec_status decode_attention(const uint8_t **at, uint32_t i, struct 
     for (size_t j = 0; j < 4; j++)
         if ((*at)[j] > (j < 2 ? 1 : 0))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has %u for flag %zu of attention kind %u, expected %s",
+                             "the config section has %u for flag %zu of attention kind %u, expected %s",
                              (*at)[j], j, i, j < 2 ? "0 or 1" : "0");
     kind->qkv_bias = (*at)[0] != 0;
     kind->qk_norm = (*at)[1] != 0 ? MOEC_QK_NORM_WHOLE : MOEC_QK_NORM_NONE;
@@ -85,8 +85,8 @@ static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes
     const uint32_t n = n_bytes < sizeof(uint32_t) ? 0 : moec_section_get_u32(&payload);
     if (n < 1 || n >= MOEC_MAX_LAYER_KINDS)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         MOEC_CONFIG_SUBJECT " says %u kinds of attention beside the first, expected 1..%u",
-                         n, MOEC_MAX_LAYER_KINDS - 1);
+                         "the config section says %u kinds of attention beside the first, expected 1..%u", n,
+                         MOEC_MAX_LAYER_KINDS - 1);
     const size_t wanted = sizeof(uint32_t) + (size_t)n * ATTENTION_BYTES + reading->n_layer;
     MOEC_TRY(check_bytes(n_bytes, wanted, "kinds of attention", err));
     for (uint32_t i = 1; i <= n; i++)
@@ -95,11 +95,11 @@ static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes
     uint32_t n_seen = 0;
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
         if (payload[layer] > n_seen || payload[layer] > n)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT
-                             " gives attention kind %u of %u to layer %u, but the kinds must be numbered in "
-                             "the order of their first use",
-                             payload[layer], n, layer);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "the config section gives attention kind %u of %u to layer %u, but the kinds must be "
+                "numbered in the order of their first use",
+                payload[layer], n, layer);
         n_seen += payload[layer] == n_seen;
         reading->attention_of[layer] = payload[layer];
     }
@@ -159,7 +159,7 @@ static enum moec_status decode_form(const uint8_t **at, uint32_t i, struct moec_
     const bool is_good = flags[0] != MOEC_QK_NORM_WHOLE && flags[1] <= 1 && flags[2] <= 1 && flags[3] <= 1 &&
                          scaling_flags[1] <= 1 && scaling_flags[2] == 0 && scaling_flags[3] == 0;
     if (!is_good || (flags[0] != 0 && kind->qk_norm != 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has invalid flags for attention kind %u",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the config section has invalid flags for attention kind %u",
                          i);
     kind->qk_norm = flags[0] != 0 ? flags[0] : kind->qk_norm;
     kind->o_bias = flags[1] != 0;
@@ -230,11 +230,11 @@ static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes,
         struct moec_layer_kind *kind = &reading->attention[i];
         kind->mixer = payload[0];
         if (payload[1] > 1 || payload[2] > 1 || payload[3] > 1)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT
-                             " has the flags %u, %u and %u after the mixer of attention kind %u, "
-                             "expected each to be 0 or 1",
-                             payload[1], payload[2], payload[3], i);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "the config section has the flags %u, %u and %u after the mixer of attention kind %u, "
+                "expected each to be 0 or 1",
+                payload[1], payload[2], payload[3], i);
         kind->v_norm = payload[1] != 0;
         kind->keys_are_values = payload[2] != 0;
         kind->no_mlp = payload[3] != 0;
@@ -368,8 +368,8 @@ static enum moec_status decode_scaled(const uint8_t *payload, size_t n_bytes,
     if (value != 1)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            MOEC_CONFIG_SUBJECT
-            " marks scaled expert inputs with the value %u in %zu bytes, expected the value 1 in %u bytes",
+            "the config section marks scaled expert inputs with the value %u in %zu bytes, expected the "
+            "value 1 in %u bytes",
             value, n_bytes, SCALED_BYTES);
     reading->config.router.scales_input = true;
     return MOEC_OK;
@@ -407,8 +407,8 @@ static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_byte
             continue;
         if (!is_first && (size_t)(end - payload) < sizeof(uint32_t))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has %zu bytes for MLP sizes, too few for layer %u",
-                             n_bytes, layer);
+                             "the config section has %zu bytes for MLP sizes, too few for layer %u", n_bytes,
+                             layer);
         if (!is_first)
             reading->n_ff_dense[layer] = moec_section_get_u32(&payload);
         is_first = false;
@@ -440,10 +440,11 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes,
     struct moec_config *c = &reading->config;
     MOEC_TRY(check_bytes(n_bytes, ROUTER_BYTES, "the router", err));
     if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has %u, %u and %u after the kind of router, expected two values of 0 or 1, then 0",
-                         payload[1], payload[2], payload[3]);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the config section has %u, %u and %u after the kind of router, expected two values of 0 or "
+            "1, then 0",
+            payload[1], payload[2], payload[3]);
     c->router.kind = payload[0];
     c->router.choice_bias = payload[1] != 0;
     c->router.soft_sum = payload[2] != 0;
@@ -477,9 +478,9 @@ static enum moec_status decode_groups(const uint8_t *payload, size_t n_bytes,
     c->router.n_top_group = moec_section_get_u32(&payload);
     c->router.group_score = payload[0];
     if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has nonzero bytes after the score of groups of experts, expected 0");
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the config section has nonzero bytes after the score of groups of experts, expected 0");
     return MOEC_OK;
 }
 
@@ -504,8 +505,8 @@ static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes,
     if (payload[0] != 1 || payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            MOEC_CONFIG_SUBJECT
-            " has %u as the flag of expert biases, then %u, %u and %u, expected 1 and three zeros",
+            "the config section has %u as the flag of expert biases, then %u, %u and %u, expected 1 and "
+            "three zeros",
             payload[0], payload[1], payload[2], payload[3]);
     reading->config.mlp.expert_bias = true;
     return MOEC_OK;
@@ -539,8 +540,8 @@ static enum moec_status decode_identity(const uint8_t *payload, size_t n_bytes,
     const uint32_t joins_late = moec_section_get_u32(&payload);
     if (joins_late > 1)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has %u for adding expert outputs a layer later, expected 0 or 1",
+                         "the config section has %u for adding expert outputs a layer later, expected 0 "
+                         "or 1",
                          joins_late);
     c->mlp.joins_late = joins_late != 0;
     c->scale.q_latent = moec_section_get_f32(&payload);
@@ -575,7 +576,7 @@ static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes,
     MOEC_TRY(check_bytes(n_bytes, NORM_BYTES, "norms and factors", err));
     if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has nonzero bytes after the place of norms, expected 0");
+                         "the config section has nonzero bytes after the place of norms, expected 0");
     c->norms = payload[0];
     payload += 4;
     c->scale.embedding = moec_section_get_f32(&payload);
@@ -606,11 +607,11 @@ static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
     struct moec_config *c = &reading->config;
     MOEC_TRY(check_bytes(n_bytes, CAP_BYTES, "separate norms and logit caps", err));
     if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has the bytes %u, %u, %u, %u for separate norms, layer scale and two reserved "
-                         "fields, expected 0 or 1 in the first two and 0 in the others",
-                         payload[0], payload[1], payload[2], payload[3]);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the config section has the bytes %u, %u, %u, %u for separate norms, layer scale and two "
+            "reserved fields, expected 0 or 1 in the first two and 0 in the others",
+            payload[0], payload[1], payload[2], payload[3]);
     c->mlp.own_norms = payload[0] != 0;
     c->scale.has_layer = payload[1] != 0;
     payload += 4;
@@ -645,19 +646,20 @@ static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
     struct moec_config *c = &reading->config;
     if (n_bytes < ROPE_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for factors of RoPE, expected at least %u",
+                         "the config section has %zu bytes for factors of RoPE, expected at least %u",
                          n_bytes, ROPE_BYTES);
     c->position.rope_context = moec_section_get_u32(&payload);
     c->position.n_rope_factor = moec_section_get_u32(&payload);
     c->position.rope_long_attention = moec_section_get_f64(&payload);
     if (c->position.n_rope_factor > MOEC_MAX_FACTORS)
-        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says %u factors of RoPE, expected 0..%u",
+        return moec_fail(err, MOEC_ERR_LIMIT, "the config section says %u factors of RoPE, expected 0..%u",
                          c->position.n_rope_factor, MOEC_MAX_FACTORS);
     if (n_bytes != ROPE_BYTES + 2 * sizeof(float) * c->position.n_rope_factor)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has %zu bytes for %u factors of RoPE, expected 16 bytes and 8 for each factor",
-                         n_bytes, c->position.n_rope_factor);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the config section has %zu bytes for %u factors of RoPE, expected 16 bytes and 8 for each "
+            "factor",
+            n_bytes, c->position.n_rope_factor);
     for (size_t set = 0; set < 2; set++)
         for (uint32_t i = 0; i < c->position.n_rope_factor; i++)
             c->position.rope_factors[set][i] = moec_section_get_f32(&payload);
@@ -685,7 +687,7 @@ static enum moec_status decode_growth(const uint8_t *payload, size_t n_bytes,
 {
     if (n_bytes != GROWTH_BYTES && n_bytes != GROWTH_BYTES + sizeof(uint32_t))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for the growth of queries, expected %u or %zu",
+                         "the config section has %zu bytes for the growth of queries, expected %u or %zu",
                          n_bytes, GROWTH_BYTES, GROWTH_BYTES + sizeof(uint32_t));
     reading->config.position.query_growth = moec_section_get_f32(&payload);
     if (n_bytes > GROWTH_BYTES)
@@ -733,7 +735,7 @@ static enum moec_status decode_token_routes(const uint8_t *payload, size_t n_byt
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
         if (payload[layer] > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has %u for routing by token in layer %u, expected 0 or 1",
+                             "the config section has %u for routing by token in layer %u, expected 0 or 1",
                              payload[layer], layer);
         reading->routes_by_token[layer] = payload[layer];
     }
@@ -761,9 +763,8 @@ static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
     if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            MOEC_CONFIG_SUBJECT
-            " has the four bytes %u, %u, %u and %u for LayerNorms, the bias of logits and two unused "
-            "fields: the first two must be 0 or 1, the last two 0",
+            "the config section has the four bytes %u, %u, %u and %u for LayerNorms, the bias of logits "
+            "and two unused fields: the first two must be 0 or 1, the last two 0",
             payload[0], payload[1], payload[2], payload[3]);
     reading->config.layer_norm = payload[0] != 0;
     reading->config.head.bias = payload[1] != 0;
@@ -804,8 +805,8 @@ static enum moec_status decode_learned(const uint8_t *payload, size_t n_bytes,
         if (payload[i] > (i == 3 ? 3 : 1))
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
-                MOEC_CONFIG_SUBJECT
-                " has %u at offset %zu of position embeddings and skip connections, expected 0..%d",
+                "the config section has %u at offset %zu of position embeddings and skip connections, "
+                "expected 0..%d",
                 payload[i], i, i == 3 ? 3 : 1);
     c->head.projects_output = payload[0] != 0;
     c->mlp.has_bypass = payload[1] != 0;

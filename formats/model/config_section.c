@@ -68,28 +68,28 @@ static enum moec_status decode_blocks(const uint8_t *at, size_t n_left, struct m
     while (n_left > 0) {
         if (n_left < BLOCK_HEADER)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " ends with %zu bytes, expected a block header of %u bytes",
+                             "the config section ends with %zu bytes, expected a block header of %u bytes",
                              n_left, BLOCK_HEADER);
         const uint32_t tag = moec_section_get_u32(&at), n_bytes = moec_section_get_u32(&at);
         n_left -= BLOCK_HEADER;
         if (tag <= last)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT
-                             " has block %u after block %u, expected increasing block numbers",
-                             tag, last);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "the config section has block %u after block %u, expected increasing block numbers", tag,
+                last);
         if (n_bytes > n_left)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has only %zu bytes left for block %u, which needs %u",
+                             "the config section has only %zu bytes left for block %u, which needs %u",
                              n_left, tag, n_bytes);
         size_t i = 0;
         while (i < moec_config_block_count && moec_config_blocks[i].tag != tag)
             i++;
         if (i == moec_config_block_count)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             MOEC_CONFIG_SUBJECT
-                             " has a block with tag %u, which this version of moec does not know: the bundle "
-                             "was written by a newer moec; use a newer moec to read it",
-                             tag);
+            return moec_fail(
+                err, MOEC_ERR_UNSUPPORTED,
+                "the config section has a block with tag %u, which this version of moec does not know: "
+                "the bundle was written by a newer moec; use a newer moec to read it",
+                tag);
         MOEC_TRY(moec_config_blocks[i].decode(at, n_bytes, reading, err));
         at += n_bytes;
         n_left -= n_bytes;
@@ -108,7 +108,7 @@ static enum moec_status check_blocks(const uint8_t *at, size_t n_left, const str
         const uint32_t n_bytes = is_here ? moec_get_u32(at + 4) : 0;
         if (n_bytes != wanted || is_here != (wanted > 0))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has %u bytes for %s (block %u), expected %zu", n_bytes,
+                             "the config section has %u bytes for %s (block %u), expected %zu", n_bytes,
                              moec_config_blocks[i].name, moec_config_blocks[i].tag, wanted);
         if (is_here) {
             at += BLOCK_HEADER + n_bytes;
@@ -211,7 +211,7 @@ static enum moec_status decode_flags(const uint8_t **at, struct moec_config_read
     for (int i = 0; i < 8; i++) {
         uint8_t value = *(*at)++;
         if (value > (i < 5 ? 1 : i == 5 ? 255 : 0))
-            return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %u at offset %d, expected %s",
+            return moec_fail(err, MOEC_ERR_FORMAT, "the config section has %u at offset %d, expected %s",
                              value, 100 + i, i < 5 ? "0 or 1" : "0");
         if (i < 5)
             *flags[i] = value != 0;
@@ -233,8 +233,7 @@ static enum moec_status decode_tail(const uint8_t *at, struct moec_config *c, st
     for (size_t i = 0; i < 3; i++, at++) {
         if (*at > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has %u for flag %zu of version 2, expected 0 or 1", *at,
-                             i);
+                             "the config section has %u for flag %zu of version 2, expected 0 or 1", *at, i);
         *flags[i] = *at != 0;
     }
     return MOEC_OK;
@@ -246,7 +245,7 @@ static enum moec_status decode_family(const uint8_t *at, struct moec_config *c, 
     for (size_t i = strnlen(c->family, sizeof c->family); i < sizeof c->family; i++)
         if (c->family[i] != 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has nonzero bytes after the end of the family name");
+                             "the config section has nonzero bytes after the end of the family name");
     return MOEC_OK;
 }
 
@@ -270,10 +269,10 @@ static enum moec_status decode_fixed(const uint8_t **at, struct moec_config_read
     MOEC_TRY(decode_flags(at, reading, err));
     c->ids.n_eos = moec_section_get_u32(at);
     if (reading->n_layer == 0 || reading->n_layer > MOEC_MAX_LAYERS)
-        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " has %u layers, expected 1..%u",
+        return moec_fail(err, MOEC_ERR_LIMIT, "the config section has %u layers, expected 1..%u",
                          reading->n_layer, MOEC_MAX_LAYERS);
     if (c->ids.n_eos > MOEC_MAX_EOS)
-        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " has %u end-of-text ids, expected 0..%u",
+        return moec_fail(err, MOEC_ERR_LIMIT, "the config section has %u end-of-text ids, expected 0..%u",
                          c->ids.n_eos, MOEC_MAX_EOS);
     return MOEC_OK;
 }
@@ -284,19 +283,19 @@ static enum moec_status decode_is_moe(const uint8_t *at, struct moec_config_read
     uint32_t n_moe = 0;
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
         if (at[layer] > 1)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT
-                             " says kind %u for layer %u of %u, expected 0 (dense) or 1 (MoE)",
-                             at[layer], layer, reading->n_layer);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "the config section says kind %u for layer %u of %u, expected 0 (dense) or 1 (MoE)",
+                at[layer], layer, reading->n_layer);
         reading->is_moe[layer] = at[layer];
         reading->n_ff_dense[layer] = reading->n_ff_dense[0];
         n_moe += at[layer];
     }
     if (n_moe == reading->n_layer && reading->n_ff_dense[0] > 0)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         MOEC_CONFIG_SUBJECT
-                         " sets the dense MLP size to %u but has no dense layers, expected 0",
-                         reading->n_ff_dense[0]);
+        return moec_fail(
+            err, MOEC_ERR_LIMIT,
+            "the config section sets the dense MLP size to %u but has no dense layers, expected 0",
+            reading->n_ff_dense[0]);
     return MOEC_OK;
 }
 
@@ -309,7 +308,7 @@ static enum moec_status place_layers(struct moec_config_reading *reading, struct
         kind.adds_positions = reading->adds_positions[layer] != 0;
         kind.n_ff_dense = kind.is_moe ? 0 : reading->n_ff_dense[layer];
         if (!moec_config_add_layer(&reading->config, &kind))
-            return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " has more than %u kinds of layers",
+            return moec_fail(err, MOEC_ERR_LIMIT, "the config section has more than %u kinds of layers",
                              MOEC_MAX_LAYER_KINDS);
     }
     return MOEC_OK;
@@ -319,20 +318,20 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
                                     struct moec_error *err)
 {
     if (n_bytes < SECTION_FIXED)
-        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes, expected at least %u",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the config section has %zu bytes, expected at least %u",
                          n_bytes, SECTION_FIXED);
     struct moec_config_reading reading = {.n_attention = 1};
     struct moec_config *c = &reading.config;
     const uint8_t *at = bytes;
     const uint32_t version = moec_section_get_u32(&at);
     if (version < 1 || version > 3)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, MOEC_CONFIG_SUBJECT " has version %u, expected 1 to 3",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the config section has version %u, expected 1 to 3",
                          version);
     MOEC_TRY(decode_fixed(&at, &reading, err));
     const size_t expected =
         SECTION_FIXED + (size_t)4 * c->ids.n_eos + reading.n_layer + (version > 1 ? SECTION_TAIL : 0);
     if (version == 3 ? n_bytes <= expected : n_bytes != expected)
-        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes, expected %s%zu", n_bytes,
+        return moec_fail(err, MOEC_ERR_FORMAT, "the config section has %zu bytes, expected %s%zu", n_bytes,
                          version == 3 ? "more than " : "", expected);
     for (uint32_t i = 0; i < c->ids.n_eos; i++)
         c->ids.eos[i] = moec_section_get_u32(&at);
@@ -340,9 +339,10 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
     if (version > 1)
         MOEC_TRY(decode_tail(at + reading.n_layer, c, err));
     if (version == 2 && !needs_tail(c))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has version 2, expected version 1, because none of its settings needs version 2");
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the config section has version 2, expected version 1, because none of its settings needs "
+            "version 2");
     const uint8_t *const first_block = bytes + expected;
     MOEC_TRY(decode_blocks(first_block, n_bytes - expected, &reading, err));
     MOEC_TRY(place_layers(&reading, err));

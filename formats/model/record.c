@@ -123,8 +123,8 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
     const uint64_t pair_bytes = layout->pair_stride_bytes, up_bytes = layout->row_bytes[MOEC_PROJECTION_UP];
     if ((projections & ~all_projections(layout)) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "projections %#x of an expert were requested, but it has only %#x (a sum of 1 for "
-                         "gate, 2 for up, 4 for down)",
+                         "projections %#x of an expert were requested, but the expert has only %#x (a sum "
+                         "of 1 for gate, 2 for up, 4 for down)",
                          projections, all_projections(layout));
     if (part->first_neuron >= layout->n_ff || part->n_neuron > layout->n_ff - part->first_neuron)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -145,8 +145,8 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
         *range = (struct moec_record_range){0, layout->n_bytes};
     else
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the up projection of these neurons is not contiguous with their other "
-                         "projections: request it separately");
+                         "the up projection of these neurons is not stored next to their other "
+                         "projections: request the up projection separately");
     return MOEC_OK;
 }
 

@@ -577,8 +577,9 @@ enum moec_status moec_tokenizer_model_decode(const void *bytes, size_t n_bytes, 
     struct moec_tokenizer_model m = {0};
     uint32_t header[HEADER_WORDS];
     if (n_bytes < sizeof header)
-        return moec_fail(err, MOEC_ERR_FORMAT, "tokenizer '%s' has %zu bytes, expected a header of %zu",
-                         subject, n_bytes, sizeof header);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s' has %zu bytes, too few for its header of %zu bytes", subject,
+                         n_bytes, sizeof header);
     memcpy(header, bytes, sizeof header);
     swap_words(header, HEADER_WORDS);
     MOEC_TRY(read_header(header, subject, &m, err));

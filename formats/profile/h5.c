@@ -483,17 +483,19 @@ static enum moec_status check_extents(const struct moec_h5 *h5, const struct moe
     int rank = -1;
     MOEC_TRY(read_extents(h5, dataset->path, id, &rank, dims, err));
     if (rank < 0 || (uint32_t)rank != dataset->rank)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has %d axes, expected %" PRIu32, h5->subject,
-                         dataset->path, rank, dataset->rank);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: the dataset '%s' has %d axes, expected %" PRIu32,
+                         h5->subject, dataset->path, rank, dataset->rank);
     *n_bytes = moec_h5_type_bytes(dataset->type);
     for (uint32_t i = 0; i < dataset->rank; i++) {
         if (dims[i] != dataset->dims[i])
-            return moec_fail(
-                err, MOEC_ERR_FORMAT, "%s: '%s' has length %" PRIu64 " along axis '%s', expected %" PRIu64,
-                h5->subject, dataset->path, (uint64_t)dims[i], axis_name(dataset->axes[i]), dataset->dims[i]);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: the dataset '%s' has length %" PRIu64 " along axis '%s', expected "
+                             "%" PRIu64,
+                             h5->subject, dataset->path, (uint64_t)dims[i], axis_name(dataset->axes[i]),
+                             dataset->dims[i]);
         if (__builtin_mul_overflow(*n_bytes, dataset->dims[i], n_bytes))
-            return moec_fail(err, MOEC_ERR_LIMIT, "%s: '%s' is larger than the address space", h5->subject,
-                             dataset->path);
+            return moec_fail(err, MOEC_ERR_LIMIT, "%s: the dataset '%s' is larger than the address space",
+                             h5->subject, dataset->path);
     }
     return MOEC_OK;
 }
@@ -510,8 +512,9 @@ static enum moec_status check_type(const struct moec_h5 *h5, const struct moec_h
     if (equal < 0)
         return moec_h5_fail(h5, "read the type of", dataset->path, err);
     if (equal == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has the wrong type, expected little-endian %s",
-                         h5->subject, dataset->path, type_name(dataset->type));
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: the dataset '%s' has the wrong type, expected little-endian %s", h5->subject,
+                         dataset->path, type_name(dataset->type));
     return MOEC_OK;
 }
 
@@ -556,14 +559,14 @@ static enum moec_status check_storage(const struct moec_h5 *h5, const struct moe
     if (!good)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s: '%s' is stored in a way that moec does not read: in another file, with a filter other than "
-            "shuffle and deflate, or in chunks over %" PRIu64 " bytes",
+            "%s: the dataset '%s' is stored in a way that moec does not read: in another file, with a "
+            "filter other than shuffle and deflate, or in chunks over %" PRIu64 " bytes",
             h5->subject, dataset->path, CHUNK_LIMIT_BYTES);
     uint64_t stored = H5Dget_storage_size(id);
     if (stored > h5->n_bytes || n_bytes / DEFLATE_MAX_RATIO > stored)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: '%s' claims %" PRIu64 " bytes of data, but stores %" PRIu64 " bytes in a file "
-                         "of %zu bytes: the file is damaged",
+                         "%s: the dataset '%s' claims %" PRIu64 " bytes of data, but stores %" PRIu64
+                         " bytes in a file of %zu bytes: the file is damaged",
                          h5->subject, dataset->path, n_bytes, stored, h5->n_bytes);
     return MOEC_OK;
 }
@@ -610,8 +613,8 @@ enum moec_status moec_h5_read_extents(struct moec_h5 *h5, const char *path, uint
     (void)H5Dclose(id);
     MOEC_TRY(status);
     if (n < 0 || n > MOEC_H5_MAX_RANK)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has %d axes, expected at most %d", h5->subject, path,
-                         n, MOEC_H5_MAX_RANK);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: the dataset '%s' has %d axes, expected at most %d",
+                         h5->subject, path, n, MOEC_H5_MAX_RANK);
     *rank = (uint32_t)n;
     for (int i = 0; i < n; i++)
         dims[i] = found[i];

@@ -109,13 +109,15 @@ static enum moec_status lock(struct moec_journal *journal, struct moec_error *er
     enum moec_lock taken = MOEC_LOCK_NONE;
     MOEC_TRY(moec_lock_try(journal->file.fd, journal->file.path, &taken, err));
     if (taken == MOEC_LOCK_BUSY)
-        return moec_fail(err, MOEC_ERR_IO, "'%s' is being written by another process; wait until it ends",
+        return moec_fail(err, MOEC_ERR_IO,
+                         "the journal '%s' is being written by another process; wait until it ends",
                          journal->file.path);
     journal->is_unlocked = taken == MOEC_LOCK_NONE;
     /* The process that held it may have finished its job and removed it. */
     if (fstat(journal->file.fd, &info) != 0 || info.st_nlink == 0)
         return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                         "'%s' was removed by another process: run the command again", journal->file.path);
+                         "the journal '%s' was removed by another process: run the command again",
+                         journal->file.path);
     return MOEC_OK;
 }
 
@@ -190,12 +192,12 @@ enum moec_status moec_journal_append(struct moec_journal *journal, uint16_t kind
     const uint64_t start = journal->n_bytes;
     uint64_t n_payload = 0;
     if (!journal->is_writable || n_key >= MOEC_JOURNAL_MAX_KEY || !is_plain(key, n_key, false))
-        return moec_fail(err, MOEC_ERR_USAGE, "'%s' cannot be the key of a record in '%s'", key,
+        return moec_fail(err, MOEC_ERR_USAGE, "'%s' cannot be the key of a record in the journal '%s'", key,
                          journal->file.path);
     if (journal->n_record >= MOEC_JOURNAL_MAX_RECORDS)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "'%s' already has %zu records, the most that a journal can have", journal->file.path,
-                         journal->n_record);
+                         "the journal '%s' already has %zu records, the most that a journal can have",
+                         journal->file.path, journal->n_record);
     for (size_t i = 0; i < n_piece; i++)
         n_payload += pieces[i].n_bytes;
     moec_put_u16(head + 4, kind);
@@ -250,7 +252,8 @@ static enum moec_status torn_header(struct moec_journal *journal)
 static enum moec_status damaged_header(const struct moec_journal *journal, struct moec_error *err)
 {
     return moec_fail(err, MOEC_ERR_CHECKSUM,
-                     "the header of '%s' does not match its checksum; delete the file to start over",
+                     "the header of the journal '%s' does not match its checksum; delete the file to "
+                     "start over",
                      journal->file.path);
 }
 
@@ -262,7 +265,8 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
     const size_t n = file->n_bytes < sizeof header ? (size_t)file->n_bytes : sizeof header;
     MOEC_TRY(moec_file_read(file, 0, header, n, err));
     if (memcmp(header, magic, n < sizeof magic ? n : sizeof magic) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is not a journal of moec", file->path);
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is not a journal of moec: name another file",
+                         file->path);
     if (n < sizeof header)
         return torn_header(journal);
     const uint32_t version = moec_get_u32(header + 16), n_job = moec_get_u32(header + 20);
@@ -273,8 +277,8 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
                          file->path, version, MOEC_JOURNAL_VERSION);
     if (n_job > MOEC_JOURNAL_MAX_JOB)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has a job description of %" PRIu32
-                         " bytes, expected at most %u; delete the file to start over",
+                         "the journal '%s' has a job description of %" PRIu32 " bytes, expected at most "
+                         "%u; delete the file to start over",
                          file->path, n_job, MOEC_JOURNAL_MAX_JOB);
     if (file->n_bytes - sizeof header < n_job)
         return job == NULL || n_job == strlen(job) ? torn_header(journal) : damaged_header(journal, err);
@@ -286,7 +290,8 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
         return damaged_header(journal, err);
     if (!is_plain(journal->job, n_job, true))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has a job description with control characters; delete the file to start over",
+                         "the journal '%s' has a job description with control characters; delete the file "
+                         "to start over",
                          file->path);
     journal->n_bytes = sizeof header + n_job;
     return MOEC_OK;
@@ -328,7 +333,8 @@ static enum moec_status read_record(struct moec_journal *journal, uint8_t *piece
     if (crc != moec_get_u32(head) || !is_plain(key, n_key, false))
         return MOEC_OK;
     if (journal->n_record >= MOEC_JOURNAL_MAX_RECORDS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %u records; delete the file to start over",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the journal '%s' has more than %u records; delete the file to start over",
                          journal->file.path, MOEC_JOURNAL_MAX_RECORDS);
     MOEC_TRY(add_record(journal, key, n_key,
                         (struct moec_journal_record){.kind = moec_get_u16(head + 4),
@@ -407,8 +413,8 @@ enum moec_status moec_journal_read(const struct moec_journal *journal, size_t re
     const struct moec_journal_record *at = &journal->records[record];
     if (offset > at->payload_bytes || n > at->payload_bytes - offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "record '%s' of '%s' is too short: %" PRIu64
-                         " bytes, expected at least %zu after the first %" PRIu64,
+                         "record '%s' of the journal '%s' is too short: %" PRIu64 " bytes, expected at "
+                         "least %zu bytes after the first %" PRIu64 " bytes",
                          moec_journal_key(journal, record), journal->file.path, at->payload_bytes, n, offset);
     return moec_file_read(&journal->file, at->payload_offset + offset, buffer, n, err);
 }

@@ -344,8 +344,8 @@ static enum moec_status visit_study(void *context, const char *name, struct moec
     const int length = snprintf(study->name, sizeof study->name, "%s/%s", reader->group, name);
     if (length < 0 || (size_t)length >= sizeof study->name || !moec_study_name_is_valid(study->name))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: '" ROOT "/%s/%s' cannot name a study, expected a short name of lower case, "
-                         "digits and underscores",
+                         "%s: '" ROOT "/%s/%s' cannot name a study, expected a short name of lower-case "
+                         "letters, digits and underscores",
                          reader->subject, reader->group, name);
     const struct moec_studies only = {1, study};
     enum moec_status status = read_study(reader, err);

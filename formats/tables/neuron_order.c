@@ -14,13 +14,13 @@ enum moec_status moec_neuron_order_check(const struct moec_config *config, struc
     MOEC_TRY(moec_sparsity_check_config(config, err));
     if (moec_codec_traits((struct moec_codec){.dtype = config->expert_dtype})->is_exact)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "experts of '%s' are MXFP4, where 32 neurons share scales, so neurons cannot be "
-                         "reordered: leave out --order-neurons",
+                         "experts of family '%s' are stored as MXFP4, in which 32 neurons share scales, "
+                         "so neurons cannot be reordered: leave out --order-neurons",
                          config->family);
     if (config->n_ff_expert > MOEC_ORDER_MAX_NEURONS)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "an expert of '%s' has %u neurons, but moec can reorder at most %u: leave out "
-                         "--order-neurons",
+                         "an expert of family '%s' has %u neurons, but moec can reorder at most %u: leave "
+                         "out --order-neurons",
                          config->family, config->n_ff_expert, MOEC_ORDER_MAX_NEURONS);
     return MOEC_OK;
 }

@@ -21,15 +21,15 @@ enum moec_status moec_sparsity_check_config(const struct moec_config *config, st
     if (config->mlp.plain)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "the experts of '%s' have no gate projection: skipping neurons by |up . x| would leave out only "
-            "the down projection, which is not supported",
+            "the experts of family '%s' have no gate projection: skipping neurons by |up . x| would leave "
+            "out only the down projection, which is not supported",
             config->family);
     if (config->mlp.activation == MOEC_ACTIVATION_CLAMPED_GLU || config->mlp.expert_bias)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "neurons of '%s' contribute even if up . x is 0, so they cannot be skipped by |up . x|; other "
-            "ways to read less: moec compile --max-loss (fewer bits), moec tune --with route (experts that "
-            "are in memory)",
+            "neurons of family '%s' contribute even if up . x is 0, so they cannot be skipped by |up . "
+            "x|; other ways to read less: moec compile --max-loss (fewer bits), moec tune --with route "
+            "(experts that are in memory)",
             config->family);
     return MOEC_OK;
 }

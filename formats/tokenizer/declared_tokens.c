@@ -218,8 +218,8 @@ enum moec_status moec_declared_tokens_read(const char *folder, const char *const
     if (splits) {
         status = moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "tokenizer_config.json in '%s' says 'split_special_tokens' true, which moec does not support: "
-            "moec always reads special tokens in a text as tokens",
+            "tokenizer_config.json in the folder '%s' says 'split_special_tokens' true, which moec does "
+            "not support: moec always reads special tokens in a text as tokens",
             folder);
         goto out;
     }

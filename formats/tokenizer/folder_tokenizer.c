@@ -153,9 +153,9 @@ static enum moec_status find_class(const char *folder, const struct moec_vocab_c
     if (*class == NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has vocab.json and merges.txt but no tokenizer.json, which tokenizer class '%s' "
-            "('model_type' '%s') needs: without that file moec supports only GPT2Tokenizer, GPTNeoXTokenizer "
-            "and Qwen2Tokenizer. To write tokenizer.json with transformers, use "
+            "the folder '%s' has vocab.json and merges.txt but no tokenizer.json, which tokenizer class "
+            "'%s' ('model_type' '%s') needs: without that file moec supports only GPT2Tokenizer, "
+            "GPTNeoXTokenizer and Qwen2Tokenizer. To write tokenizer.json with transformers, use "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
             folder, name, model_type);
     return MOEC_OK;
@@ -252,11 +252,10 @@ static enum moec_status read_japanese(const char *folder, struct moec_japanese_f
     MOEC_TRY(read_member(folder, "config.json", "model_type", sizeof model_type, model_type, err));
     if (class[0] != '\0' ? strcmp(class, MOEC_JAPANESE_CLASS) != 0
                          : strcmp(model_type, "gptsan-japanese") != 0)
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has vocab.txt and emoji.json, which moec reads for the tokenizer class " MOEC_JAPANESE_CLASS
-            " only; its class is '%s' ('model_type' '%s')",
-            folder, class, model_type);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the folder '%s' has vocab.txt and emoji.json, which moec reads for the tokenizer "
+                         "class " MOEC_JAPANESE_CLASS " only; its class is '%s' ('model_type' '%s')",
+                         folder, class, model_type);
     MOEC_TRY(moec_declared_tokens_read(folder, moec_japanese_special, &declared, err));
     files->declared = &declared;
     const enum moec_status status = moec_japanese_vocab_read(files, model, err);

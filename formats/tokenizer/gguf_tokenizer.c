@@ -154,7 +154,7 @@ static enum moec_status read_id(const struct reader *r, const char *key, uint64_
     MOEC_TRY(moec_gguf_as_u64(r->gguf, value, out, r->err));
     if (*out >= r->tokens->n_items)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'%s' in '%s' is %" PRIu64 ", expected an id below %" PRIu64, key,
+                         "'%s' in the GGUF file '%s' is %" PRIu64 ", expected an id below %" PRIu64, key,
                          r->gguf->file.path, *out, r->tokens->n_items);
     return MOEC_OK;
 }
@@ -164,11 +164,13 @@ static enum moec_status read_tokens(struct reader *r)
     r->tokens = moec_gguf_find(r->gguf, "tokenizer.ggml.tokens");
     r->types = moec_gguf_find(r->gguf, "tokenizer.ggml.token_type");
     if (r->tokens == NULL)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' has a tokenizer without 'tokenizer.ggml.tokens'",
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "the GGUF file '%s' has a tokenizer without 'tokenizer.ggml.tokens'",
                          r->gguf->file.path);
     MOEC_TRY(moec_gguf_expect_array(r->gguf, r->tokens, MOEC_GGUF_STRING, r->tokens->n_items, r->err));
     if (r->tokens->n_items > MOEC_TOKENIZER_MAX_TOKENS)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has %" PRIu64 " tokens, more than the limit of %u",
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "the GGUF file '%s' has %" PRIu64 " tokens, more than the limit of %u",
                          r->gguf->file.path, r->tokens->n_items, MOEC_TOKENIZER_MAX_TOKENS);
     if (r->types != NULL)
         MOEC_TRY(moec_gguf_expect_array(r->gguf, r->types, MOEC_GGUF_I32, r->tokens->n_items, r->err));
@@ -184,7 +186,8 @@ static enum moec_status check_text(const struct reader *r, uint64_t id, struct m
 {
     if (memchr(text.bytes, '\0', text.n_bytes) != NULL ||
         moec_utf8_valid_bytes(text.bytes, text.n_bytes) != text.n_bytes)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "token %" PRIu64 " in '%s' is not UTF-8 or has a NUL", id,
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "token %" PRIu64 " in the GGUF file '%s' is not UTF-8 or has a NUL", id,
                          r->gguf->file.path);
     return MOEC_OK;
 }
@@ -204,8 +207,8 @@ static enum moec_status find_pre(const struct reader *r, const struct pre **foun
     if (value == NULL)
         return moec_fail(
             r->err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has no 'tokenizer.ggml.pre', which says how to split text into words: convert the model "
-            "again with llama.cpp of May 2024 or later",
+            "the GGUF file '%s' has no 'tokenizer.ggml.pre', which says how to split text into words: "
+            "convert the model again with llama.cpp of May 2024 or later",
             r->gguf->file.path);
     MOEC_TRY(moec_gguf_as_text(r->gguf, value, &text, r->err));
     for (size_t i = 0; i < N_PRES; i++)
@@ -216,8 +219,8 @@ static enum moec_status find_pre(const struct reader *r, const struct pre **foun
     (void)moec_printable(text.bytes, text.n_bytes, false, shown, sizeof shown);
     return moec_fail(
         r->err, MOEC_ERR_UNSUPPORTED,
-        "'%s' has 'tokenizer.ggml.pre' '%s', a way to split text into words that moec does not know; start "
-        "from the model's Hugging Face folder, whose tokenizer.json describes it",
+        "the GGUF file '%s' has 'tokenizer.ggml.pre' '%s', a way to split text into words that moec does "
+        "not know; start from the model's Hugging Face folder, whose tokenizer.json describes it",
         r->gguf->file.path, shown);
 }
 
@@ -294,7 +297,8 @@ static enum moec_status put_vocab(const struct reader *r, struct moec_json_out *
         status = check_text(r, id, text);
         if (status == MOEC_OK && text.n_bytes > MOEC_TOKENIZER_MAX_TOKEN_BYTES)
             status = moec_fail(r->err, MOEC_ERR_LIMIT,
-                               "token %" PRIu64 " in '%s' has %" PRIu64 " bytes, more than the limit of %u",
+                               "token %" PRIu64 " in the GGUF file '%s' has %" PRIu64 " bytes, more than "
+                               "the limit of %u",
                                id, r->gguf->file.path, text.n_bytes, MOEC_TOKENIZER_MAX_TOKEN_BYTES);
         if (status != MOEC_OK)
             break;
@@ -393,7 +397,8 @@ static enum moec_status read_bpe(struct reader *r, bool is_gemma, struct moec_to
         MOEC_TRY(find_pre(r, &pre));
     r->merges = moec_gguf_find(r->gguf, "tokenizer.ggml.merges");
     if (r->merges == NULL)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' has a '%s' tokenizer without 'tokenizer.ggml.merges'",
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "the GGUF file '%s' has a '%s' tokenizer without 'tokenizer.ggml.merges'",
                          r->gguf->file.path, is_gemma ? "gemma4" : "gpt2");
     MOEC_TRY(moec_gguf_expect_array(r->gguf, r->merges, MOEC_GGUF_STRING, r->merges->n_items, r->err));
     MOEC_TRY(read_bool(r, "tokenizer.ggml.add_bos_token", is_gemma || pre->add_bos, &r->has_bos));
@@ -544,7 +549,7 @@ static enum moec_status read_llama(struct reader *r, struct moec_tokenizer_model
     bool has_bytes = false;
     r->scores = moec_gguf_find(r->gguf, "tokenizer.ggml.scores");
     if (r->scores == NULL || r->types == NULL)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' has a 'llama' tokenizer without '%s'",
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "the GGUF file '%s' has a 'llama' tokenizer without '%s'",
                          r->gguf->file.path,
                          r->scores == NULL ? "tokenizer.ggml.scores" : "tokenizer.ggml.token_type");
     MOEC_TRY(moec_gguf_expect_array(r->gguf, r->scores, MOEC_GGUF_F32, r->tokens->n_items, r->err));
@@ -605,8 +610,8 @@ enum moec_status moec_gguf_tokenizer_read(const struct moec_gguf *gguf, struct m
         (void)moec_printable(name.bytes, name.n_bytes, false, shown, sizeof shown);
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has 'tokenizer.ggml.model' '%s', expected 'gpt2', 'gemma4' or 'llama'; start from "
-            "the model's Hugging Face folder",
+            "the GGUF file '%s' has 'tokenizer.ggml.model' '%s', expected 'gpt2', 'gemma4' or 'llama'; "
+            "start from the model's Hugging Face folder",
             gguf->file.path, shown);
     }
     MOEC_TRY(read_tokens(&r));

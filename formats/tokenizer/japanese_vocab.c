@@ -37,8 +37,8 @@ struct reader {
 static enum moec_status append(struct reader *r, const char *bytes, size_t n)
 {
     if (r->n_text + n > MOEC_TOKENIZER_MAX_TEXT_BYTES)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u bytes of text", r->files->vocab_path,
-                         MOEC_TOKENIZER_MAX_TEXT_BYTES);
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "the vocabulary '%s' has more than %u bytes of text",
+                         r->files->vocab_path, MOEC_TOKENIZER_MAX_TEXT_BYTES);
     MOEC_TRY(moec_grow((void **)&r->text, &r->text_capacity, r->n_text + n + 1, 1, "a vocabulary", r->err));
     if (n > 0)
         memcpy(r->text + r->n_text, bytes, n);
@@ -67,8 +67,8 @@ static enum moec_status read_lines(struct reader *r)
         if (at + length == n && length == 1 && text[at] == ',')
             return moec_fail(
                 r->err, MOEC_ERR_UNSUPPORTED,
-                "the last line of '%s' is a comma without a line break, so it does not count as the token "
-                "',': add the line break",
+                "the last line of the vocabulary '%s' is a comma without a line break, so it does not "
+                "count as the token ',': add the line break",
                 r->files->vocab_path);
         MOEC_TRY(add_start(r));
         MOEC_TRY(append(r, text + at, length));
@@ -77,8 +77,8 @@ static enum moec_status read_lines(struct reader *r)
     }
     MOEC_TRY(add_start(r));
     if (r->n_tokens-- > MOEC_TOKENIZER_MAX_TOKENS)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u lines", r->files->vocab_path,
-                         MOEC_TOKENIZER_MAX_TOKENS);
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "the vocabulary '%s' has more than %u lines",
+                         r->files->vocab_path, MOEC_TOKENIZER_MAX_TOKENS);
     return MOEC_OK;
 }
 
@@ -119,8 +119,8 @@ static enum moec_status add_declared(struct reader *r, const struct moec_declare
     if ((token->flags & takes) != 0)
         return moec_fail(
             r->err, MOEC_ERR_UNSUPPORTED,
-            "the tokenizer has an added token '%.*s' with 'single_word', 'lstrip' or 'rstrip', which is not "
-            "supported with '%s'",
+            "the tokenizer has an added token '%.*s' with 'single_word', 'lstrip' or 'rstrip', which is "
+            "not supported with the vocabulary '%s'",
             (int)(token->n_bytes < 64 ? token->n_bytes : 64), token->bytes, r->files->vocab_path);
     for (size_t i = 0; i < r->n_added; i++)
         if (r->added[i].id == id) {
@@ -145,8 +145,8 @@ static enum moec_status read_special(struct reader *r)
                                        &cleans, r->err));
     if (cleans)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                         "tokenizer_config.json beside '%s' says 'do_clean_text' true, only false is "
-                         "supported",
+                         "tokenizer_config.json beside the vocabulary '%s' says 'do_clean_text' true, "
+                         "only false is supported",
                          r->files->vocab_path);
     for (size_t i = 0; i < N_NAMED; i++) {
         const struct moec_declared_token *token = moec_declared_tokens_named(declared, i);
@@ -167,7 +167,8 @@ static enum moec_status add_pair(struct reader *r, const char *from, size_t n_fr
 {
     if (n_from == 0 || memchr(from, 0, n_from) != NULL || memchr(to, 0, n_to) != NULL)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has a key that is empty, or a key or value with a NUL character",
+                         "the emoji file '%s' has a key that is empty, or a key or value with a NUL "
+                         "character",
                          r->files->emoji_path);
     MOEC_TRY(append(r, from, n_from));
     MOEC_TRY(append(r, "", 1));

@@ -94,16 +94,18 @@ static enum moec_status check_piece(const struct reader *r, const struct moec_un
     if (piece->n_bytes == 0 || moec_utf8_valid_bytes(piece->bytes, piece->n_bytes) != piece->n_bytes ||
         !isfinite(piece->score))
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "piece %" PRIu32 " of '%s' is empty, is not UTF-8 or has no finite score",
+                         "piece %" PRIu32 " of the tokenizer of '%s' is empty, is not UTF-8 or has no "
+                         "finite score",
                          r->pieces.vocab.n, r->subject);
     if (type == UNUSED)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                         "piece %" PRIu32 " ('%.*s') of '%s' has type 'unused', which moec does not support",
+                         "piece %" PRIu32 " ('%.*s') of the tokenizer of '%s' has type 'unused', which "
+                         "moec does not support",
                          r->pieces.vocab.n, shown, piece->bytes, r->subject);
     if (type < NORMAL || type > BYTE)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "piece %" PRIu32 " of '%s' has type %" PRIu64 ", expected 1..6", r->pieces.vocab.n,
-                         r->subject, type);
+                         "piece %" PRIu32 " of the tokenizer of '%s' has type %" PRIu64 ", expected 1..6",
+                         r->pieces.vocab.n, r->subject, type);
     return MOEC_OK;
 }
 
@@ -128,12 +130,12 @@ static enum moec_status read_piece(struct reader *r, const struct moec_protobuf_
     }
     MOEC_TRY(check_piece(r, &piece, type));
     if (r->pieces.vocab.n == MOEC_TOKENIZER_MAX_TOKENS)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u pieces", r->subject,
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "the tokenizer of '%s' has more than %u pieces", r->subject,
                          MOEC_TOKENIZER_MAX_TOKENS);
     if (type == UNKNOWN && r->trainer.unk_id != MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "pieces %" PRIu32 " and %" PRIu32
-                         " of '%s' both have type 'unknown', expected only one such piece",
+                         "pieces %" PRIu32 " and %" PRIu32 " of the tokenizer of '%s' both have type "
+                         "'unknown', expected only one such piece",
                          r->trainer.unk_id, r->pieces.vocab.n, r->subject);
     MOEC_TRY(moec_grow((void **)&r->pieces.vocab.pieces, &r->pieces.capacity, (size_t)r->pieces.vocab.n + 1,
                        sizeof *r->pieces.vocab.pieces, "a vocabulary", r->err));
@@ -201,14 +203,15 @@ static enum moec_status list_user_defined(struct reader *r)
             continue;
         if (r->trainer.model_type != TYPE_BPE || r->normalizer.n_charsmap > 0 || has_space)
             return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                             "piece %" PRIu32
-                             " ('%.*s') of '%s' is user-defined and %s, which moec does not support",
+                             "piece %" PRIu32 " ('%.*s') of the tokenizer of '%s' is user-defined and %s, "
+                             "which moec does not support",
                              id, (int)(piece->n_bytes < 64 ? piece->n_bytes : 64), piece->bytes, r->subject,
                              r->trainer.model_type != TYPE_BPE ? "in a Unigram model"
                              : has_space                       ? "has a space"
                                                                : "in a model with a character map");
         if (r->added.n == MOEC_TOKENIZER_MAX_ADDED)
-            return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u user-defined pieces", r->subject,
+            return moec_fail(r->err, MOEC_ERR_LIMIT,
+                             "the tokenizer of '%s' has more than %u user-defined pieces", r->subject,
                              MOEC_TOKENIZER_MAX_ADDED);
         MOEC_TRY(moec_grow((void **)&r->added.all, &r->added.capacity, r->added.n + 1, sizeof *r->added.all,
                            "pieces", r->err));
@@ -221,8 +224,9 @@ static enum moec_status list_user_defined(struct reader *r)
 static enum moec_status list_controls(struct reader *r, struct moec_sentencepiece_affixes affixes)
 {
     if (affixes.n_controls > MOEC_TOKENIZER_MAX_ADDED - r->added.n)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u control and user-defined pieces",
-                         r->subject, MOEC_TOKENIZER_MAX_ADDED);
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "the tokenizer of '%s' has more than %u control and user-defined pieces", r->subject,
+                         MOEC_TOKENIZER_MAX_ADDED);
     MOEC_TRY(moec_grow((void **)&r->added.all, &r->added.capacity, r->added.n + affixes.n_controls,
                        sizeof *r->added.all, "pieces", r->err));
     for (size_t i = 0; i < affixes.n_controls; i++) {
@@ -251,9 +255,8 @@ static enum moec_status read_message(struct reader *r, const uint8_t *bytes, siz
     }
     if (r->pieces.vocab.n == 0 || r->trainer.unk_id == MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu32
-                         " pieces and %s piece of type 'unknown': the file is damaged or not a SentencePiece "
-                         "model",
+                         "the tokenizer of '%s' has %" PRIu32 " pieces and %s piece of type 'unknown': "
+                         "the file is damaged or not a SentencePiece model",
                          r->subject, r->pieces.vocab.n,
                          r->trainer.unk_id == MOEC_TOKENIZER_NO_ID ? "no" : "a");
     if (r->trainer.model_type != TYPE_UNIGRAM && r->trainer.model_type != TYPE_BPE)
@@ -264,7 +267,8 @@ static enum moec_status read_message(struct reader *r, const uint8_t *bytes, siz
     if (!r->normalizer.escape)
         return moec_fail(
             r->err, MOEC_ERR_UNSUPPORTED,
-            "'%s' keeps spaces as they are (escape_whitespaces is off), which moec does not support",
+            "the tokenizer of '%s' keeps spaces as they are (escape_whitespaces is off), which moec does "
+            "not support",
             r->subject);
     return MOEC_OK;
 }
@@ -311,8 +315,8 @@ static enum moec_status add_merges(struct reader *r, uint32_t id)
         const size_t n_char = moec_utf8_read(piece->bytes + at, piece->n_bytes - at).n_bytes;
         if (find_normal(r, piece->bytes + at, n_char) == MOEC_TOKENIZER_NO_ID)
             return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                             "piece %" PRIu32
-                             " ('%.*s') of '%s' has the character '%.*s', which is not itself a piece",
+                             "piece %" PRIu32 " ('%.*s') of the tokenizer of '%s' has the character "
+                             "'%.*s', which is not itself a piece",
                              id, (int)(piece->n_bytes < 64 ? piece->n_bytes : 64), piece->bytes, r->subject,
                              (int)n_char, piece->bytes + at);
         at += n_char;
@@ -323,8 +327,9 @@ static enum moec_status add_merges(struct reader *r, uint32_t id)
         if (left == MOEC_TOKENIZER_NO_ID || right == MOEC_TOKENIZER_NO_ID)
             continue;
         if (r->merges.n == MOEC_TOKENIZER_MAX_MERGES)
-            return moec_fail(r->err, MOEC_ERR_LIMIT, "the pieces of '%s' have more than %u merges",
-                             r->subject, MOEC_TOKENIZER_MAX_MERGES);
+            return moec_fail(r->err, MOEC_ERR_LIMIT,
+                             "the pieces of the tokenizer of '%s' have more than %u merges", r->subject,
+                             MOEC_TOKENIZER_MAX_MERGES);
         MOEC_TRY(moec_grow((void **)&r->merges.all, &r->merges.capacity, r->merges.n + 1,
                            sizeof *r->merges.all, "merges", r->err));
         MOEC_TRY(moec_grow((void **)&r->merges.lefts, &r->merges.lefts_capacity, r->merges.n + 1,
@@ -402,8 +407,8 @@ static enum moec_status affix_id(const struct reader *r, const char *name, bool 
         return MOEC_OK;
     if (id < 0 || id >= (int64_t)r->pieces.vocab.n)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'%s' has %s %" PRId64 ", expected a piece id below %" PRIu32, r->subject, name, id,
-                         r->pieces.vocab.n);
+                         "the tokenizer of '%s' has %s %" PRId64 ", expected a piece id below %" PRIu32,
+                         r->subject, name, id, r->pieces.vocab.n);
     ids[(*n)++] = (uint32_t)id;
     return MOEC_OK;
 }
@@ -459,8 +464,9 @@ static enum moec_status assemble(struct reader *r, struct moec_sentencepiece_aff
     size_t n_bytes = 0;
     if (r->normalizer.n_charsmap > MOEC_TOKENIZER_MAX_CHARSMAP)
         return moec_fail(r->err, MOEC_ERR_LIMIT,
-                         "'%s' has a character map of %zu bytes, more than the limit of %u", r->subject,
-                         r->normalizer.n_charsmap, MOEC_TOKENIZER_MAX_CHARSMAP);
+                         "the tokenizer of '%s' has a character map of %zu bytes, more than the limit of "
+                         "%u",
+                         r->subject, r->normalizer.n_charsmap, MOEC_TOKENIZER_MAX_CHARSMAP);
     MOEC_TRY(affix_id(r, "bos_id", affixes.bos, r->trainer.bos_id, &prefix, &n_prefix));
     MOEC_TRY(affix_id(r, "eos_id", affixes.eos, r->trainer.eos_id, &suffix, &n_suffix));
     MOEC_TRY_OUT(fill_arrays(r, &a, &text_end));
@@ -508,8 +514,9 @@ enum moec_status moec_sentencepiece_read(const uint8_t *bytes, size_t n_bytes, c
 {
     *model = (struct moec_tokenizer_model){0};
     if (n_bytes > MOEC_SENTENCEPIECE_MAX_BYTES)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %zu bytes, more than the limit of %zu", subject,
-                         n_bytes, MOEC_SENTENCEPIECE_MAX_BYTES);
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the tokenizer of '%s' has %zu bytes, more than the limit of %zu", subject, n_bytes,
+                         MOEC_SENTENCEPIECE_MAX_BYTES);
     /* Defaults of the message. */
     struct reader r = {
         .subject = subject,

@@ -372,13 +372,13 @@ static enum moec_status set_token(struct moec_tokenizer_reader *r, uint32_t id, 
 {
     if (n_bytes > MOEC_TOKENIZER_MAX_TOKEN_BYTES)
         return moec_fail(r->err, MOEC_ERR_LIMIT,
-                         "token '%.*s...' in '%s' has %zu bytes, more than the limit of %u", shown(n_bytes),
-                         bytes, r->subject, n_bytes, MOEC_TOKENIZER_MAX_TOKEN_BYTES);
+                         "token '%.*s...' in the tokenizer '%s' has %zu bytes, more than the limit of %u",
+                         shown(n_bytes), bytes, r->subject, n_bytes, MOEC_TOKENIZER_MAX_TOKEN_BYTES);
     MOEC_TRY(grow_tokens(r, (size_t)id + 1));
     if (r->tokens[id].bytes != NULL)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "tokens '%.*s' and '%.*s' in '%s' both have id %" PRIu32,
-                         shown(r->tokens[id].n_bytes), r->tokens[id].bytes, shown(n_bytes), bytes, r->subject,
-                         id);
+        return moec_fail(
+            r->err, MOEC_ERR_FORMAT, "tokens '%.*s' and '%.*s' in the tokenizer '%s' both have id %" PRIu32,
+            shown(r->tokens[id].n_bytes), r->tokens[id].bytes, shown(n_bytes), bytes, r->subject, id);
     r->tokens[id] = (struct moec_tokenizer_text_ref){bytes, n_bytes};
     return MOEC_OK;
 }
@@ -423,8 +423,8 @@ static enum moec_status merge_member(const struct moec_tokenizer_reader *r, cons
     *id = vocab_id(r, text, n_bytes);
     if (*id == MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "model.merges[%zu] in '%s' needs the token '%.*s', which model.vocab "
-                         "does not have",
+                         "model.merges[%zu] in the tokenizer '%s' needs the token '%.*s', which "
+                         "model.vocab does not have",
                          index, r->subject, shown(n_bytes), text);
     return MOEC_OK;
 }
@@ -444,7 +444,8 @@ static enum moec_status add_merge(struct moec_tokenizer_reader *r, size_t index,
     if (left.n > MOEC_TOKENIZER_MAX_STRING || right.n > MOEC_TOKENIZER_MAX_STRING)
         return moec_fail(
             r->err, MOEC_ERR_LIMIT,
-            "model.merges[%zu] in '%s' joins tokens of %zu and %zu bytes, expected at most %u bytes each",
+            "model.merges[%zu] in the tokenizer '%s' joins tokens of %zu and %zu bytes, expected at most "
+            "%u bytes each",
             index, r->subject, left.n, right.n, MOEC_TOKENIZER_MAX_STRING);
     memcpy(joined, left.bytes, left.n);
     joined[left.n] = '\0';
@@ -517,8 +518,9 @@ static enum moec_status read_merges(struct moec_tokenizer_reader *r, const struc
     MOEC_TRY(moec_json_get(model, place, "merges", MOEC_JSON_ARRAY, &merges, r->err));
     size_t count = moec_json_length(merges);
     if (count > MOEC_TOKENIZER_MAX_MERGES)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has %zu merges, more than the limit of %u", r->subject,
-                         count, MOEC_TOKENIZER_MAX_MERGES);
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "the tokenizer '%s' has %zu merges, more than the limit of %u", r->subject, count,
+                         MOEC_TOKENIZER_MAX_MERGES);
     bool lines = count > 0 && moec_json_type(moec_json_at(merges, 0)) == MOEC_JSON_STRING;
     uint32_t rank = 0;
     for (size_t i = 0; i < count; i++) {
@@ -568,7 +570,8 @@ static enum moec_status read_model(struct moec_tokenizer_reader *r)
     MOEC_TRY(moec_json_get_double_or(model, place.text, "dropout", 0, 1, 0, &dropout, r->err));
     if (dropout != 0)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                         "model.dropout in '%s' is %g, which makes ids random; expected null or 0",
+                         "model.dropout in the tokenizer '%s' is %g, which makes ids random; expected "
+                         "null or 0",
                          r->subject, dropout);
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++) {
@@ -704,11 +707,13 @@ static enum moec_status read_added_tokens(struct moec_tokenizer_reader *r)
     if (list == NULL || moec_json_type(list) == MOEC_JSON_NULL)
         return MOEC_OK;
     if (moec_json_type(list) != MOEC_JSON_ARRAY)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "'added_tokens' in '%s' is %s, expected an array",
-                         r->subject, moec_json_type_name(list));
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "'added_tokens' in the tokenizer '%s' is %s, expected an array", r->subject,
+                         moec_json_type_name(list));
     if (moec_json_length(list) > MOEC_TOKENIZER_MAX_ADDED)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has %zu added tokens, more than the limit of %u",
-                         r->subject, moec_json_length(list), MOEC_TOKENIZER_MAX_ADDED);
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "the tokenizer '%s' has %zu added tokens, more than the limit of %u", r->subject,
+                         moec_json_length(list), MOEC_TOKENIZER_MAX_ADDED);
     for (size_t i = 0; i < moec_json_length(list); i++)
         MOEC_TRY(read_added_token(r, moec_json_at(list, i), i));
     return MOEC_OK;
@@ -740,8 +745,9 @@ static enum moec_status allocate_flat(const struct moec_tokenizer_reader *r, str
         text_bytes += r->tokens[id].n_bytes;
     if (text_bytes + r->n_strings > MOEC_TOKENIZER_MAX_TEXT_BYTES)
         return moec_fail(r->err, MOEC_ERR_LIMIT,
-                         "the tokens of '%s' have %" PRIu64 " bytes, more than the limit of %u", r->subject,
-                         text_bytes, MOEC_TOKENIZER_MAX_TEXT_BYTES);
+                         "the tokens of the tokenizer '%s' have %" PRIu64 " bytes, more than the limit of "
+                         "%u",
+                         r->subject, text_bytes, MOEC_TOKENIZER_MAX_TEXT_BYTES);
     MOEC_TRY(moec_alloc((void **)&flat->token_start, r->n_tokens + 1, sizeof *flat->token_start,
                         "a vocabulary", r->err));
     MOEC_TRY(moec_alloc((void **)&flat->merge_start, r->n_tokens + 1, sizeof *flat->merge_start, "merges",

@@ -34,7 +34,7 @@ enum moec_status moec_unigram_vocab_sort(struct moec_unigram_vocab *vocab, const
         const struct moec_unigram_piece *piece = &vocab->pieces[vocab->sorted[i]];
         if (compare_ids(&vocab->sorted[i - 1], &vocab->sorted[i], vocab) == 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "tokens %" PRIu32 " and %" PRIu32 " of '%s' are both '%.*s'",
+                             "tokens %" PRIu32 " and %" PRIu32 " of the tokenizer of '%s' are both '%.*s'",
                              vocab->sorted[i - 1], vocab->sorted[i], subject,
                              (int)(piece->n_bytes < 64 ? piece->n_bytes : 64), piece->bytes);
     }
@@ -66,7 +66,8 @@ static enum moec_status read_pieces(const struct moec_json *model, const char *s
     MOEC_TRY(moec_json_get(model, place, "vocab", MOEC_JSON_ARRAY, &list, err));
     const size_t n = moec_json_length(list);
     if (n > MOEC_TOKENIZER_MAX_TOKENS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %zu tokens, more than the limit of %u", subject, n,
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the tokenizer of '%s' has %zu tokens, more than the limit of %u", subject, n,
                          MOEC_TOKENIZER_MAX_TOKENS);
     MOEC_TRY(moec_alloc((void **)&vocab->pieces, n, sizeof *vocab->pieces, "a vocabulary", err));
     vocab->n = (uint32_t)n;

@@ -78,7 +78,8 @@ static enum moec_status put_merges(const struct moec_vocab_merges *files, struct
         const char *space = memchr(line, ' ', n);
         if (space == NULL || memchr(space + 1, ' ', n - (size_t)(space + 1 - line)) != NULL)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "line %zu of '%s' is not a merge, expected two tokens with a space between",
+                             "line %zu of the file '%s' is not a merge, expected two tokens with a space "
+                             "between",
                              number + 1, files->merges.path);
         moec_json_out_string_n(list, NULL, line, n);
     }

@@ -190,12 +190,14 @@ enum moec_status moec_device_expert_costs_of(const struct moec_device *device, c
         gpu_bytes += (double)gpu->experts[i].record_bytes;
     }
     if (gpu->name[0] == '\0')
-        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no GPU: measure one with moec device --device cuda",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the device file '%s' has no GPU: measure one with moec device --device cuda",
                          subject);
     if (!(cpu_ns > 0) || !(copy_ns > 0)) /* NaN without copies from pinned memory */
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has no measurement of %s: measure it again with moec device", subject,
-                         cpu_ns > 0 ? "copies of experts to the GPU" : "experts on the processor");
+                         "the device file '%s' has no measurement of %s: measure the device again with "
+                         "moec device",
+                         subject, cpu_ns > 0 ? "copies of experts to the GPU" : "experts on the processor");
     *out = (struct moec_device_expert_costs){cpu_ns / cpu_bytes, copy_ns / gpu_bytes, gpu_ns / gpu_bytes};
     return MOEC_OK;
 }

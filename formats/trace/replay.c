@@ -139,8 +139,8 @@ enum moec_status moec_replay_from_profile(const struct moec_profile *profile, ui
     if (profile->window_source != NULL && prompt_tokens > 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "the profile is from an encoder-decoder model, whose sources are the prompts already: leave "
-            "out --prefill");
+            "the profile is from an encoder-decoder model, whose source texts are the prompts already: "
+            "leave out --prompt-tokens");
     if (profile->n_trace_token == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the profile has no routing of tokens to replay: make one with moec profile --data");

@@ -302,8 +302,8 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
                          "--evict and --predict apply only to mode cache, which is not among --modes");
     if (options->ablation && plan->bundle->paths.n_layer == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--ablation needs a path table, but '%s' does not have one: "
-                         "compile it with --profile",
+                         "--ablation needs a path table, but the bundle '%s' does not have one: compile "
+                         "the model with --profile",
                          plan->bundle->file.path);
     if (options->engine.buffer.preload_ahead > 0 && !takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,

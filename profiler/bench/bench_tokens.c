@@ -209,7 +209,8 @@ enum moec_status moec_bench_tokens_make(const struct moec_bundle *bundle, const 
                          "the numbers of samples, prompt tokens and generated tokens must each be 1 or more");
     if (bundle->tokenizer == NULL && rows != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has no tokenizer, so it cannot be benched on text: leave out --data",
+                         "the bundle '%s' has no tokenizer, so it cannot be benched on text: leave out "
+                         "--data",
                          bundle->file.path);
     MOEC_TRY(moec_alloc((void **)&tokens->tokens, n, sizeof(uint32_t), "tokens of samples", err));
     if (bundle->tokenizer == NULL) {

@@ -322,11 +322,11 @@ static enum moec_status explain_death(struct moec_bench_worker *worker, struct m
     const pid_t pid = worker->pid;
     const int status = reap(worker);
     if (WIFSIGNALED(status))
-        return moec_fail(err, MOEC_ERR_IO, "worker process %d was ended by signal %d (%s)%s", (int)pid,
-                         WTERMSIG(status), strsignal(WTERMSIG(status)),
+        return moec_fail(err, MOEC_ERR_IO, "the bench's worker process %d was ended by signal %d (%s)%s",
+                         (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)),
                          WTERMSIG(status) == SIGKILL ? "; the row may have run out of memory" : "");
-    return moec_fail(err, MOEC_ERR_IO, "worker process %d ended with status %d without an answer", (int)pid,
-                     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    return moec_fail(err, MOEC_ERR_IO, "the bench's worker process %d ended with status %d without an answer",
+                     (int)pid, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
 static enum moec_status await(struct moec_bench_worker *worker, const struct moec_bench_wait *wait,
@@ -373,7 +373,9 @@ static enum moec_status receive(struct moec_bench_worker *worker, const struct m
         }
     } else if (outcome == MOEC_PIPE_OK) {
         moec_bench_worker_end(worker);
-        return moec_fail(err, MOEC_ERR_IO, "the worker sent a frame of kind %u with %u bytes, expected %zu",
+        return moec_fail(err, MOEC_ERR_IO,
+                         "the bench's worker process sent a message of kind %u with %u bytes, expected "
+                         "%zu bytes",
                          got, n, n_payload);
     }
     if (outcome == MOEC_PIPE_LATE) {
@@ -424,7 +426,8 @@ enum moec_status moec_bench_worker_finish(struct moec_bench_worker *worker, stru
         (void)moec_fail(err, theirs.status, "%s", theirs.message);
     } else {
         (void)moec_fail(err, MOEC_ERR_IO,
-                        "the worker process was stopped because it did not close its engine within %d s",
+                        "the bench's worker process was stopped because it did not close its engine "
+                        "within %d s",
                         FINISH_LIMIT_MS / 1000);
     }
     moec_bench_worker_end(worker);

@@ -48,7 +48,8 @@ enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32
     void *memory = NULL;
     enum moec_status status = MOEC_OK;
     if (request.n_ranges == 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no experts to read", bundle->file.path);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the bundle '%s' has no experts to read",
+                         bundle->file.path);
     MOEC_TRY_OUT(
         moec_alloc((void **)&request.ranges, request.n_ranges, sizeof *request.ranges, "records", err));
     list_records(bundle, copy, request.ranges, &request.room.slot_bytes);

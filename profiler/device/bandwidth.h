@@ -5,7 +5,7 @@
 
 #include "runtime/storage/record_reader.h"
 
-/* Reads records of the copy level in pseudo-random order, as many at once as the reader takes, for about
+/* Reads records of the precision copy in pseudo-random order, as many at once as the reader takes, for about
  * `limit_ns`. Where the reader goes through the page cache this is the speed of what is cached, as decoding
  * finds it after a while. Errors: those of the reader and of moec_read_speed_measure. */
 MOEC_WARN_UNUSED enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32_t copy,

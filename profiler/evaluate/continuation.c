@@ -348,8 +348,9 @@ static enum moec_status fit(const struct moec_continuation *c, struct scored *sc
     const size_t surplus = longest - c->n_context;
     if (shared < n_start || surplus >= shared - n_start)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "a prompt and its choice have %zu tokens; even without the prompt, the choice does "
-                         "not fit into the context of %" PRIu32 " tokens",
+                         "a prompt and its choice have %zu tokens; even without the prompt, the choice "
+                         "does not fit into the context of %" PRIu32 " tokens: raise --ctx or shorten the "
+                         "choice",
                          longest, c->n_context);
     for (size_t i = 0; i < n; i++) {
         cut(c, &scored[i].tokens, surplus);
@@ -436,7 +437,8 @@ static enum moec_status score_target(struct moec_continuation *c, struct moec_ca
     MOEC_TRY_OUT(join(&frame, ids, n, &scored.tokens, err));
     if (scored.tokens.n < 2 || scored.tokens.n - 1 > c->n_context) {
         status = moec_fail(err, MOEC_ERR_LIMIT,
-                           "a choice of %zu tokens does not fit into the context of %" PRIu32 " tokens",
+                           "a choice of %zu tokens does not fit into the context of %" PRIu32
+                           " tokens: raise --ctx or shorten the choice",
                            scored.tokens.n, c->n_context);
         goto out;
     }

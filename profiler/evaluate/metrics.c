@@ -30,7 +30,8 @@ static enum moec_status check_options(const struct moec_loss_options *options, s
                          "confidence is %g, expected more than 0.5 and less than 1, or 'point'", c);
     if (options->n_resample < 100)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " bootstrap resamples are requested, expected at least 100",
+                         "%" PRIu32 " bootstrap resamples (random redraws of the data) are requested, "
+                         "expected at least 100",
                          options->n_resample);
     return MOEC_OK;
 }

@@ -130,7 +130,8 @@ static enum moec_status draw(const struct moec_rows *rows, const struct moec_row
     const bool all = !is_chosen && (options->n_sample == 0 || options->n_sample >= rows->n_row);
     for (uint32_t i = 0; is_chosen && i < options->n_sample; i++)
         if (options->chosen[i] >= rows->n_row)
-            return moec_fail(err, MOEC_ERR_USAGE, "row %" PRIu64 " was chosen, but '%s' has only %zu rows",
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "row %" PRIu64 " was chosen, but the data '%s' has only %zu rows",
                              options->chosen[i], rows->name, rows->n_row);
     scores->n_row = all ? (uint32_t)rows->n_row : options->n_sample;
     MOEC_TRY(

@@ -198,19 +198,19 @@ static enum moec_status check_count(const struct moec_rows *rows, const struct m
         return MOEC_OK;
     if (options->has_source)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "'%s' has %" PRIu64 " rows, expected at least %" PRIu64 " (%" PRIu32
+                         "the data '%s' has %" PRIu64 " rows, expected at least %" PRIu64 " (%" PRIu32
                          " to search on and %" PRIu32 " to certify with)",
                          rows->name, n_available, needed, options->parts.min_part_windows,
                          options->parts.min_part_windows);
     double bytes_per_token = n_data_tokens > 0 ? (double)rows->text_bytes / (double)n_data_tokens : 4.0;
     double more = (double)(needed - n_available) * options->seq_len_tokens * bytes_per_token;
     if (!options->has_parts)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has no window of at least 2 tokens; give more text",
-                         rows->name);
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the data '%s' has no window of at least 2 tokens; give more text", rows->name);
     return moec_fail(err, MOEC_ERR_LIMIT,
-                     "'%s' has %" PRIu64 " windows of %" PRIu32 " tokens, expected at least %" PRIu64
-                     " (%" PRIu32 " to search on and %" PRIu32
-                     " to certify with); give about %.0f more bytes of text, or shorter windows",
+                     "the data '%s' has %" PRIu64 " windows of %" PRIu32 " tokens, expected at least "
+                     "%" PRIu64 " (%" PRIu32 " to search on and %" PRIu32 " to certify with); give about "
+                     "%.0f more bytes of text, or shorter windows",
                      rows->name, n_available, options->seq_len_tokens, needed,
                      options->parts.min_part_windows, options->parts.min_part_windows, more);
 }
@@ -270,7 +270,8 @@ static enum moec_status draw_windows(const struct moec_rows *rows, const uint64_
         most = 0; /* the shares have limits of their own */
     if (most > MOEC_PROFILE_MAX_WINDOWS)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "'%s' gives %" PRIu64 " windows, expected at most %u; draw fewer (--samples)",
+                         "the data '%s' gives %" PRIu64 " windows, expected at most %u: draw fewer "
+                         "(--samples)",
                          rows->name, most, MOEC_PROFILE_MAX_WINDOWS);
     if (!options->has_parts)
         return draw_all(n_available, options, draw, err);

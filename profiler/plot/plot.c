@@ -58,7 +58,8 @@ enum moec_status moec_plot_format_of(const char *path, enum moec_plot_format *fo
             return MOEC_OK;
         }
     }
-    return moec_fail(err, MOEC_ERR_USAGE, "'%s' does not end in .png, .svg, .pdf or .csv", path);
+    return moec_fail(err, MOEC_ERR_USAGE, "the file name '%s' does not end in .png, .svg, .pdf or .csv",
+                     path);
 }
 
 static enum moec_status write_whole(const char *path, const void *bytes, size_t n_bytes,
@@ -219,7 +220,8 @@ enum moec_status moec_plot_open(const char *path, const struct moec_plot_sheet *
     struct moec_plot *plot = NULL;
     if (sheet->format == MOEC_PLOT_CSV)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' ends in .csv, but this is a plot, not a table: expected .png, .svg or .pdf",
+                         "the file name '%s' ends in .csv, but this is a plot, not a table: expected "
+                         ".png, .svg or .pdf",
                          path);
     if (!(width >= 1 && width <= MOEC_PLOT_MAX_SIDE && height >= 1 && height <= MOEC_PLOT_MAX_SIDE))
         return moec_fail(err, MOEC_ERR_LIMIT,

@@ -7,12 +7,12 @@ enum moec_status moec_model_tokenizer(const struct moec_checkpoint *checkpoint, 
     const struct moec_tokenizer_model *model = moec_checkpoint_tokenizer(checkpoint);
     if (model == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has no tokenizer.json or tokenizer.model, "
-                         "so the model cannot be measured on text",
+                         "the folder '%s' has no tokenizer.json or tokenizer.model, so the model cannot "
+                         "be measured on text",
                          folder);
     const enum moec_status status = moec_tokenizer_create(model, out, err);
     if (status != MOEC_OK)
-        (void)moec_error_prefix(err, "'%s' has a tokenizer that cannot be used", folder);
+        (void)moec_error_prefix(err, "the folder '%s' has a tokenizer that cannot be used", folder);
     return status;
 }
 

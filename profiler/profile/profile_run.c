@@ -90,8 +90,8 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
                          moec_checkpoint_folder(job->checkpoint));
     if (options->measures.sensitivity == MOEC_SENSITIVITY_FAST && moec_config_is_encoder_decoder(job->config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has an encoder, and fast sensitivity cannot estimate its errors; use "
-                         "--sensitivity exact",
+                         "the model '%s' has an encoder, whose errors --sensitivity fast cannot estimate: "
+                         "use --sensitivity exact",
                          moec_checkpoint_folder(job->checkpoint));
     if (options->data.seq_len_tokens > job->config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,

@@ -119,8 +119,8 @@ static enum moec_status choose_windows(struct sweeping *sweeping, struct moec_er
         n_token += all->length[n++];
     if (n < 2)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "the inputs of two layers, at %" PRIu64 " bytes per token, do not fit for two "
-                         "windows into the %" PRIu64 " bytes allowed for them: raise --work-memory",
+                         "the inputs of two layers (%" PRIu64 " bytes per token) for two windows do not "
+                         "fit into the %" PRIu64 " bytes allowed for these inputs: raise --work-memory",
                          token_bytes, bytes);
     return moec_windows_first(all, n, &sweeping->windows, err);
 }

@@ -213,8 +213,9 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
                          storage == NULL ? ", or --emulate-storage" : ", or a trace of moec run");
     if (row->copy >= setup->bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "row '%.60s' runs precision copy %" PRIu64 ", which '%s' does not have", row->name,
-                         row->copy, setup->bundle->file.path);
+                         "row '%.60s' runs precision copy %" PRIu64 ", which the bundle '%s' does not "
+                         "have: give --model the bundle of the bench",
+                         row->name, row->copy, setup->bundle->file.path);
     MOEC_TRY_OUT(moec_simulated_model_of_bundle(setup->bundle, (uint32_t)row->copy, setup->low,
                                                 setup->recording, &scene->model, err));
     moec_simulated_model_pool(&scene->model, &setup->prefetches);

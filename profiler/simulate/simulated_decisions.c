@@ -18,8 +18,8 @@ enum moec_status moec_simulated_decisions_check(const struct moec_replay *replay
     if (replay->n_logit == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' does not hold the router scores of every expert, and decisions need them: record a new trace "
-            "with moec run --trace FILE --trace-scores",
+            "the trace '%s' does not hold the router scores of every expert, and decisions need them: "
+            "record a new trace with moec run --trace FILE --trace-scores",
             path);
     if (moec_config_is_encoder_decoder(config) || moec_config_routes_by_token(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -35,7 +35,8 @@ enum moec_status moec_simulated_decisions_check(const struct moec_replay *replay
         is_same = replay->moe_layers[s] == moec_config_moe_layer(config, s);
     if (!is_same)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' was recorded with another model: give the bundle of that run with --model",
+                         "the trace '%s' was recorded with another model: give the bundle of that run "
+                         "with --model",
                          path);
     return MOEC_OK;
 }

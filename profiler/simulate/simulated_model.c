@@ -135,10 +135,10 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
         model->shape.n_encoder != recording->shape.n_encoder ||
         model->shape.n_expert != recording->shape.n_expert || model->shape.top_k != recording->shape.top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has %" PRIu32 " MoE layers (%" PRIu32 " in an encoder), %" PRIu32
-                         " experts, top-%" PRIu32 ", but the recorded routing has %" PRIu32
-                         " layers (%" PRIu32 " in an encoder), %" PRIu32 " experts, top-%" PRIu32 "; "
-                         "give the bundle of the same model",
+                         "the bundle '%s' has %" PRIu32 " MoE layers (%" PRIu32 " in an encoder), %" PRIu32
+                         " experts, top-%" PRIu32 ", but the recorded routing has %" PRIu32 " layers "
+                         "(%" PRIu32 " in an encoder), %" PRIu32 " experts, top-%" PRIu32 "; give the "
+                         "bundle of the same model",
                          bundle->file.path, model->shape.n_layer, model->shape.n_encoder,
                          model->shape.n_expert, model->shape.top_k, recording->shape.n_layer,
                          recording->shape.n_encoder, recording->shape.n_expert, recording->shape.top_k);

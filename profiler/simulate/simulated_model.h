@@ -50,7 +50,7 @@ struct moec_simulated_model {
     char sizes[96];                      /* where the sizes come from, for people */
 };
 
-/* Sizes of a copy level of a bundle, and of its copy `low` where the recording has low copies. Errors:
+/* Sizes of a precision copy of a bundle, and of its copy `low` where the recording has low copies. Errors:
  * MOEC_ERR_USAGE when the recording is of another shape. */
 MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle,
                                                                  uint32_t copy, uint32_t low,

@@ -672,7 +672,8 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
         run->setup->preload.ahead > run->setup->recording->replay->gates_ahead)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the recording has gate predictions for only %" PRIu32 " layers ahead, but "
-                         "preloading needs them for %" PRIu32,
+                         "--preload-ahead asks for %" PRIu32 ": ask for fewer, or record again with moec "
+                         "run --trace",
                          run->setup->recording->replay->gates_ahead, run->setup->preload.ahead);
     return moec_preload_create(&setup, &run->prefetches.preload, err);
 }

@@ -158,8 +158,8 @@ enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
     *result = (struct moec_simulated_result){.lifetime_tokens = NAN};
     if (setup->buffer.capacity_bytes < setup->model->slots.largest_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
-                         "of %" PRIu64 " bytes",
+                         "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's "
+                         "record of %" PRIu64 " bytes; give a larger --memory",
                          setup->buffer.capacity_bytes, setup->model->slots.largest_bytes);
     if (stream.ring.n_round == 0)
         stream.ring.n_round = stream.ring.n_key;

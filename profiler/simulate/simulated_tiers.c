@@ -449,8 +449,9 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     if (of->room.pool_bytes < model->slots.largest_bytes ||
         of->room.buffer_bytes < model->slots.largest_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "the GPU's pool of %" PRIu64 " bytes and the expert buffer of %" PRIu64 " bytes "
-                         "must each have room for the largest expert's record of %" PRIu64 " bytes",
+                         "the GPU's pool of %" PRIu64 " bytes and the expert buffer of %" PRIu64
+                         " bytes must each have room for the largest expert's record of %" PRIu64
+                         " bytes; give a larger --vram or --memory",
                          of->room.pool_bytes, of->room.buffer_bytes, model->slots.largest_bytes);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].at, arrays[i].n, arrays[i].size, "simulated tiers", err));

@@ -64,8 +64,8 @@ static enum moec_status read_quoted(struct moec_csv *csv, struct moec_error *err
         }
         if (csv->at == csv->n_bytes)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "'%s' ends within a quoted field that begins on line %" PRIu64, csv->subject,
-                             opened);
+                             "the CSV file '%s' ends within a quoted field that begins on line %" PRIu64,
+                             csv->subject, opened);
         bool doubled = csv->at + 1 < csv->n_bytes && csv->bytes[csv->at + 1] == '"';
         MOEC_TRY(put(csv, csv->bytes + begin, csv->at - begin + doubled, err));
         csv->at += 1 + (size_t)doubled;
@@ -74,7 +74,7 @@ static enum moec_status read_quoted(struct moec_csv *csv, struct moec_error *err
     }
     if (csv->at < csv->n_bytes && csv->bytes[csv->at] != csv->delimiter && !at_line_end(csv))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has text after the closing quote of a field on line %" PRIu64
+                         "the CSV file '%s' has text after the closing quote of a field on line %" PRIu64
                          "; write a quote inside quotes twice",
                          csv->subject, csv->line);
     return MOEC_OK;
@@ -100,8 +100,9 @@ enum moec_status moec_csv_next(struct moec_csv *csv, size_t max_cells, bool *mor
     csv->record_line = csv->line;
     for (;;) {
         if (csv->n_cell == max_cells)
-            return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %zu fields on line %" PRIu64,
-                             csv->subject, max_cells, csv->record_line);
+            return moec_fail(err, MOEC_ERR_LIMIT,
+                             "the CSV file '%s' has more than %zu fields on line %" PRIu64, csv->subject,
+                             max_cells, csv->record_line);
         void *memory = csv->cells;
         enum moec_status status = moec_grow(&memory, &csv->cell_capacity, csv->n_cell + 1, sizeof *csv->cells,
                                             "cells of a CSV record", err);

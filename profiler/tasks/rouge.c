@@ -88,7 +88,8 @@ static enum moec_status number_words(const struct moec_rouge_texts *texts, struc
 {
     const char *what = "the words of two texts";
     if (texts->reference_bytes > MAX_TEXT_BYTES || texts->candidate_bytes > MAX_TEXT_BYTES)
-        return moec_fail(err, MOEC_ERR_LIMIT, "a text to score is longer than %zu bytes", MAX_TEXT_BYTES);
+        return moec_fail(err, MOEC_ERR_LIMIT, "a text to score is longer than %zu bytes: give shorter texts",
+                         MAX_TEXT_BYTES);
     const size_t n_bytes = texts->reference_bytes + texts->candidate_bytes;
     size_t n_letter = 0, n_word = 0;
     MOEC_TRY(moec_alloc((void **)&words->letters, n_bytes, 1, what, err));

@@ -41,11 +41,10 @@ struct row_maker {
 static enum moec_status no_memory(const char *subject, uint64_t needed, uint64_t memory_bytes,
                                   struct moec_error *err)
 {
-    return moec_fail(
-        err, MOEC_ERR_BUDGET,
-        "reading '%s' takes %.1f MiB or more, but text may take only %.1f MiB; raise --work-memory or give "
-        "less text",
-        subject, MIB(needed), MIB(memory_bytes));
+    return moec_fail(err, MOEC_ERR_BUDGET,
+                     "reading the data '%s' takes %.1f MiB or more, but text may take only %.1f MiB; "
+                     "raise --work-memory or give less text",
+                     subject, MIB(needed), MIB(memory_bytes));
 }
 
 /* Whether `more` bytes fit beside what is held. */
@@ -268,7 +267,8 @@ static enum moec_status next_label(struct row_maker *maker, struct moec_row_fiel
         fields->extras[0] = (struct moec_row_extra){"label", line, length};
         return MOEC_OK;
     }
-    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has only %zu labels, but '%s' has more rows",
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the label file '%s' has only %zu labels, but the data '%s' has more rows",
                      maker->label_file.path, maker->rows->n_row, fields->subject);
 }
 
@@ -295,8 +295,8 @@ static enum moec_status add_row(struct row_maker *maker, const struct moec_row_f
 {
     struct moec_rows *rows = maker->rows;
     if (rows->n_row == MOEC_ROWS_MAX_ROWS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %" PRIu64 " rows", fields->subject,
-                         MOEC_ROWS_MAX_ROWS);
+        return moec_fail(err, MOEC_ERR_LIMIT, "the data '%s' has more than %" PRIu64 " rows: give fewer rows",
+                         fields->subject, MOEC_ROWS_MAX_ROWS);
     void *memory = rows->rows;
     enum moec_status status =
         moec_grow(&memory, &rows->row_capacity, rows->n_row + 1, sizeof *rows->rows, "rows", err);
@@ -436,8 +436,8 @@ static enum moec_status parse_json(struct row_maker *maker, const struct moec_ta
     MOEC_TRY(moec_json_parse(data->bytes, data->n_bytes, MOEC_ROWS_MAX_BYTES, data->subject, &root, err));
     if (moec_json_type(root) != MOEC_JSON_ARRAY) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "'%s' holds %s, expected an array of rows; if it has one object per line, rename "
-                           "it to .jsonl or set the task's format to jsonl",
+                           "the data '%s' holds %s, expected an array of rows; if the file has one object "
+                           "per line, rename the file to .jsonl or set the task's format to jsonl",
                            data->subject, moec_json_type_name(root));
         goto out;
     }
@@ -461,7 +461,8 @@ static enum moec_status parse_csv(struct row_maker *maker, const struct moec_tas
     moec_csv_init(&header, data->bytes, data->n_bytes, data->delimiter, data->subject);
     MOEC_TRY_OUT(moec_csv_next(&header, MOEC_ROWS_MAX_FIELDS, &more, err));
     if (!more) {
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' is empty, expected a header line", data->subject);
+        status =
+            moec_fail(err, MOEC_ERR_FORMAT, "the data '%s' is empty, expected a header line", data->subject);
         goto out;
     }
     moec_csv_init(&csv, data->bytes, data->n_bytes, data->delimiter, data->subject);
@@ -527,7 +528,8 @@ static enum moec_status parse(struct row_maker *maker, const struct moec_task_da
     case MOEC_TASK_FORMAT_CSV:
         return parse_csv(maker, &text, err);
     default:
-        return moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is unknown: set the task's field 'format'",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the format of the data '%s' is unknown: set the task's field 'format'",
                          text.subject);
     }
 }
@@ -540,7 +542,8 @@ static enum moec_status check_labels(struct row_maker *maker, const char *subjec
         const char *line =
             next_line(maker->label_file.text, maker->label_file.n_bytes, &maker->label_file.at, &length);
         if (!is_blank(line, length))
-            return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' has more labels than '%s' has rows (%zu)",
+            return moec_fail(err, MOEC_ERR_MISMATCH,
+                             "the label file '%s' has more labels than the data '%s' has rows (%zu)",
                              maker->label_file.path, subject, maker->rows->n_row);
     }
     return MOEC_OK;
@@ -590,10 +593,10 @@ static enum moec_status make_rows(struct row_maker *maker, const struct moec_tas
     MOEC_TRY(moec_text_check(data->bytes, data->n_bytes, data->subject, &rows->found, err));
     enum moec_status status = parse_lines(maker, data, err);
     if (status == MOEC_OK && rows->n_row == 0)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no rows", data->subject);
+        status = moec_fail(err, MOEC_ERR_FORMAT, "the data '%s' has no rows", data->subject);
     if (status == MOEC_OK && are_blank(rows))
-        status =
-            moec_fail(err, MOEC_ERR_FORMAT, "'%s' has nothing but white space, expected text", data->subject);
+        status = moec_fail(err, MOEC_ERR_FORMAT, "the data '%s' has nothing but white space, expected text",
+                           data->subject);
     if (status == MOEC_OK)
         status = check_labels(maker, data->subject, err);
     free(maker->raw.bytes);
@@ -672,7 +675,9 @@ static enum moec_status load_data(const char *path, uint64_t memory_bytes, struc
             return MOEC_OK;
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "'%s' is not zstd data, although its name ends in .zst; rename it if it is not compressed", path);
+            "the file '%s' is not zstd data, although its name ends in .zst: rename the file if it is not "
+            "compressed",
+            path);
     }
     packed = *bytes;
     n_packed = *n_bytes;

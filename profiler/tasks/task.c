@@ -105,8 +105,9 @@ static enum moec_status need(const struct moec_task *task, const char *member, b
 {
     if (holds)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_FORMAT, "task '%s' has no '%s', which its metric '%s' needs", task->name,
-                     member, moec_task_metric_name(task->metric));
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "task '%s' has no '%s', which its metric '%s' needs: add this field to the task file",
+                     task->name, member, moec_task_metric_name(task->metric));
 }
 
 static enum moec_status check_generation(const struct moec_task *task, struct moec_error *err)

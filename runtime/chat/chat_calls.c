@@ -75,7 +75,8 @@ static enum moec_status make_names(struct moec_chat_run *run, const struct moec_
         if (!is_keyword && (i > 0 || value.kind != MOEC_CHAT_DICT))
             return moec_chat_run_fail(
                 run, node, MOEC_ERR_FORMAT,
-                "namespace and dict take one argument without a name: a dict before all named arguments");
+                "namespace and dict take at most one argument without a name: a dict, before all named "
+                "arguments");
         MOEC_TRY(moec_chat_charge(run, node, moec_chat_weight(&value) + out->as.dict->n));
         for (size_t pair = 0; !is_keyword && pair < value.as.dict->n; pair++)
             MOEC_TRY(moec_chat_dict_set(run->arena, out->as.dict, value.as.dict->pairs[pair].key,

@@ -150,7 +150,8 @@ enum moec_status moec_chat_contains(struct moec_chat_run *run, const struct moec
     if (container->kind == MOEC_CHAT_STRING) {
         if (item->kind != MOEC_CHAT_STRING)
             return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
-                                      "a string can contain only strings, not a value of type %s",
+                                      "only a string can be searched for in a string, found a value of "
+                                      "type %s",
                                       moec_chat_kind_name(item));
         const struct moec_chat_string *text = container->as.string, *part = item->as.string;
         MOEC_TRY(moec_chat_charge(run, node, text->n_bytes / 16));
@@ -184,7 +185,7 @@ static enum moec_status slice_bound(struct moec_chat_run *run, const struct moec
         return MOEC_OK;
     if (value.kind != MOEC_CHAT_INT && value.kind != MOEC_CHAT_BOOL)
         return moec_chat_run_fail(run, part, MOEC_ERR_FORMAT,
-                                  "a bound of a slice has type %s, expected an integer",
+                                  "the start or end of a slice has type %s, expected an integer",
                                   moec_chat_kind_name(&value));
     int64_t bound = value.kind == MOEC_CHAT_INT ? value.as.integer : value.as.boolean;
     if (bound < 0)

@@ -252,7 +252,7 @@ static enum moec_status split(struct moec_chat_run *run, const struct moec_chat_
                                   "the separator of split must be a string that is not empty");
     if (from_end && at_spaces)
         return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED,
-                                  "rsplit without a separator is not supported");
+                                  "the method 'rsplit' without a separator is not supported");
     MOEC_TRY(moec_chat_charge(run, node, 1 + string->n_bytes / 16));
     MOEC_TRY(moec_chat_list_make(run->arena, 0, out, run->err));
     if (at_spaces)
@@ -335,7 +335,8 @@ static enum moec_status join(struct moec_chat_run *run, const struct moec_chat_n
     MOEC_TRY(moec_chat_items(run, node, parts, &items));
     for (size_t i = 0; i < items->n; i++) {
         if (items->items[i].kind != MOEC_CHAT_STRING)
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "join expects only strings, found %s",
+            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
+                                      "the method 'join' expects only strings, found %s",
                                       moec_chat_kind_name(&items->items[i]));
         if (i > 0)
             MOEC_TRY(moec_chat_write_string(&buffer, separator, run->err));
@@ -390,7 +391,7 @@ static enum moec_status replace_method(struct moec_chat_run *run, const struct m
     if (values[0].kind != MOEC_CHAT_STRING || values[1].kind != MOEC_CHAT_STRING ||
         (arguments->given[2] && values[2].kind != MOEC_CHAT_INT))
         return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
-                                  "replace takes two strings and an optional integer");
+                                  "the method 'replace' takes two strings and an optional integer");
     if (arguments->given[2])
         most = values[2].as.integer < 0 ? -1 : values[2].as.integer;
     MOEC_TRY(moec_chat_charge(run, node, 1 + string->n_bytes / 16));
@@ -405,7 +406,7 @@ static enum moec_status strip_method(struct moec_chat_run *run, const struct moe
     const struct moec_chat_value *chars = &arguments->values[0];
     const bool has_chars = arguments->given[0] && chars->kind != MOEC_CHAT_NONE;
     if (has_chars && chars->kind != MOEC_CHAT_STRING)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "strip takes a string, found %s",
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "the method 'strip' takes a string, found %s",
                                   moec_chat_kind_name(chars));
     MOEC_TRY(
         moec_chat_charge(run, node, 1 + string->n_bytes / 16 * (has_chars ? chars->as.string->n_bytes : 1)));
@@ -489,7 +490,8 @@ static enum moec_status call_of_list(struct moec_chat_run *run, const struct moe
             n++;
         }
     if (moec_chat_string_is(name, "index") && first < 0)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "index does not find its value in the list");
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
+                                  "the method 'index' does not find its value in the list");
     *out = moec_chat_int(moec_chat_string_is(name, "index") ? first : n);
     return MOEC_OK;
 }
@@ -505,7 +507,8 @@ enum moec_status moec_chat_call_method(struct moec_chat_run *run, const struct m
                                   moec_chat_kind_name(object), (int)name->n_bytes, name->bytes);
     if ((find_method(name)->of & OF_CHANGING) != 0)
         return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
-                                  "'%.*s' would change a value, which Jinja's sandbox does not allow",
+                                  "the method '%.*s' would change a value, which Jinja's sandbox does not "
+                                  "allow",
                                   (int)name->n_bytes, name->bytes);
     if (object->kind == MOEC_CHAT_STRING)
         return call_of_string(run, node, object->as.string, name, arguments, out);

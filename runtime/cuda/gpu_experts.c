@@ -422,8 +422,8 @@ static enum moec_status check_request(const struct moec_gpu_experts *experts,
 {
     if (request.layer >= experts->setup.bundle->config.n_layer || experts->keys.ordinals[request.layer] < 0 ||
         request.expert >= experts->keys.n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in '%s'", request.layer,
-                         request.expert, experts->setup.bundle->file.path);
+        return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in the bundle '%s'",
+                         request.layer, request.expert, experts->setup.bundle->file.path);
     return moec_experts_check_form(&experts->experts, request, err);
 }
 

@@ -14,8 +14,8 @@ enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct
 {
     *out = NULL;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "this program is statically linked and cannot load '%s', which a device needs: run on "
-                     "the CPU, or use the dynamically linked program",
+                     "this program is statically linked and cannot load the library '%s', which a GPU "
+                     "needs: run on the CPU, or use the dynamically linked program",
                      LIBRARY);
 }
 #else
@@ -27,8 +27,8 @@ enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct
     if (library == NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s', which a device needs, cannot be opened (%s): run on the CPU, or build that library with "
-            "nvcc installed (make CUDA=1)",
+            "the library '%s', which a GPU needs, cannot be opened (%s): run on the CPU, or build that "
+            "library with nvcc installed (make CUDA=1)",
             LIBRARY, moec_library_problem());
     const struct moec_gpu_entry *entry = moec_library_symbol(library, "moec_gpu_entry");
     if (entry == NULL || strcmp(entry->version, MOEC_VERSION) != 0)

@@ -35,8 +35,8 @@ static enum moec_status check_request(const struct moec_gpu_neurons *n, struct m
     const struct moec_bundle *bundle = n->setup.experts.bundle;
     if (request.layer >= bundle->config.n_layer || n->keys.ordinals[request.layer] < 0 ||
         request.expert >= n->keys.n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in '%s'", request.layer,
-                         request.expert, bundle->file.path);
+        return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in the bundle '%s'",
+                         request.layer, request.expert, bundle->file.path);
     return moec_experts_check_form(&n->experts, request, err);
 }
 
@@ -196,7 +196,8 @@ static enum moec_status admit(struct moec_gpu_neurons *n, uint32_t key, struct m
     struct moec_gpu_neuron_entry *entry = &n->keys.entries[key];
     if (!moec_residency_admit(n->residency, key))
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the device's pool has room for %u experts, but more are in use at once",
+                         "the device's pool has room for %u experts, but more are in use at once: give a "
+                         "larger --vram",
                          n->setup.plan.n_slot);
     entry->slot = n->pool.free_slots[--n->pool.n_free_slot];
     entry->copy = entry->read = entry->used = 0;
@@ -307,7 +308,8 @@ static enum moec_status copy_pairs(struct moec_gpu_neurons *n, uint32_t key, con
     }
     if (!copies_all && !take_rows(n, key, list, n_list))
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the device's pool has room for %u neurons, but more are in use at once",
+                         "the device's pool has room for %u neurons, but more are in use at once: give a "
+                         "larger --vram",
                          n->setup.plan.n_row);
     const struct moec_gpu_gathering gathering = {.pairs = entry->record + layout->up_bytes,
                                                  .step = layout->pair_stride_bytes,

@@ -43,8 +43,8 @@ enum moec_status moec_gpu_staging_begin(struct moec_gpu_staging *staging, uint64
 {
     if (n_bytes > staging->n_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the tables of a step take %" PRIu64 " bytes, more than the "
-                         "%" PRIu64 " that are reserved for them",
+                         "the GPU's tables for a step take %" PRIu64 " bytes, but only %" PRIu64
+                         " bytes are reserved for these tables",
                          n_bytes, staging->n_bytes);
     if (n_bytes > staging->n_bytes - staging->used_bytes) {
         MOEC_TRY(staging->gpu->ops->finish(staging->gpu, staging->stream, err));

@@ -29,16 +29,17 @@ static enum moec_status check_bundle(const struct moert_engine *engine, struct m
     if (strcmp(bundle, header->bundle) != 0)
         return moec_fail(
             err, MOEC_ERR_MISMATCH,
-            "'%s' was recorded with another bundle: '%s' has the digest %.16s..., expected %.16s...; replay "
-            "it with the bundle of the recording",
+            "the decision file '%s' was recorded with another bundle: the bundle '%s' has the digest "
+            "%.16s..., expected %.16s...; replay the file with the bundle of the recording",
             engine->decisions.replay.path, engine->bundle->file.path, bundle, header->bundle);
     if (header->n_layer == moec_config_moe_count(config) && header->top_k == config->top_k &&
         header->low < engine->bundle->n_copy)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_MISMATCH,
-                     "'%s' was recorded with top-k %" PRIu32 " in %" PRIu32 " layers and low-precision copy "
-                     "%" PRIu32 ", expected top-k %" PRIu32 " in %" PRIu32 " layers and a copy number below "
-                     "%" PRIu32 ": replay it with the bundle of the recording",
+                     "the decision file '%s' was recorded with top-k %" PRIu32 " in %" PRIu32
+                     " layers and low-precision copy %" PRIu32 ", expected top-k %" PRIu32 " in %" PRIu32
+                     " layers and a copy number below %" PRIu32 ": replay the file with the bundle of the "
+                     "recording",
                      engine->decisions.replay.path, header->top_k, header->n_layer, header->low,
                      config->top_k, moec_config_moe_count(config), engine->bundle->n_copy);
 }
@@ -58,8 +59,8 @@ static enum moec_status check_precision(const char *path, const char *recorded, 
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_MISMATCH,
-        "the decisions in '%s' were recorded with precision '%s', expected '%s': a replay uses the recorded "
-        "precision, so leave out any other precision",
+        "the decisions in the file '%s' were recorded with precision '%s', expected '%s': a replay uses "
+        "the recorded precision, so leave out any other precision",
         path, recorded, given != NULL ? given : "shared:T1:T2");
 }
 
@@ -72,33 +73,33 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
         return MOEC_OK;
     if (decisions->record != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a replay of '%s' only repeats its decisions and cannot record "
+                         "a replay of the decision file '%s' only repeats its decisions and cannot record "
                          "to '%s': leave out one of the two",
                          path, decisions->record);
     if (decisions->none)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "decisions are turned off (--decide none), but a replay of the decisions in '%s' is requested: "
-            "leave out one of the two",
+            "decisions are turned off (--decide none), but a replay of the decisions in the file '%s' is "
+            "requested: leave out one of the two",
             path);
     if (options->sessions.drafts)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' holds no decisions for the tokens of drafts: replay without drafts, which gives the same "
-            "text",
+            "the decision file '%s' holds no decisions for the tokens of drafts: replay without drafts, "
+            "which gives the same text",
             path);
     MOEC_TRY(moec_decision_file_load(path, &engine->decisions.replay, err));
     MOEC_TRY(check_bundle(engine, err));
     MOEC_TRY(check_precision(path, header->precision, decisions->precision, err));
     if (decisions->precision != NULL && decisions->decode_only != header->decode_only)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with decisions for %s tokens: replay it with the same --decide "
-                         "(decode_only)",
+                         "the decision file '%s' was recorded with decisions for %s tokens: replay the "
+                         "file with the same --decide (decode_only)",
                          path, header->decode_only ? "generated" : "all");
     if (decisions->decode_only && !header->decode_only)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with decisions for all tokens: replay it with the same --decide "
-                         "(decode_only)",
+                         "the decision file '%s' was recorded with decisions for all tokens: replay the "
+                         "file with the same --decide (decode_only)",
                          path);
     decisions->precision = header->precision;
     decisions->decode_only = header->decode_only;
@@ -153,25 +154,25 @@ static enum moec_status check_settings(const struct moert_engine *engine,
     if (strcmp(ours->arithmetic, theirs->arithmetic) != 0)
         return moec_fail(
             err, MOEC_ERR_MISMATCH,
-            "'%s' was recorded with arithmetic '%s', but this run uses '%s': replay it with the same "
-            "--arithmetic",
+            "the decision file '%s' was recorded with arithmetic '%s', but this run uses '%s': replay the "
+            "file with the same --arithmetic",
             path, theirs->arithmetic, ours->arithmetic);
     if (strcmp(ours->kv, theirs->kv) != 0)
         return moec_fail(
             err, MOEC_ERR_MISMATCH,
-            "'%s' was recorded with keys and values in '%s', but this run uses '%s': replay it with "
-            "the same --kv",
+            "the decision file '%s' was recorded with keys and values in '%s', but this run uses '%s': "
+            "replay the file with the same --kv",
             path, theirs->kv, ours->kv);
     if (ours->copy != theirs->copy || ours->low != theirs->low)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with precision copy %" PRIu32 " and low-precision copy %" PRIu32
-                         ", but this run uses copies %" PRIu32 " and %" PRIu32
-                         ": replay it with the same --copy and --low-bits",
+                         "the decision file '%s' was recorded with precision copy %" PRIu32
+                         " and low-precision copy %" PRIu32 ", but this run uses copies %" PRIu32 " and "
+                         "%" PRIu32 ": replay the file with the same --copy and --low-bits",
                          path, theirs->copy, theirs->low, ours->copy, ours->low);
     if (ours->rope_context != theirs->rope_context)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with rotary angles for a context of %" PRIu32 " tokens, but "
-                         "this run has %" PRIu32 " tokens: give the same --ctx",
+                         "the decision file '%s' was recorded with rotary angles for a context of %" PRIu32
+                         " tokens, but this run has %" PRIu32 " tokens: give the same --ctx",
                          path, theirs->rope_context, ours->rope_context);
     return MOEC_OK;
 }

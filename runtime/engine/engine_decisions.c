@@ -43,8 +43,8 @@ static enum moec_status read_low(struct moert_engine *engine, const struct moert
     MOEC_TRY(moec_route_check(route, config, err));
     if (engine->decisions.low_pool_slots > config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the pool has room for %" PRIu32 " low-precision copies of experts per layer, "
-                         "expected 1 to %" PRIu32 " (all)",
+                         "the memory for low-precision copies (low_slots) has room for %" PRIu32
+                         " experts per layer, expected 1 to %" PRIu32 " (all)",
                          engine->decisions.low_pool_slots, config->n_expert);
     return find_low_copy(engine, decisions->precision, decisions->prefill, decisions->low_bits, "", err);
 }

@@ -90,7 +90,7 @@ struct moec_memory_request {
     struct moec_buffer_request buffer;
 };
 
-/* Fills config and what a bundle knows, of a copy level (policy NULL = LRU). */
+/* Fills config and what a bundle knows, of a precision copy (policy NULL = LRU). */
 void moec_memory_request_bundle(struct moec_memory_request *request, const struct moec_bundle *bundle,
                                 uint32_t copy, const struct moec_evict_ops *policy);
 

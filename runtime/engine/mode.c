@@ -59,7 +59,7 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
     if (copy >= bundle->n_copy)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "precision copy %" PRIu32 " is requested, but '%s' has only %" PRIu32
+            "precision copy %" PRIu32 " is requested, but the bundle '%s' has only %" PRIu32
             " precision copies, numbered from 0: compile the model again with --copies to add one",
             copy, bundle->file.path, bundle->n_copy);
     *out = copy;
@@ -161,8 +161,8 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
     if (name != NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "predictor '%s' needs a path table (which experts follow which), and '%s' has none: compile it "
-            "with a profile, or choose another predictor",
+            "predictor '%s' needs a path table (which experts follow which), and the bundle '%s' has "
+            "none: compile the model with a profile, or choose another predictor",
             name, bundle->file.path);
     out->lacks_paths = true;
     return moec_predict_find("none", &out->predict, err);

@@ -23,8 +23,8 @@
  * its shallow layers has ARC alone); MoE-Offloading and MoE-Infinity as HOBBIT
  * describes them (section 2, Fig. 14), the latter with the path table for its traces of requests. Whole
  * layers on demand, as Transformers and DeepSpeed-Inference load them there, are sti. The assignment is the
- * compiled model (copy level 0); 16 bits are the checkpoint's own precision, and copies are made with `moec
- * compile --copies`. */
+ * compiled model (precision copy 0); 16 bits are the checkpoint's own precision, and copies are made with
+ * `moec compile --copies`. */
 #ifndef MOEC_RUNTIME_MODE_H
 #define MOEC_RUNTIME_MODE_H
 

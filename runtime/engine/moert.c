@@ -189,8 +189,8 @@ static enum moec_status choose_shallow(struct moert_engine *engine, struct moec_
     if (evict->ops == &moec_evict_fate && engine->bundle->paths.n_shallow == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "eviction 'fate' keeps the shallow layers, but '%s' does not store how many layers are shallow, "
-            "because it was compiled without a profile: give their number, such as fate:2",
+            "eviction 'fate' keeps the shallow layers, but the bundle '%s' does not store how many layers "
+            "are shallow, because it was compiled without a profile: give their number, such as fate:2",
             engine->bundle->file.path);
     return MOEC_OK;
 }
@@ -233,8 +233,8 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     if (engine->choice.mode->streams_all && engine->sessions.n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' reads experts in one order and serves only one "
-                         "session, but %" PRIu32 " are asked for",
+                         "mode '%s' reads experts in one order and serves only one session, but %" PRIu32
+                         " sessions are asked for: ask for one session, or use mode 'cache'",
                          engine->choice.mode->name, engine->sessions.n_sessions);
     MOEC_TRY(check_io(options, &engine->experts.io, err));
     if (options->decisions.sparsity != 0 &&
@@ -303,7 +303,8 @@ static enum moec_status need_tokenizer(const struct moert_engine *engine, struct
     if (engine->tokenizer != NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "'%s' has no tokenizer: its checkpoint had none, so only token ids can be used",
+                     "the bundle '%s' has no tokenizer: its checkpoint had none, so only token ids can be "
+                     "used",
                      engine->bundle->file.path);
 }
 
@@ -584,8 +585,9 @@ static bool warn_of_fit(const struct moert_engine *engine, char *text, size_t ca
         return false;
     (void)snprintf(
         text, capacity,
-        "'%.200s' was fitted for moec-run with a memory budget of %.2f MiB, of which %.2f MiB hold experts; "
-        "this run has only %.2f MiB for experts, so tokens take longer, but the text is the same",
+        "the bundle '%.200s' was fitted for moec-run with a memory budget of %.2f MiB, of which %.2f MiB "
+        "hold experts; this run has only %.2f MiB for experts, so tokens take longer, but the text is the "
+        "same",
         bundle->file.path, (double)bundle->fitted_memory_bytes / 1048576,
         (double)bundle->fitted_buffer_bytes / 1048576, (double)plan->expert_buffer_bytes / 1048576);
     return true;
@@ -597,16 +599,17 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
     if (engine->arithmetic.falls_back) {
         (void)snprintf(
             text, capacity,
-            "the loss of '%.200s' is certified in the arithmetic 'bf16', which needs a GPU of compute "
-            "capability 8.0 or more: this run uses 'canonical', so its loss may be slightly higher or lower",
+            "the loss of the bundle '%.200s' is certified in the arithmetic 'bf16', which needs a GPU of "
+            "compute capability 8.0 or more: this run uses 'canonical', so its loss may be slightly "
+            "higher or lower",
             engine->bundle->file.path);
         return true;
     }
     if (choice->lacks_paths) {
         (void)snprintf(
             text, capacity,
-            "mode '%s' predicts experts from a path table (which experts follow which), but '%.200s' was "
-            "compiled without a profile and has no such table, so nothing is predicted",
+            "mode '%s' predicts experts from a path table (which experts follow which), but the bundle "
+            "'%.200s' was compiled without a profile and has no such table, so nothing is predicted",
             choice->mode->name, engine->bundle->file.path);
         return true;
     }

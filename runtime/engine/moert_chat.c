@@ -66,8 +66,9 @@ static enum moec_status choose(const struct moert_engine *engine, bool has_tools
     const int which = has_tools && has_own ? TOOLS : PLAIN;
     if (!moert_engine_has_chat(engine) && which == PLAIN)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has no chat template: its checkpoint had neither chat_template.jinja nor "
-                         "chat_template in tokenizer_config.json when it was compiled",
+                         "the bundle '%s' has no chat template: its checkpoint had neither "
+                         "chat_template.jinja nor chat_template in tokenizer_config.json when it was "
+                         "compiled",
                          moert_engine_path(engine));
     *out = chat->templates[which];
     if (*out == NULL)
@@ -175,7 +176,8 @@ enum moert_status moert_chat_tokenize(const struct moert_engine *engine, const s
     struct moec_error ours = {0};
     enum moec_status status = MOEC_OK;
     if (moert_engine_tokenizer(engine) == NULL)
-        status = moec_fail(&ours, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer", moert_engine_path(engine));
+        status = moec_fail(&ours, MOEC_ERR_UNSUPPORTED,
+                           "the bundle '%s' has no tokenizer, which a chat needs", moert_engine_path(engine));
     else
         status = moec_tokenizer_encode_marked(moert_engine_tokenizer(engine),
                                               (struct moec_text){text->text, text->n_bytes}, text->marks,

@@ -134,8 +134,8 @@ enum moert_status moert_session_create(struct moert_engine *engine, struct moert
     if (atomic_fetch_add(&engine->sessions.n_open, 1) >= engine->sessions.n_sessions) {
         atomic_fetch_sub(&engine->sessions.n_open, 1);
         return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT,
-                                         "%" PRIu32 " sessions exist already, and the engine was opened for "
-                                         "no more (n_sessions)",
+                                         "%" PRIu32 " sessions exist already, and the engine was opened "
+                                         "for this number of sessions (n_sessions)",
                                          engine->sessions.n_sessions),
                                &ours, err);
     }
@@ -413,14 +413,15 @@ static enum moec_status create_generator(struct moert_session *session, const st
     moec_generation_take_public(&generation, asked);
     if (generation.n_beam > engine->sessions.n_beams)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "%" PRIu32 " beams are asked for, but the engine was "
-                         "opened for %" PRIu32 " (n_beams)",
+                         "%" PRIu32 " beams are asked for, but the engine was opened for %" PRIu32
+                         ": open the engine with more beams (n_beams)",
                          generation.n_beam, engine->sessions.n_beams);
     if (asked->draft != MOERT_DRAFT_NONE && asked->draft != MOERT_DRAFT_LOOKUP)
         return moec_fail(err, MOEC_ERR_USAGE, "the draft method %d is unknown", (int)asked->draft);
     if (asked->draft != MOERT_DRAFT_NONE && !engine->sessions.drafts)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "drafts are asked for, but the engine was opened without room for them (drafts)");
+                         "drafts are asked for, but the engine was opened without room for drafts: open "
+                         "the engine with drafts");
     generator->engine = engine;
     generator->n_tokens = asked->n_tokens;
     const struct moec_generator_options options = {

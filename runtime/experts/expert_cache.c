@@ -238,8 +238,8 @@ static enum moec_status find_key(const struct moec_expert_cache *cache, struct m
 {
     const uint32_t layer = request.layer, expert = request.expert;
     if (layer >= cache->bundle->config.n_layer || cache->ordinals[layer] < 0 || expert >= cache->n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in '%s'", layer, expert,
-                         cache->bundle->file.path);
+        return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in the bundle '%s'", layer,
+                         expert, cache->bundle->file.path);
     MOEC_TRY(moec_experts_check_form(&cache->experts, request, err));
     *key = moec_cache_key(cache, (uint32_t)cache->ordinals[layer], request.form, expert);
     return MOEC_OK;

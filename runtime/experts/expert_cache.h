@@ -106,7 +106,7 @@ struct moec_expert_cache_options {
     struct moec_trace *trace; /* borrowed until freed, or NULL */
 };
 
-/* What records of a copy level take in the buffer. */
+/* What records of a precision copy take in the buffer. */
 struct moec_record_sizes {
     uint64_t largest_bytes; /* smallest buffer */
     uint64_t all_bytes;     /* buffer that holds every record */

@@ -387,8 +387,8 @@ static enum moec_status check_pools(const struct moec_expert_cache *cache, struc
     if (options->records.n_beside != 1 || options->buffer.low_pool_bytes > cache->buffer_bytes ||
         (options->buffer.least_bytes > 0 && options->buffer.least_bytes < cache->buffer_bytes))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a pool of low-precision copies needs exactly one form of experts besides form 0, "
-                         "and a buffer of fixed size that holds the pool");
+                         "a pool of low-precision copies needs exactly one form (precision) of experts "
+                         "besides form 0, and a buffer of fixed size that holds the pool");
     MOEC_TRY(check_pool(high_bytes_of(cache), sizes_of(cache, 0, 1).largest_bytes, "high", err));
     return check_pool(options->buffer.low_pool_bytes, sizes_of(cache, 1, 2).largest_bytes, "low", err);
 }

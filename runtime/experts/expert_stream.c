@@ -306,8 +306,9 @@ static enum moec_status find_key(const struct moec_expert_stream *stream, struct
     const int32_t ordinal =
         layer < stream->bundle->config.n_layer ? moec_config_moe_ordinal(&stream->bundle->config, layer) : -1;
     if (ordinal < 0 || expert >= stream->keys.n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE, "layer %" PRIu32 " expert %" PRIu32 " does not exist in '%s'",
-                         layer, expert, stream->bundle->file.path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "layer %" PRIu32 " expert %" PRIu32 " does not exist in the bundle '%s'", layer,
+                         expert, stream->bundle->file.path);
     MOEC_TRY(moec_experts_check_form(&stream->experts, request, err));
     *key = (uint32_t)ordinal * stream->keys.n_expert + expert;
     return MOEC_OK;

@@ -139,7 +139,8 @@ enum moec_status moec_units_create(struct moec_expert_cache *cache, struct moec_
     if (cache->n_form > 1)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "experts of '%s' can be read in parts only if a single form (precision) of them is in use",
+            "experts of the bundle '%s' can be read in parts only if they are in use in a single form "
+            "(precision)",
             cache->bundle->file.path);
     const struct sizes sizes = sizes_of(cache->bundle, cache->options.records.parts);
     const uint64_t n_words = (uint64_t)sizes.n_key * sizes.n_words;

@@ -27,8 +27,8 @@ enum moec_status moec_low_copy_find(const struct moec_bundle *bundle, uint32_t h
     if (bits > 0)
         (void)snprintf(wanted, sizeof wanted, " at %" PRIu32 " bits", bits);
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' has no precision copy%s that is smaller than copy %" PRIu32 ", which this run "
-                     "uses: compile the model again with --copies, such as --copies 2",
+                     "the bundle '%s' has no precision copy%s that is smaller than copy %" PRIu32
+                     ", which this run uses: compile the model again with --copies, such as --copies 2",
                      bundle->file.path, wanted, high);
 }
 

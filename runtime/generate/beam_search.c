@@ -62,8 +62,8 @@ enum moec_status moec_beams_create(const struct moec_generation *generation, con
     const uint64_t n_ids = (uint64_t)generation->n_beam * max_new_tokens;
     if (n_vocab < each || n_eos > MOEC_MAX_EOS)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "a beam search looks at %" PRIu32 " tokens for each beam, "
-                         "but the vocabulary has %" PRIu32,
+                         "a beam search looks at %" PRIu32 " tokens for each beam, but the vocabulary has "
+                         "only %" PRIu32 " tokens",
                          each, n_vocab);
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_beams), "a beam search", err));
     struct moec_beams *beams = memory;

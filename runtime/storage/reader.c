@@ -148,7 +148,8 @@ static enum moec_status open_again(const struct moec_file *file, int flags, int 
     if (fstat(file->fd, &had) != 0 || fstat(fd, &got) != 0 || had.st_dev != got.st_dev ||
         had.st_ino != got.st_ino) {
         (void)close(fd);
-        return moec_fail(err, MOEC_ERR_IO, "'%s' was replaced while it was open; open it again", file->path);
+        return moec_fail(err, MOEC_ERR_IO,
+                         "the file '%s' was replaced while it was open: run the command again", file->path);
     }
     /* O_NONBLOCK was for opening, should a FIFO have taken the place; io_uring would take it seriously. */
     (void)fcntl(fd, F_SETFL, flags);

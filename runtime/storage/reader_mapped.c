@@ -31,7 +31,7 @@ enum moec_status moec_reader_mapped_check(const struct moec_reader_target *targe
     moec_unmap_memory(page, PAGE_BYTES);
     if (problem == 0 || problem == EFAULT) /* an empty file has no page */
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' cannot be mapped: %s", path,
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the file '%s' cannot be mapped: %s", path,
                      problem == EINVAL ? "the kernel does not support MADV_POPULATE_READ"
                                        : strerror(problem));
 }

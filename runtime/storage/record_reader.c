@@ -10,7 +10,7 @@
 
 #define MAPPED_ALIGNMENT 4096 /* a page */
 
-/* Where the records of a copy level stand. */
+/* Where the records of a precision copy stand. */
 struct extent {
     uint64_t first, end;
     uint64_t typical_bytes; /* mean record */

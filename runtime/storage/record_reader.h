@@ -19,9 +19,9 @@ struct moec_record_io {
     struct moec_reader_test_hook test_hook;
 };
 
-/* A reader of the records of one copy level into `buffer`. Records that stand at multiples of less than 4096 bytes
- * are not mapped by MOEC_IO_AUTO_MAPPED. Errors: those of moec_reader_create; MOEC_ERR_UNSUPPORTED for
- * MOEC_IO_MAPPED with such records, MOEC_ERR_USAGE for MOEC_IO_MAPPED with an emulation. */
+/* A reader of the records of one precision copy into `buffer`. Records that stand at multiples of less than
+ * 4096 bytes are not mapped by MOEC_IO_AUTO_MAPPED. Errors: those of moec_reader_create; MOEC_ERR_UNSUPPORTED
+ * for MOEC_IO_MAPPED with such records, MOEC_ERR_USAGE for MOEC_IO_MAPPED with an emulation. */
 MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
                                                             const struct moec_record_io *io,
                                                             struct moec_read_buffer buffer,

@@ -39,8 +39,8 @@ static enum moec_status find_ranges(struct moec_storage *storage, struct moec_er
     }
     if (!storage->is_whole && storage->setup.part_crc32c == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has checksums of whole records but not of their parts, so "
-                         "a single part cannot be checked",
+                         "the bundle '%s' has checksums of whole records but not of their parts, so a "
+                         "single part cannot be checked: moec sparsify --parts adds them",
                          bundle->file.path);
     return MOEC_OK;
 }
@@ -51,7 +51,7 @@ enum moec_status moec_storage_create(const struct moec_storage_setup *setup, str
     const struct moec_bundle *bundle = setup->bundle;
     void *memory = NULL;
     if (setup->copy >= bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no precision copy %u, only 0 to %u",
+        return moec_fail(err, MOEC_ERR_USAGE, "the bundle '%s' has no precision copy %u, only 0 to %u",
                          bundle->file.path, setup->copy, bundle->n_copy - 1);
     MOEC_TRY(moec_alloc(&memory, struct_bytes(bundle), 1, "record reader", err));
     struct moec_storage *storage = memory;

@@ -766,8 +766,8 @@ enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, struct
         size_t piece_bytes = part.is_match ? content.n_bytes : part.end - part.start;
         if (out->n_bytes > out->limit_bytes || piece_bytes > out->limit_bytes - out->n_bytes) {
             status = moec_fail(err, MOEC_ERR_LIMIT,
-                               "a replacement by the tokenizer makes more bytes than the limit "
-                               "of %zu from a text of %zu bytes",
+                               "a replacement by the tokenizer makes more than the limit of %zu bytes "
+                               "from a text of %zu bytes",
                                out->limit_bytes, text.n_bytes);
             goto out;
         }

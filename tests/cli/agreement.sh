@@ -139,5 +139,5 @@ try 0 "which are several ($chunks)" test "$chunks" -gt 1
 try 0 "its profile" "$moec" simulate "$work/profile.h5" --memory 50% --evict lru,edgemoe
 says stdout " decoded one by one; 6 MoE layers, 8 experts, top-1" "is simulated too"
 try 2 "with a prompt" "$moec" simulate "$work/profile.h5" --prompt-tokens 4
-says stderr "sources are the prompts" "which it has not"
+says stderr "source texts are the prompts" "which it has not"
 done_testing

@@ -157,7 +157,7 @@ refuse "an unknown policy" "nosuch" "$bundle" --modes cache --evict lru,nosuch -
 refuse "an emulation of nothing" "fast" "$bundle" --memory 25% --emulate-storage fast
 refuse "a predictor without its mode" "mode cache" "$bundle" --modes io-exp --predict gate
 refuse "nothing to set beside" "against-none" "$bundle" --modes io-exp --against-none
-refuse "an ablation without a path table" "compile it with --profile" "$bundle" --memory 25% --ablation
+refuse "an ablation without a path table" "compile the model with --profile" "$bundle" --memory 25% --ablation
 refuse "a task without data" "\-\-task" "$bundle" --memory 25% --task text
 try 1 "samples longer than the context" "$moec" bench "$bundle" --memory 25% --prompt-tokens 1020 --tokens 20 --samples 1 -q
 says stderr '1040 tokens' "are refused with their length"

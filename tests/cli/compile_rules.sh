@@ -96,7 +96,7 @@ try 2 "no time at all" "$moec" compile $model --data $data --max-loss 5% --time-
 says stderr '--time-limit is 0 s, but the shortest compile of this model takes about .* here' "says how much it takes"
 try 2 "a limit of what cannot be foretold" "$moec" compile $model --data $data --task samsum --metric rouge-1 --max-loss 5% \
     --time-limit 1h -o "$work/x.moec"
-says stderr '--time-limit bounds compiles that measure perplexity' "is refused"
+says stderr '--time-limit works only for compiles that measure perplexity' "is refused"
 try 0 "what a compile costs" "$moec" compile $model --profile "$work/p.h5" --max-loss 30% --dry-run --time-limit 100h
 says stdout '^forecast: about .* on [0-9]+ threads here, .* on 16 idle cores like these$' "is said before its search"
 says stdout '^    certifying +[0-9]+ windows +[0-9.]+ core-hours$' "by phase"

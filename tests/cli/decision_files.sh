@@ -120,7 +120,7 @@ refused 1 "ends early, after position" generate --replay-decisions "$work/cut.tx
 refused 1 "is not a decision file" generate --replay-decisions "$work/m.moec"
 refused 2 "recorded to .* only with precision shared:T1:T2" generate --precision hobbit --record-decisions "$work/new.txt"
 refused 2 "slots and start of a logical cache have no effect" generate --precision shared --slots 4
-refused 2 "the pool has room for 17 low-precision copies of experts per layer, expected 1 to 16" generate --precision shared --low-slots 17
+refused 2 "the memory for low-precision copies .low_slots. has room for 17 experts per layer, expected 1 to 16" generate --precision shared --low-slots 17
 refused 2 "low-slots does nothing without --precision" generate --low-slots 4
 refused 2 "a route decides by a logical cache" generate --precision shared --route cache-prior:0.2
 refused 2 "a prefill decides by a logical cache" generate --precision shared --prefill unpopular

@@ -200,7 +200,7 @@ says stdout 'Next, with the weights in the same folder:' "names what is missing"
 says stdout 'moec-run model.moec .* --ctx 512 --memory [0-9.]+MiB$' "and what to type next"
 rm "$work"/begun/tokenizer*
 try 0 "doctor without a tokenizer either" "$moec" doctor "$work/begun"
-says stdout 'no tokenizer in this folder: to each --memory add the tokenizer.s memory' "says what is not counted"
+says stdout 'no tokenizer in this folder: add the tokenizer.s memory' "says what is not counted"
 try 1 "other verbs need weights" "$moec" compile "$work/begun" --policy uniform --bits 4 -q -o "$work/no.moec"
 echo '{"weight_map": {"lm_head.weight": "model.safetensors"}}' >"$work/begun/model.safetensors.index.json"
 try 1 "doctor of an index of another model" "$moec" doctor "$work/begun"
@@ -213,7 +213,7 @@ try 0 "doctor of what a compile costs" "$moec" doctor $model
 says stdout 'compile +[0-9]+ passes and fitting, about ' "passes and time"
 says stdout 'compile: [0-9.]+ core-hours, of which passes [0-9.]+, fitting quantised weights [0-9.]+' "and core-hours"
 says stdout '^    about .* on 16 idle cores like these$' "and many cores"
-says stdout '^  memory: about 1.00 GiB, and the weights of a layer: ' "and memory"
+says stdout '^  memory: about 1.00 GiB, plus .* for the weights of a layer' "and memory"
 says stdout '^    certifying +1024 windows +[0-9.]+ core-hours' "by phase"
 all=$(sed -n 's/^    all *\([0-9]*\) windows.*/\1/p' "$work/stdout")
 if [ "$all" -le 2900 ]; then pass "in all at most 2,900 windows"; else fail "in all at most 2,900 windows: $all"; fi

@@ -32,7 +32,7 @@ try 0 "a folder of many small files" "$moec" export "$work/m.moec" -o "$work/sha
 says stdout '"safetensors_files": [1-9][0-9]*' "JSON says how many"
 try 0 "the index is there" test -s "$work/shards/model.safetensors.index.json"
 same_value "$work/m.moec" "$work/shards" "the same from many files"
-try 0 "export of a copy level" "$moec" export "$work/m.moec" --copy 2 -o "$work/two" --quiet
+try 0 "export of a precision copy" "$moec" export "$work/m.moec" --copy 2 -o "$work/two" --quiet
 "$moec" compile $model --policy uniform --bits 2 --dense-bits 8 -o "$work/two.moec" --quiet >"$work/stdout" 2>"$work/stderr"
 same_value "$work/two.moec" "$work/two" "the copy measures what a bundle of these bits does"
 try 0 "16 bits" "$moec" compile $model --policy uniform --bits 16 -o "$work/whole.moec" --quiet
@@ -47,7 +47,7 @@ fi
 try 1 "an existing folder is refused" "$moec" export "$work/m.moec" -o "$work/folder"
 says stderr "'$work/folder': it exists" "and named"
 try 2 "a copy that is not there is refused" "$moec" export "$work/m.moec" --copy 4 -o "$work/none"
-says stderr "no copy at 4 bits, only at 2" "naming what is there"
+says stderr "no copy of its experts at 4 bits, only copies at 2 bits" "naming what is there"
 try 2 "the name of a file for the folder" "$moec" export "$work/m.moec" -o "$work/m.gguf"
 says stderr "writes a folder, but '$work/m.gguf' ends with .gguf like a file: choose another name" "is refused"
 try 2 "without a name" "$moec" export "$work/m.moec"

@@ -85,7 +85,7 @@ same "and gives the same bytes" "$work/a.moec" "$work/t.moec"
 cp "$work/kept.journal" "$work/t.moec.journal"
 try 0 "over a file" "$moec" tune "$sample" --profile "$work/p.h5" --slots 6 --max-loss 10% --force -q -o "$work/t.moec"
 refused 'name the bundle with -o' 2 "no output" tune --max-loss 2%
-refused "with does not apply to a checkpoint: 'moec compile" 2 "what is searched of bundles alone" \
+refused "with does not apply to a checkpoint: run 'moec compile" 2 "what is searched of bundles alone" \
     tune --max-loss 2% --with route,sparsity -o "$work/x.moec"
 refused 'reference does not apply to a checkpoint' 2 "a reference" tune --max-loss 2% --reference "$sample" -o "$work/x.moec"
 refused 'arithmetic does not apply to a checkpoint' 2 "another arithmetic" \

@@ -31,7 +31,7 @@ try 0 "compile without copies" "$moec" compile datasets/sample/model --policy un
 
 # ---- the same text ----
 
-# Modes with the copy level that holds what they run.
+# Modes with the precision copy that holds what they run.
 for level in 0 1 2 3; do
     try 0 "copy $level, resident" run --copy $level
     cp "$work/stdout" "$work/text.$level"

@@ -20,7 +20,7 @@ teach() {
 try 0 "is taught" teach -o "$work/m.moec"
 says stdout '^  gate +[0-9.]+% \(' "its report has the gate"
 says stdout '^  learned +[0-9.]+% \(' "and what was learned"
-says stdout "with 4 predicted experts, 'learned' finds [0-9.]+ points more of the experts than 'gate' \(.*\): a significant gain" "which is better"
+says stdout "with 4 predicted experts, 'learned' finds [0-9.]+ percentage points more of the experts than 'gate' \(.*\): a significant gain" "which is better"
 says stdout "wrote '$work/m.moec' with a predictor of [0-9]+ bytes, learned from [0-9]+ tokens" "and written"
 bytes=$(sed -n 's/.*predictor of \([0-9]*\) bytes.*/\1/p' "$work/stdout")
 check "within its share" "$bytes <= 0.006 * $(stat -c %s "$work/plain.moec") && $bytes > 5000"
@@ -43,7 +43,7 @@ check "of few active ones fewer, but more than by lot" "${recall_9:-0} > 20 && $
 
 cp "$work/m.moec" "$work/kept.moec"
 try 0 "judged on other text" "$moec" predict "$work/m.moec" --test $text --certificate-samples 16 --seq-len 128 -q
-says stdout "'learned' finds [0-9.]+ points more" "it is better there too"
+says stdout "'learned' finds [0-9.]+ percentage points more" "it is better there too"
 if cmp -s "$work/m.moec" "$work/kept.moec"; then pass "nothing is written"; else fail "nothing is written"; fi
 try 0 "a bundle without one is judged" "$moec" predict "$work/plain.moec" --test $text --certificate-samples 16 --seq-len 128 -q
 if grep -q learned "$work/stdout"; then fail "by the others"; else pass "by the others"; fi

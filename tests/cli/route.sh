@@ -174,7 +174,7 @@ begin cache-prior:0.4:own
 check "and a token's own another" "$missed != $empty && $missed != $calibrated"
 refused "has no calibrated ranges of its routers' scores: use a bundle" --route cache-prior:0.2:calibrated
 refused "has the range 'mean', expected running, calibrated or own" --route cache-prior:0.2:mean
-refused "does not say how often experts are used: compile it with a profile" --route top-k --cache-start frequency
+refused "does not say how often experts are used: compile the model with a profile" --route top-k --cache-start frequency
 refused "cache-start does nothing without --route" --cache-start frequency
 start() {
     "$moec" run "$work/p.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --route cache-prior:0.5 \

@@ -29,7 +29,7 @@ else
     fail "it writes the same text"
 fi
 try 2 "a copy that is not there" "$moec" strip "$work/m.moec" --copies 3 -o "$work/none.moec"
-says stderr "no copy at 3 bits, only at 2, 8" "is refused with what is there, the assignment's own bits too"
+says stderr "no copy of its experts at 3 bits, only copies at 2, 8 bits" "is refused with what is there, the assignment's own bits too"
 try 2 "without --copies" "$moec" strip "$work/m.moec" -o "$work/none.moec"
 try 2 "without -o" "$moec" strip "$work/m.moec" --copies 2
 if [ ! -e "$work/none.moec" ]; then

@@ -102,7 +102,7 @@ check "by half" "$(number prompt_tokens) == 16 && $(number loss_high) <= 0.04"
 decode_route=$(sed -n 's/^ *"route": *"\([a-z0-9.:-]*\)".*/\1/p' "$work/stdout" | head -n 1)
 decode_precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
 try 0 "the bundle" "$moec" inspect "$work/d.moec"
-says stdout 'prompts    are left out; certified for windows whose first 16 tokens are a prompt' "says so"
+says stdout 'prompts    keep the router.s choice; certified for windows whose first 16 tokens are a prompt' "says so"
 try 0 "a whole one" "$moec" verify "$work/d.moec"
 try 0 "shorter prompts" tune --max-loss 4% --slots 6 --decide decode --prompt-tokens 4 --with route -q --json -o "$work/d4.moec"
 check "are certified" "$(number prompt_tokens) == 4"

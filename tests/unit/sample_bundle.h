@@ -1,5 +1,5 @@
 /* A small bundle with everything in it, for tests: three layers (the second without experts), mixed bits, two
- * copy levels, tokenizer, path table, routing summary, certificate. Needs temporary.h before it. */
+ * precision copies, tokenizer, path table, routing summary, certificate. Needs temporary.h before it. */
 #ifndef MOEC_TESTS_SAMPLE_BUNDLE_H
 #define MOEC_TESTS_SAMPLE_BUNDLE_H
 

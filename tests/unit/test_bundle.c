@@ -643,7 +643,7 @@ static void test_bundle__unknown_version_is_refused(void **state)
     reseal(bytes);
     temporary_write(f->folder, "sample.moec", bytes, n);
     assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_ERR_UNSUPPORTED, err);
-    assert_message(err, "has bundle version 2, this moec reads version 1");
+    assert_message(err, "has version 2, this moec reads version 1");
     err = (struct moec_error){0};
     assert_status(moec_bundle_verify(f->path, NULL, NULL, &err), MOEC_ERR_UNSUPPORTED, err);
     free(bytes);
@@ -719,7 +719,7 @@ static void test_bundle__absurd_sections_are_refused(void **state)
     moec_put_u32(contents_entry(bytes, MOEC_SECTION_ROUTING, 0), MOEC_SECTION_PATHS);
     reseal(bytes);
     expect_refused(f, bytes, n, "two sections 'paths'");
-    memcpy(bytes, original, n); /* a copy level without its index */
+    memcpy(bytes, original, n); /* a precision copy without its index */
     moec_put_u32(contents_entry(bytes, MOEC_SECTION_RECORD_INDEX, 1), MOEC_SECTION_ANCILLARY);
     reseal(bytes);
     expect_refused(f, bytes, n, "2 record indices and 3 sections of records");

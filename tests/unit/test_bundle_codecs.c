@@ -150,7 +150,7 @@ static void test_bundle_codecs__as_many_as_the_table_holds(void **state)
     temporary_write(f->folder, "sample.moec", bytes, n);
     free(bytes);
     assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_ERR_FORMAT, err);
-    assert_message(err, "has a codec too many");
+    assert_message(err, "has one codec too many");
 }
 
 /* A table that no plan can have. */

@@ -38,11 +38,11 @@ static void test_bundle_fit__round_trip_and_damage(void **state)
         uint8_t byte;
         const char *message;
     } wrong[] = {{10, 0, "a memory of 0 bytes"},
-                 {19, 255, "at most all of them for experts"},
+                 {19, 255, "no more bytes for experts than the memory has"},
                  {47, 255, "expected finite times"},
-                 {64, 'L', "by a word of lower-case letters"},
-                 {64, 0, "by a word of lower-case letters"},
-                 {95, 'a', "by a word of lower-case letters"},
+                 {64, 'L', "other than a word of lower-case letters"},
+                 {64, 0, "other than a word of lower-case letters"},
+                 {95, 'a', "other than a word of lower-case letters"},
                  {100, 1, "in byte 100, expected 0"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         err = (struct moec_error){0};

@@ -128,7 +128,7 @@ static void test_bundle_strip__refuses(void **state)
     struct moec_bundle_stripped stripped;
     const uint32_t bits[] = {8, 4};
     assert_status(moec_bundle_strip(f->path, bits, 2, f->out, &stripped, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "no copy at 4 bits, only at 2, 8");
+    assert_message(err, "no copy of its experts at 4 bits, only copies at 2, 8 bits");
     err = (struct moec_error){0};
     assert_status(moec_bundle_strip(f->path, bits, 0, f->out, &stripped, &err), MOEC_ERR_USAGE, err);
     const uint32_t twice[] = {2, 2};

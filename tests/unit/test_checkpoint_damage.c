@@ -231,7 +231,8 @@ static void test_checkpoint_damage__the_cache_of_the_hub(void **state)
     moec_checkpoint_close(ck);
     char *second = make_folder(snapshots, "c3d4");
     refuse(root, MOEC_ERR_NOT_FOUND,
-           "has the snapshots 'a1b2', 'c3d4', but 'refs/main' names none of them; give one, such as '");
+           "has the snapshots 'a1b2', 'c3d4', but 'refs/main' names none of them; give one snapshot, such "
+           "as '");
     refuse(root, MOEC_ERR_NOT_FOUND, "models--some--olmoe/snapshots/a1b2'");
     write_text(refs, "main", "a1b2\n");
     assert_note(root, "moec reads 'snapshots/a1b2' in it");
@@ -265,10 +266,9 @@ static void test_checkpoint_damage__folders_with_gguf(void **state)
     write_text(folder, "config.json", "{\"model_type\": \"olmoe\"}");
     assert_note(folder, "moec reads 'olmoe-Q8_0.gguf' in it");
     copy_file(gguf, "olmoe.gguf", folder, "olmoe-Q4_0.gguf");
-    refuse(
-        folder, MOEC_ERR_NOT_FOUND,
-        "has no safetensors but 2 GGUF files: 'olmoe-Q4_0.gguf', 'olmoe-Q8_0.gguf'; give one of them, such "
-        "as '");
+    refuse(folder, MOEC_ERR_NOT_FOUND,
+           "has no safetensors but 2 GGUF files: 'olmoe-Q4_0.gguf', 'olmoe-Q8_0.gguf'; give one of these "
+           "files, such as '");
     refuse(folder, MOEC_ERR_NOT_FOUND, "/olmoe-Q4_0.gguf'");
     delete_file(folder, "olmoe-Q4_0.gguf");
     delete_file(folder, "olmoe-Q8_0.gguf");
@@ -417,7 +417,7 @@ static void test_checkpoint_damage__tensors(void **state)
     } cases[] = {
         {some_k, "model.layers.1.self_attn.x_proj.weight", MOEC_ERR_FORMAT,
          "model.safetensors' has no tensor 'model.layers.1.self_attn.k_proj.weight', "
-         "which 'mixtral' models need"},
+         "which models of family 'mixtral' need"},
         {"\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"BF16\"",
          "\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"I16\"", MOEC_ERR_UNSUPPORTED,
          "has dtype I16, expected BF16, F16 or F32"},

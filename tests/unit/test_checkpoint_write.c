@@ -193,7 +193,7 @@ static void test_checkpoint_write__all_or_nothing(void **state)
     assert_status(moec_bundle_find_copy(bundle, 4, &copy, &err), MOEC_OK, err);
     assert_int_equal(copy, 1);
     assert_status(moec_bundle_find_copy(bundle, 2, &copy, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "only at 4");
+    assert_message(err, "only copies at 4 bits");
     moec_bundle_close(bundle);
     free(path);
     free(out);

@@ -140,7 +140,7 @@ static void test_config__section_of_attentions(void **state)
         {block + 8, 0, MOEC_ERR_LIMIT, "0 kinds of attention beside the first, expected 1..31"},
         {block + 8, 3, MOEC_ERR_FORMAT, "73 bytes for kinds of attention, expected 105"},
         {block + 12, 2, MOEC_ERR_LIMIT,
-         "layer 2 of the config section says key/value heads 3, expected 1..2"},
+         "layer 2 of the config section says: key/value heads 3, expected 1..2"},
         {block + 12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention kind 1, expected 0 or 1"},
         {block + 12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention kind 1, expected 0"},
         {block + 76, 1, MOEC_ERR_FORMAT, "attention kind 1 of 2 to layer 0, but the kinds must be numbered"},

@@ -141,7 +141,7 @@ static void test_config_check__check_refuses(void **state)
     REFUSED((c.n_expert = 100, c.top_k = 65), MOEC_ERR_LIMIT, "expected 1..64");
     REFUSED(c.n_ff_expert = 0, MOEC_ERR_LIMIT, "expert size");
     REFUSED(c.n_ff_shared = 0, MOEC_ERR_FORMAT, "no shared expert");
-    REFUSED(c.kinds[1].n_ff_dense = 0, MOEC_ERR_LIMIT, "layer 1 of 'config.json' says dense MLP size");
+    REFUSED(c.kinds[1].n_ff_dense = 0, MOEC_ERR_LIMIT, "layer 1 of 'config.json' says: dense MLP size");
     REFUSED((c = parts_alone(), c.kinds[2].no_mlp = true), MOEC_ERR_LIMIT,
             "dense MLP size without an MLP 40");
     REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,

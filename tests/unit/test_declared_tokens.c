@@ -133,7 +133,7 @@ static void test_declared_tokens__bare_folders_that_are_refused(void **state)
               "which tokenizer class 'RobertaTokenizer' ('model_type' 'qwen3_moe') needs: without");
     refuse_in(folder, "config.json", "{\"model_type\": \"mixtral\"}", MOEC_ERR_UNSUPPORTED,
               "('model_type' 'mixtral') needs: without that file moec supports only GPT2Tokenizer");
-    refuse_in(folder, "merges.txt", "#version: 0.2\na b\nabc\n", MOEC_ERR_FORMAT, "line 3 of '");
+    refuse_in(folder, "merges.txt", "#version: 0.2\na b\nabc\n", MOEC_ERR_FORMAT, "line 3 of the file '");
     refuse_in(folder, "merges.txt", "a b c\n", MOEC_ERR_FORMAT, "is not a merge, expected two tokens");
     refuse_in(folder, "vocab.json", "[1]", MOEC_ERR_FORMAT, "holds an array, expected an object");
     refuse_in(folder, "vocab.json", "-Infinity", MOEC_ERR_FORMAT, "holds -Infinity, expected an object");

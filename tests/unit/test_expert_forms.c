@@ -319,13 +319,13 @@ static void test_expert_forms__pools_have_room_for_a_record(void **state)
     options.buffer.low_pool_bytes = low + 1;
     refuse_pools(f, &options, MOEC_ERR_BUDGET, "for high-precision copies has no room for the largest");
     options.buffer.low_pool_bytes = high + low + 1;
-    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form of experts besides form 0");
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form (precision) of experts besides form 0");
     options.buffer.low_pool_bytes = low;
     options.buffer.least_bytes = high;
     refuse_pools(f, &options, MOEC_ERR_USAGE, "a buffer of fixed size");
     options.buffer.least_bytes = 0;
     options.records.n_beside = 0;
-    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form of experts besides form 0");
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form (precision) of experts besides form 0");
 }
 
 /* An answer names the form in which its experts will be asked for. */
@@ -402,7 +402,7 @@ static void test_expert_forms__refuses(void **state)
     refuse(f, (struct moec_cache_form){.form = {.pool = (enum moec_expert_pool)1}}, 1, MOEC_ERR_UNSUPPORTED,
            "there is no pool 1 of experts");
     refuse(f, (struct moec_cache_form){.form = {.part = {.first_neuron = 1}}}, 1, MOEC_ERR_USAGE,
-           "is not contiguous with");
+           "is not stored next to");
     refuse(f, (struct moec_cache_form){.form = up}, MOEC_CACHE_FORMS, MOEC_ERR_USAGE, "the limit is 7");
     struct moec_expert_cache *cache = make_cache(f, 1 << 20);
     struct moec_experts *source = moec_expert_cache_experts(cache);

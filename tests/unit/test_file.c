@@ -163,7 +163,7 @@ static void test_file__abort_keeps_what_was_there(void **state)
     assert_status(moec_output_open(&output, path, &err), MOEC_OK, err);
     assert_status(moec_output_append(&output, "new!", 4, &err), MOEC_OK, err);
     assert_status(moec_output_patch(&output, 2, "345", 3, &err), MOEC_ERR_IO, err);
-    assert_message(err, "only 4 bytes");
+    assert_message(err, "only its first 4 bytes");
     moec_output_abort(&output);
     moec_output_abort(&output);
     uint8_t *bytes = temporary_read(folder, "out", &n);

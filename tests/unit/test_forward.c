@@ -592,8 +592,9 @@ static void test_forward__rows_of_the_embedding_that_come_late(void **state)
     err = (struct moec_error){0};
     tokens[7] = N_TOK + 1;
     assert_int_equal(moec_forward_embed(&forward, tokens, N_TOK, hidden, &err), MOEC_ERR_FORMAT);
-    assert_non_null(
-        strstr(err.message, "'embedding' in 'model.moec' has a weight that is not finite in row 60"));
+    assert_non_null(strstr(err.message,
+                           "'embedding' of the bundle 'model.moec' have a weight that is not finite in "
+                           "row 60"));
     dense->late = NULL;
     free(late.copy);
     free(expected);

@@ -427,7 +427,8 @@ static void test_gguf__models_that_are_not_known(void **state)
     refuse_patched(folder, "olmoe.gguf", "olmoe.block_count", "olmoe.block_xxxxx", MOEC_ERR_FORMAT,
                    "has no 'olmoe.block_count'");
     refuse_patched(folder, "olmoe.gguf", "blk.1.ffn_up_exps.weight", "blk.1.ffn_up_exxx.weight",
-                   MOEC_ERR_FORMAT, "has no tensor 'blk.1.ffn_up_exps.weight', which 'olmoe' models need");
+                   MOEC_ERR_FORMAT,
+                   "has no tensor 'blk.1.ffn_up_exps.weight', which models of family 'olmoe' need");
     refuse_patched(folder, "olmoe.gguf", "blk.1.ffn_up_exps.weight", "blk.0.ffn_up_exps.weight",
                    MOEC_ERR_FORMAT, "has tensor 'blk.0.ffn_up_exps.weight' twice");
     refuse_patched(folder, "parts-00001-of-00002.gguf", "blk.0.attn_q.weight", "blk.0.attn_q.weighx",
@@ -684,7 +685,8 @@ static void test_gguf__large_integers_are_exact(void **state)
             assert_int_equal(moec_gguf_as_u64(&gguf, &value, &read, &err),
                              is_negative ? MOEC_ERR_FORMAT : MOEC_OK);
             if (is_negative)
-                assert_non_null(strstr(err.message, "'n' in 'a.gguf' is -1, expected 0 or more"));
+                assert_non_null(
+                    strstr(err.message, "'n' in the GGUF file 'a.gguf' is -1, expected 0 or more"));
             else
                 assert_true(read == numbers[i]);
         }

@@ -154,7 +154,7 @@ static void test_mode__copies_are_found_by_their_bits(void **state)
     refuse(*state, (struct moec_mode_request){.mode = "io-free"}, "--copies 16");
     refuse(*state, (struct moec_mode_request){.mode = "io-exp"}, "--copies 16");
     refuse(*state, (struct moec_mode_request){.mode = "io-qexp"}, "--copies 4");
-    refuse(*state, (struct moec_mode_request){.mode = "io-exp+lru"}, "only at 2, 8");
+    refuse(*state, (struct moec_mode_request){.mode = "io-exp+lru"}, "only copies at 2, 8 bits");
     refuse(*state, (struct moec_mode_request){.mode = "io-qexp+lru"}, "--copies 4");
 }
 

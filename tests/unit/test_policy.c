@@ -387,7 +387,7 @@ static void test_policy__checks_candidates_of_a_guest(void **state)
     assert_ok(moec_policy_check_candidate(&rules, &candidate, &err), err);
     memset(candidate.settings.route, 'x', sizeof candidate.settings.route);
     assert_status(moec_policy_check_candidate(&rules, &candidate, &err), MOEC_ERR_SCRIPT, err);
-    assert_message(err, "a text without its terminating NUL");
+    assert_message(err, "a text that does not end with a zero byte");
     memset(candidate.settings.route, 0, sizeof candidate.settings.route);
     const struct moec_policy_candidate wrong[] = {{.settings = {.n_slots = 2}, .draft = 2},
                                                   {.settings = {.n_slots = 2}, .left_out = 1001},

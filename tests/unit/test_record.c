@@ -146,7 +146,7 @@ static void test_record__parts_stand_in_one_piece(void **state)
     refuse_part(&gated, (struct moec_record_part){.first_neuron = N_FF}, "neurons");
     refuse_part(&gated, (struct moec_record_part){PART(UP), 1, N_FF}, "neurons");
     refuse_part(&gated, (struct moec_record_part){PART(UP), UINT32_MAX, UINT32_MAX}, "neurons");
-    refuse_part(&gated, (struct moec_record_part){PART(UP) | PART(DOWN), 0, 4}, "is not contiguous with");
+    refuse_part(&gated, (struct moec_record_part){PART(UP) | PART(DOWN), 0, 4}, "is not stored next to");
 }
 
 /* Rows that a part binds are those of the record. */

@@ -283,7 +283,7 @@ static void test_sentencepiece__refusals(void **state)
                        "\x01"
                        "a",
                        "\x04"),
-             MOEC_ERR_UNSUPPORTED, "piece 1 ('a') of 'm' is user-defined"),
+             MOEC_ERR_UNSUPPORTED, "piece 1 ('a') of the tokenizer of 'm' is user-defined"),
         CASE(UNK PIECE("\x05",
                        "\x01"
                        "a",
@@ -294,8 +294,9 @@ static void test_sentencepiece__refusals(void **state)
                        "a",
                        "\x07"),
              MOEC_ERR_FORMAT, "has type 7"),
-        CASE(UNK PIECE("\x05", "\x01\xff", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty, is not UTF-8"),
-        CASE(UNK PIECE("\x04", "\x00", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty"),
+        CASE(UNK PIECE("\x05", "\x01\xff", "\x01"), MOEC_ERR_FORMAT,
+             "piece 1 of the tokenizer of 'm' is empty, is not UTF-8"),
+        CASE(UNK PIECE("\x04", "\x00", "\x01"), MOEC_ERR_FORMAT, "piece 1 of the tokenizer of 'm' is empty"),
         CASE(UNK "\x12\x02\x18\x03", MOEC_ERR_UNSUPPORTED, "model of type 3"),
         CASE(UNK "\x1A\x02\x28\x00", MOEC_ERR_UNSUPPORTED, "escape_whitespaces"),
         CASE(UNK "\x1A\x03\x12\x01x", MOEC_ERR_FORMAT, "character map"),

@@ -429,7 +429,8 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     options.decisions.slots = NULL;
     options.decisions.low_slots = "999";
     refuses_open(s, &options, MOERT_ERR_USAGE,
-                 "the pool has room for 999 low-precision copies of experts per layer, expected 1 to");
+                 "the memory for low-precision copies (low_slots) has room for 999 experts per layer, "
+                 "expected 1 to");
     options.decisions.precision = NULL;
     options.decisions.low_slots = "50%";
     refuses_open(s, &options, MOERT_ERR_USAGE,

@@ -114,7 +114,8 @@ enum moec_status moec_sparsity_open(const struct moec_bundle *bundle, uint32_t c
     MOEC_TRY(moec_bundle_load_sparsity(bundle, &table, err));
     if (table.n_layer == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has no sparsity thresholds: make them with moec sparsify --data FILE",
+                         "the bundle '%s' has no sparsity thresholds: make them with moec sparsify --data "
+                         "FILE",
                          bundle->file.path);
     const enum moec_status status =
         moec_sparsity_create(&table, &bundle->config, (uint32_t)thousandths, out, err);

@@ -559,7 +559,9 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a model of family '%s' has no encoder, so it cannot read a source", config->family);
     if (session->first != session)
-        return moec_fail(err, MOEC_ERR_USAGE, "only the first of several parallel sequences reads a source");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "only the first of several parallel sequences reads a source text, but another "
+                         "sequence was given one");
     if (n_tokens == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the encoder's source text has no tokens, expected at least one");
@@ -840,7 +842,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
             return moec_fail(
                 err, MOEC_ERR_USAGE,
                 "this model limits how many tokens an expert takes, counted per sequence, so sequences "
-                "cannot share a step: step each sequence by itself");
+                "cannot share a step: run a step for each sequence");
     }
     for (uint32_t i = 0; i < n; i++) {
         if (moec_kv_state_missing(&sessions[i]->kv) > 0)

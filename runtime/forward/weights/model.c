@@ -520,7 +520,9 @@ enum moec_status moec_model_bring_embedding(const struct moec_model *model, uint
     const uint8_t *row = rows->data + at * rows->stride_bytes;
     MOEC_TRY(late->bring(late, (uint64_t)(row - model->dense.blob), rows->stride_bytes, err));
     if (!moec_codec_row_is_finite(rows->codec, row, rows->columns))
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' has a weight that is not finite in row %u",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the dense weights '%s' of the bundle '%s' have a weight that is not finite in "
+                         "row %u",
                          moec_role_name(MOEC_ROLE_EMBEDDING), late->path, token);
     return MOEC_OK;
 }

@@ -64,24 +64,24 @@ enum moec_status moec_decision_log_check(const struct moec_decision_log *log, ui
     const char *path = moec_decision_book_path(log->book);
     if (given == NULL || given->n == 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' has no decisions for sequence %" PRIu32 " beam %" PRIu32 ", which "
-                         "begins at position %" PRIu32 ": replay the recorded prompts in the "
-                         "same order, with as many beams",
+                         "the decision file '%s' has no decisions for sequence %" PRIu32 " beam %" PRIu32
+                         ", which begins at position %" PRIu32 ": replay the recorded prompts in the same "
+                         "order, with as many beams",
                          path, log->sequence, log->beam, first);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t position = first + i;
         if (position < given->first || position - given->first >= given->n)
             return moec_fail(err, MOEC_ERR_MISMATCH,
-                             "position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32 " is not "
-                             "in '%s', which has only positions %" PRIu32 " to %" PRIu32 ": "
-                             "generate no more than was recorded",
+                             "position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32 " is not in the "
+                             "decision file '%s', which has only positions %" PRIu32 " to %" PRIu32
+                             ": generate no more tokens than were recorded",
                              position, log->sequence, log->beam, path, given->first,
                              given->first + given->n - 1);
         if (given->tokens[position - given->first] != tokens[i])
             return moec_fail(err, MOEC_ERR_MISMATCH,
-                             "position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32 " has "
-                             "token %" PRIu32 ", but in '%s' it has %" PRIu32 ": replay the "
-                             "same prompt with the same options",
+                             "position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32 " has token "
+                             "%" PRIu32 ", but the decision file '%s' has token %" PRIu32 " there: replay "
+                             "the same prompt with the same options",
                              position, log->sequence, log->beam, tokens[i], path,
                              given->tokens[position - given->first]);
     }

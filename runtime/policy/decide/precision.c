@@ -99,9 +99,10 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "unknown precision '%s', expected hobbit:T1:T2, hobbit:T1:T2:L, always:T1:T2 or "
-                     "shared:T1:T2 with scores from 0 to 1, T1 at most T2, and blocks of L tokens, or fate:W "
-                     "with a number of experts such as 8 or a share such as 25%%",
+                     "unknown precision '%s', expected hobbit:T1:T2, hobbit:T1:T2:L, always:T1:T2, "
+                     "shared:T1:T2 or fate:W. T1 and T2 are scores from 0 to 1, and T2 is at least T1; L "
+                     "is the number of tokens in a block; W is a number of experts such as 8, or a share "
+                     "such as 25%%",
                      text);
 }
 

@@ -69,7 +69,8 @@ static enum moec_status read_skip(const char *text, struct moec_route *route, st
     if (end != text + strlen(skip_word) && *end == '\0' && value <= 1 && route->skip > 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "the route ends in '%s', expected skip:W with a weight W above 0 and at most 1",
+                     "the text of the route ends in '%s', expected skip:W with a weight W above 0 and at "
+                     "most 1",
                      text + 1);
 }
 
@@ -129,7 +130,7 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
     if (route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a precision or prefill needs the size of its logical cache: set the number of "
-                         "experts that it holds per layer (slots)");
+                         "experts that this cache holds per layer (slots)");
     if (route->prefill.kind != MOEC_PREFILL_SAME && route->decode_only)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a prefill applies to prompts, but decisions are set for generated tokens only: "
@@ -176,8 +177,8 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
         (route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE) || route->skip > 0;
     if (needs_cache && route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "route %s needs the size of its logical cache: set the number of experts that it "
-                         "holds per layer (slots)",
+                         "route %s needs the size of its logical cache: set the number of experts that "
+                         "this cache holds per layer (slots)",
                          kinds[route->kind].name);
     MOEC_TRY(moec_precision_check(&route->precision, config, err));
     if (moec_route_takes_low(route))
@@ -242,8 +243,8 @@ enum moec_status moec_route_start_frequent(struct moec_route *route, const struc
 {
     if (!is_of_model(paths, config))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' does not say how often experts are used: compile it with a profile, or start "
-                         "with an empty logical cache",
+                         "the bundle '%s' does not say how often experts are used: compile the model with "
+                         "a profile, or start with an empty logical cache",
                          path);
     route->initial = paths->frequency;
     return MOEC_OK;
@@ -258,8 +259,8 @@ enum moec_status moec_route_know_ranges(struct moec_route *route, const struct m
     if (!is_of_model(paths, config) || paths->ranges == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' has no calibrated ranges of its routers' scores: use a bundle that was compiled "
-            "with --data or --profile, or the route cache-prior:%g:running, which needs none",
+            "the bundle '%s' has no calibrated ranges of its routers' scores: use a bundle that was "
+            "compiled with --data or --profile, or the route cache-prior:%g:running, which needs none",
             path, (double)route->share);
     route->ranges = paths->ranges;
     return MOEC_OK;

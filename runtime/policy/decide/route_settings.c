@@ -18,8 +18,8 @@ enum moec_status moec_route_from_settings(const struct moec_decision_settings *s
         MOEC_TRY(moec_prefill_read(settings->prefill, &route->prefill, err));
     if (moec_prefill_looks_ahead(&route->prefill))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has the prefill setting '%s', whose loss cannot be certified, because it "
-                         "looks at later tokens",
+                         "the bundle '%s' has the prefill setting '%s', whose loss cannot be certified, "
+                         "because it looks at later tokens",
                          path, settings->prefill);
     if (moec_decision_settings_take_low(settings))
         route->n_low_slots = settings->n_low_slots;
