@@ -18,6 +18,18 @@ const char *cli_fit_bound_by(const struct cli_fit_result *result)
     return result->fit.token_ns > 2 * result->fit.resident_ns ? "storage" : "computing";
 }
 
+const char *cli_fit_why_plain(const struct cli_fit_result *result)
+{
+    const struct moec_tune_report *report = result->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    if (moec_tune_is_compiled(report))
+        return "nothing better was proven: the bits are those that moec compile alone would write";
+    if (!moec_decision_settings_are_on(&report->winner.settings) && certificate->n_sequence > 1 &&
+        certificate->sequence[0].is_chosen)
+        return "nothing better was proven: the bits are those of the safest plan";
+    return NULL;
+}
+
 /* Milliseconds, or KiB. */
 static double unit_of(const struct cli_fit_result *result, double amount)
 {
@@ -109,6 +121,8 @@ void cli_print_fit(const struct cli_fit_result *result)
     if (!result->by_bytes)
         cli_print(stdout, "; --evict %s --predict %s", fit->evict, fit->predict);
     cli_print(stdout, "\n");
+    if (cli_fit_why_plain(result) != NULL)
+        cli_print(stdout, "             %s\n", cli_fit_why_plain(result));
     print_front(result);
     print_looks(result);
     if (result->page != NULL)

@@ -29,6 +29,8 @@ struct cli_fit_result {
 
 /* What most of a token's time goes to: "storage" or "computing". */
 const char *cli_fit_bound_by(const struct cli_fit_result *result);
+/* Of bits alone that are written since no test of anything faster passed: a sentence without its end; else NULL. */
+const char *cli_fit_why_plain(const struct cli_fit_result *result);
 
 void cli_print_fit(const struct cli_fit_result *result);
 MOEC_WARN_UNUSED enum moec_status cli_print_fit_json(const struct cli_fit_result *result,

@@ -107,6 +107,8 @@ static void put_facts(FILE *stream, const struct cli_fit_page *page)
         (void)snprintf(slots, sizeof slots, " by %" PRIu32 " experts a layer", settings->n_slots);
     moec_html_fact(stream, "Bits", "plan %" PRIu32, report->winner.draft + 1);
     moec_html_fact(stream, "Decisions", "%s%s", moec_tune_name(settings, 0, name), slots);
+    if (cli_fit_why_plain(result) != NULL)
+        moec_html_fact(stream, "Why bits alone", "%s", cli_fit_why_plain(result));
     if (!result->by_bytes)
         moec_html_fact(stream, "Eviction and prediction", "%s, %s", result->fit.evict, result->fit.predict);
 }

@@ -515,6 +515,7 @@ static enum moec_status prepare(struct fit_job *job, struct moec_error *err)
     job->fit.context = job;
     job->fit.n_measured = MOST_MEASURED;
     job->fit.n_search = SEARCH_WINDOWS;
+    job->fit.takes_all_certificate = cli_has(job->args, "certificate-samples");
     job->tune.with_route = job->tune.with_skip = true;
     job->tune.shared.decode_only = true;
     job->tune.fit = &job->fit;

@@ -83,8 +83,8 @@ MOEC_WARN_UNUSED enum moec_status moec_sequence_test(const struct moec_sequence_
                                                      uint32_t *n_passed, struct moec_error *err);
 
 #define MOEC_SEQUENCE_ADVICE_BYTES 256
-/* What would suffice where the safest misses the target: how many `unit` ("windows"), or that no number of
- * them would; and the target that the present ones prove. */
+/* What would suffice where the safest, of this loss, misses the target: with how many `unit` ("windows") its proof is
+ * likely, or that no number of them helps; and the target that the present ones prove. */
 const char *moec_sequence_advice(const struct moec_loss *loss, double target, const char *unit,
                                  char text[static MOEC_SEQUENCE_ADVICE_BYTES]);
 

@@ -186,7 +186,14 @@ static const struct moec_tune_candidate *candidate_of(const struct tune *tune, u
 static const char *name_test(void *context, uint32_t i)
 {
     struct tune *tune = context;
-    return moec_tune_name(&candidate_of(tune, i)->settings, candidate_of(tune, i)->share, tune->name);
+    const struct moec_tune_candidate *candidate = candidate_of(tune, i);
+    char name[MOEC_TUNE_NAME_BYTES];
+    const char *words = moec_tune_name(&candidate->settings, candidate->share, name);
+    if (tune->drafts == NULL)
+        (void)snprintf(tune->name, sizeof tune->name, "%s", words);
+    else
+        (void)snprintf(tune->name, sizeof tune->name, "plan %" PRIu32 ", %s", candidate->draft + 1, words);
+    return tune->name;
 }
 
 /* ---- the tests ---- */
@@ -316,6 +323,9 @@ static enum moec_status certify(struct tune *tune, struct moec_error *err)
     /* No test: what the bundle loses and misses without decisions, to be shown beside them. */
     MOEC_TRY(look(tune, &plain, &without, err));
     MOEC_TRY(test_all(tune, &first, &n_passed, err));
+    if (n_passed == 0 && tune->options->fit != NULL &&
+        !moec_decision_settings_are_on(&candidate_of(tune, 0)->settings))
+        return moec_tune_fit_refuse(tune, &first, err);
     if (n_passed == 0) {
         const struct moec_trial_missed missed = {"decisions", name_test(tune, 0), &first, "Without decisions",
                                                  &without};

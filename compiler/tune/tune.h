@@ -50,6 +50,7 @@ struct moec_tune_fit {
     bool holds_all[MOEC_TUNE_MAX_DRAFTS]; /* memory has room for every expert */
     uint32_t n_measured;                  /* candidates that are measured at most */
     uint32_t n_search; /* windows of the search part, and of the selection part, that they are measured on */
+    bool takes_all_certificate; /* tests are on all windows of the certificate part, however few would do */
 };
 
 /* Times that foretelling cannot tell apart: more than this share above another one is slower. */
@@ -163,6 +164,13 @@ struct moec_tune_report {
     struct moec_sparsity_plan plan;         /* n_layer 0: none */
     bool is_reused; /* the bundle itself was certified on the same windows: each promise holds by itself */
 };
+
+/* Whether a fit's winner is the draft that compile alone would write. */
+static inline bool moec_tune_is_compiled(const struct moec_tune_report *report)
+{
+    return report->winner.draft == report->compiled &&
+           !moec_decision_settings_are_on(&report->winner.settings);
+}
 
 /* Searches and certifies. `drafts` go with a fit; NULL: the one that is inputs->bundle. `note` of the progress
  * receives a line for each measurement. Fills what it has measured in any case; released with moec_tune_report_release.

@@ -293,7 +293,23 @@ static uint32_t place_of_compiled(const struct moec_tune_report *report)
     return i;
 }
 
-/* Of what is slower the plan of bits that loses least alone is left, for texts that prove nothing else. */
+/* Bits alone of the lowest upper end on the search part: on few windows noise decides whose loss itself is least.
+ * n_candidate where none is within the target. */
+static uint32_t find_safest(const struct tune *tune)
+{
+    const struct moec_tune_report *report = tune->report;
+    uint32_t best = report->n_candidate;
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
+        const struct moec_tune_candidate *candidate = &report->candidates[i];
+        if (!moec_decision_settings_are_on(&candidate->settings) &&
+            candidate->search.loss <= tune->options->trial.max_loss &&
+            (best == report->n_candidate || candidate->search.high < report->candidates[best].search.high))
+            best = i;
+    }
+    return best;
+}
+
+/* Of what is slower the safest plan of bits alone is left, for texts that prove nothing else. */
 bool moec_tune_fit_admits(const struct tune *tune, const struct moec_tune_candidate *candidate)
 {
     const struct moec_tune_report *report = tune->report;
@@ -302,7 +318,7 @@ bool moec_tune_fit_admits(const struct tune *tune, const struct moec_tune_candid
     if (moec_decision_settings_are_on(&candidate->settings))
         return false;
     for (uint32_t d = 0; d < MOEC_TUNE_MAX_DRAFTS; d++)
-        if (report->plain[d].search.n_window > 0 && report->plain[d].search.loss < candidate->search.loss)
+        if (report->plain[d].search.n_window > 0 && report->plain[d].search.high < candidate->search.high)
             return false;
     return true;
 }
@@ -321,32 +337,115 @@ static uint32_t find_fastest(const struct tune *tune)
     return best;
 }
 
-/* Of two that stand close on the front only one is tested; this one always is. Where it is none of the candidates, or
- * pointless, the fastest stands for it if all that would be tested is slower: a plan that loses less than compile's,
- * as fast with all experts in memory, must not give way to one that is a little slower than both. */
-void moec_tune_fit_add_compiled(const struct tune *tune)
+/* What decides may show less loss than bits alone on few windows, by noise: then the front lacks the safest plan, and
+ * the first failure would leave nothing to write. So that plan is tested first, and before all else only what is
+ * faster is worth a test. What a policy has chosen stays, whatever it takes. */
+static void put_safest_first(const struct tune *tune)
 {
     struct moec_tune_report *report = tune->report;
-    uint32_t place = place_of_compiled(report), at = 0;
-    if (report->n_sequence == 0)
+    const uint32_t safest = find_safest(tune), n = report->n_sequence;
+    uint32_t sequence[MOEC_MAX_SEQUENCE] = {safest}, n_kept = 1;
+    if (safest == report->n_candidate)
         return;
-    if (place == report->n_candidate || !report->candidates[place].is_on_front) {
-        if (!is_slower(tune, &report->candidates[report->sequence[report->n_sequence - 1]]))
-            return;
-        place = find_fastest(tune);
+    const uint64_t whole = moec_tune_whole(tune, &report->candidates[safest]);
+    if (tune->options->policy != NULL &&
+        (n == 0 || whole <= moec_tune_whole(tune, &report->candidates[report->sequence[n - 1]])))
+        return;
+    for (uint32_t i = 0; i < n && n_kept < MOEC_MAX_SEQUENCE; i++)
+        if (moec_tune_whole(tune, &report->candidates[report->sequence[i]]) < whole)
+            sequence[n_kept++] = report->sequence[i];
+    memcpy(report->sequence, sequence, n_kept * sizeof *sequence);
+    report->n_sequence = n_kept;
+    report->candidates[safest].is_on_front = true;
+}
+
+/* Whether the first of the sequence that is faster than a candidate is likely to be proven. */
+static bool has_likely_faster(const struct tune *tune, const struct moec_tune_candidate *candidate)
+{
+    const struct moec_tune_report *report = tune->report;
+    const uint64_t whole = moec_tune_whole(tune, candidate);
+    for (uint32_t i = 0; i < report->n_sequence; i++) {
+        const struct moec_tune_candidate *other = &report->candidates[report->sequence[i]];
+        if (moec_tune_whole(tune, other) >= whole)
+            continue;
+        const struct moec_sequence_spacing spacing = moec_sequence_spacing_of(
+            log1p(tune->options->trial.max_loss), &other->chosen, other->chosen.n_window,
+            tune->trial.n_certify, tune->options->trial.confidence);
+        return other->chosen.difference <= moec_sequence_certain(&spacing, 1);
     }
-    if (place == report->n_candidate)
-        return;
+    return false;
+}
+
+/* Whether a plan of bits is expected to fail, or beaten by what loses no more and is no slower. Decisions with the same
+ * bits, or with bits that lose more, only seem to lose less; those with safer bits stand for the plan if they are
+ * likely to be proven, so that nothing is lost where they are tested in its place. */
+static bool is_pointless(const struct tune *tune, uint32_t place)
+{
+    const struct moec_tune_report *report = tune->report;
+    const struct moec_tune_candidate *candidate = &report->candidates[place];
+    if (candidate->chosen.loss > tune->options->trial.max_loss)
+        return true;
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
+        const struct moec_tune_candidate *other = &report->candidates[i];
+        const bool decides = moec_decision_settings_are_on(&other->settings);
+        if (i == place || other->search.loss > candidate->search.loss ||
+            moec_tune_whole(tune, other) > moec_tune_whole(tune, candidate))
+            continue;
+        if (!decides || (other->draft < candidate->draft && has_likely_faster(tune, candidate)))
+            return true;
+    }
+    return false;
+}
+
+/* Before what is faster; what is no faster than the first is not worth a test. Where there is no room, the second
+ * gives way: the first is left to fall back to. */
+static void insert(const struct tune *tune, uint32_t place)
+{
+    struct moec_tune_report *report = tune->report;
     const uint64_t whole = moec_tune_whole(tune, &report->candidates[place]);
-    for (; at < report->n_sequence; at++) {
+    uint32_t at = 0, n = report->n_sequence;
+    for (; at < n; at++) {
         if (report->sequence[at] == place)
             return;
         if (moec_tune_whole(tune, &report->candidates[report->sequence[at]]) < whole)
             break;
     }
-    for (uint32_t i = report->n_sequence++; i > at; i--)
-        report->sequence[i] = report->sequence[i - 1];
+    if (at == 0)
+        return;
+    if (n == MOEC_MAX_SEQUENCE) {
+        memmove(report->sequence + 1, report->sequence + 2, (--n - 1) * sizeof *report->sequence);
+        at = at > 1 ? at - 1 : at;
+    }
+    memmove(report->sequence + at + 1, report->sequence + at, (n - at) * sizeof *report->sequence);
     report->sequence[at] = place;
+    report->n_sequence = n + 1;
+    report->candidates[place].is_on_front = true;
+}
+
+/* Of two that stand close on the front only one is tested; compile's plan always is. Where it is none of the
+ * candidates, or pointless, the fastest stands for it if all that would be tested is slower: a plan that loses less
+ * than compile's, as fast with all experts in memory, must not give way to one that is a little slower than both. */
+static void add_compiled(const struct tune *tune)
+{
+    const struct moec_tune_report *report = tune->report;
+    uint32_t place = place_of_compiled(report);
+    if (report->n_sequence == 0)
+        return;
+    if (place == report->n_candidate ||
+        (!report->candidates[place].is_on_front && is_pointless(tune, place))) {
+        if (!is_slower(tune, &report->candidates[report->sequence[report->n_sequence - 1]]))
+            return;
+        place = find_fastest(tune);
+    }
+    if (place < report->n_candidate)
+        insert(tune, place);
+}
+
+void moec_tune_fit_complete(const struct tune *tune)
+{
+    put_safest_first(tune);
+    if (tune->options->policy == NULL)
+        add_compiled(tune);
 }
 
 /* By what the other parts say of the sequence's fastest, as moec compile chooses them. */
@@ -359,6 +458,8 @@ enum moec_status moec_tune_fit_choose_windows(struct tune *tune, struct moec_err
     struct moec_windows part = {0};
     double variance = 0;
     uint32_t n_measured = 0;
+    if (tune->options->fit->takes_all_certificate)
+        return MOEC_OK;
     for (size_t i = 0; i < n_loss; i++) {
         const double sum = losses[i]->error * losses[i]->n_window;
         if (losses[i]->n_unit < 2)
@@ -376,6 +477,22 @@ enum moec_status moec_tune_fit_choose_windows(struct tune *tune, struct moec_err
     tune->trial.most_certify = moec_prefix_choose(&request);
     moec_windows_release(&part);
     return MOEC_OK;
+}
+
+enum moec_status moec_tune_fit_refuse(const struct tune *tune, const struct moec_loss *safest,
+                                      struct moec_error *err)
+{
+    const struct moec_tune_report *report = tune->report;
+    const double target = tune->options->trial.max_loss;
+    char advice[MOEC_SEQUENCE_ADVICE_BYTES];
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "the safest of %" PRIu32 " combinations, plan %" PRIu32
+        " without decisions, has a loss of %.3f%% on the certificate part (upper bound with %g%% "
+        "confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
+        report->n_sequence, report->candidates[report->sequence[0]].draft + 1, 100 * safest->loss,
+        100 * tune->options->trial.confidence, 100 * safest->high, 100 * target,
+        moec_sequence_advice(safest, target, "windows", advice));
 }
 
 enum moec_status moec_tune_fit_check_winner(struct tune *tune, uint32_t n_passed, struct moec_error *err)
@@ -447,10 +564,10 @@ static bool keep_resident(struct tune *tune)
     if (best == NULL || best->search.loss > tune->options->trial.max_loss)
         return false;
     const double most = best->search.loss;
-    const uint32_t n_candidate = report->n_candidate;
+    const uint32_t n_candidate = report->n_candidate, safest = find_safest(tune);
     report->n_candidate = 0;
     for (uint32_t i = 0; i < n_candidate; i++)
-        if (report->candidates[i].search.loss <= most)
+        if (report->candidates[i].search.loss <= most || i == safest)
             report->candidates[report->n_candidate++] = report->candidates[i];
     return true;
 }

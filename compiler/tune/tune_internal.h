@@ -29,7 +29,7 @@ struct tune {
     struct moec_sparsity *sparsity;         /* likewise; NULL: all neurons */
     struct moec_sparsity_plan plan;         /* where one is searched: the one of `sparsity` */
     struct moec_sparsity_fit *sparsity_fit; /* where a plan is searched; NULL until then */
-    char name[MOEC_TUNE_NAME_BYTES];
+    char name[MOEC_TUNE_NAME_BYTES + 24];
     struct moec_tune_candidate tested; /* as the test at work sees it */
 };
 
@@ -126,14 +126,19 @@ bool moec_tune_fit_further(const struct tune *tune, const struct moec_tune_candi
  * that decides more, on both parts, as the report's next candidate and on its front. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added,
                                                        struct moec_error *err);
-/* Puts that draft into the sequence where it is on the front. */
-void moec_tune_fit_add_compiled(const struct tune *tune);
+/* Puts the draft of the lowest upper end alone at the head of the sequence, so that something is written wherever it is
+ * proven; what is no faster goes. Then adds the draft that compile would write, unless a candidate with bits that lose
+ * less makes it pointless. A policy's sequence whose last would go stays as it is. */
+void moec_tune_fit_complete(const struct tune *tune);
 /* How many windows of the certificate part the sequence is tested on. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_choose_windows(struct tune *tune, struct moec_error *err);
 /* After the tests, of which n_passed were proven: refuses a winner that is slower than that draft, unless the
  * certificate part refutes the draft. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_check_winner(struct tune *tune, uint32_t n_passed,
                                                              struct moec_error *err);
+/* MOEC_ERR_TARGET, where not even the head of the sequence, bits alone, was proven: `safest` is its loss. */
+MOEC_WARN_UNUSED enum moec_status
+moec_tune_fit_refuse(const struct tune *tune, const struct moec_loss *safest, struct moec_error *err);
 /* Has the fit look at the winner, and at its draft with a part of its decisions, on the search part. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_fit_look(struct tune *tune, struct moec_error *err);
 

@@ -205,7 +205,12 @@ static enum moec_status take_answer(struct search *search, const struct moec_dec
     for (uint32_t i = 0; i < n; i++)
         if (report->candidates[i].is_on_front)
             MOEC_TRY(measure_alone(search, i, err));
-    return answer->is_sequence ? MOEC_OK : moec_tune_select(search->tune, err);
+    if (answer->is_sequence)
+        return MOEC_OK;
+    MOEC_TRY(moec_tune_select(search->tune, err));
+    if (search->tune->options->fit != NULL)
+        moec_tune_fit_complete(search->tune);
+    return MOEC_OK;
 }
 
 enum moec_status moec_tune_policy(struct tune *tune, struct moec_error *err)

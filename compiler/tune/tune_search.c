@@ -640,7 +640,7 @@ enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *e
     struct moec_tune_report *report = tune->report;
     report->n_sequence = list_front(tune, report->sequence);
     if (tune->options->fit != NULL) {
-        moec_tune_fit_add_compiled(tune);
+        moec_tune_fit_complete(tune);
         keep_sequence(report);
     }
     MOEC_TRY(moec_tune_select(tune, err));
@@ -652,7 +652,7 @@ enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *e
         if (is_added)
             choose_selected(tune);
     }
-    moec_tune_fit_add_compiled(tune);
+    moec_tune_fit_complete(tune);
     return MOEC_OK;
 }
 

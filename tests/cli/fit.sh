@@ -104,6 +104,7 @@ try 0 "a device that holds some" fit --memory $memory --device-file "$work/card.
 says stdout '^next: moec-run .* --memory' "names the next command"
 says stdout 'with half the memory' "and what other devices would take"
 check "on twenty lines" "$(wc -l <"$work/stdout") <= 20"
+says stdout '^  [* ] plan [1-5]  .*  none$' "bits alone are tested first"
 evict=$(sed -n 's/.*--evict \([a-z]*\) --predict.*/\1/p' "$work/stdout")
 try 0 "moec-run takes the settings" "$build/moec-run" "$work/some.moec" -p "Once" -n 8 --ctx 128 --memory $memory --stats
 says stderr "eviction $evict" "the eviction of the fit"
@@ -165,6 +166,11 @@ if [ -e "$work/stopped.moec" ]; then fail "nothing is written"; else pass "nothi
 for journal in journal profile.journal search.journal; do
     cp "$work/stopped.moec.$journal" "$work/other.moec.$journal"
 done
+for journal in journal profile.journal; do
+    cp "$work/stopped.moec.$journal" "$work/unsure.moec.$journal"
+done
+refused 'the safest of [1-8] combinations, plan [1-5] without decisions, has a loss of .*so nothing was written: ' 1 \
+    "an interval that no plan is sure of" fit_less --confidence 0.9999 -o "$work/unsure.moec"
 try 0 "another memory goes on with what was fitted" "$moec" fit "$work/less" --data "$data" --max-loss 5% --samples 48 \
     --seq-len 32 --ctx 128 --memory "$(awk "BEGIN { printf \"%d\", 1024 * $least + 20 }")KiB" --device-file "$work/shape.json" \
     -o "$work/other.moec"

@@ -149,6 +149,7 @@ struct told {
     uint32_t draft;
     const char *route;
     double loss, ns;
+    double error; /* 0: hardly any */
 };
 
 /* A report of four candidates: two plans, the second compile's, and what decides on the first. */
@@ -160,12 +161,13 @@ static void tell(const struct told *told, uint32_t n, struct moec_tune_report *r
         candidate->draft = told[i].draft;
         (void)snprintf(candidate->settings.route, sizeof candidate->settings.route, "%s", told[i].route);
         candidate->foretold.token_ns = told[i].ns;
+        const double error = told[i].error > 0 ? told[i].error : 1e-4;
         candidate->search = candidate->chosen = (struct moec_loss){.loss = told[i].loss,
-                                                                   .high = told[i].loss * 1.1,
+                                                                   .high = told[i].loss + 1.7 * error,
                                                                    .difference = log1p(told[i].loss),
                                                                    .n_window = 64,
                                                                    .n_unit = 64,
-                                                                   .error = 1e-4};
+                                                                   .error = error};
         if (told[i].route[0] == '\0')
             report->plain[told[i].draft] = *candidate;
     }
@@ -190,17 +192,115 @@ static void test_tune_fit__nothing_that_decides_and_is_slower_than_compile_is_te
     static struct fit_bench b;
     open_fit(&b, 50);
     b.options.trial.max_loss = 0.02;
-    const struct told all[] = {{0, "", 0.001, 3000},
-                               {1, "", 0.018, 2000},
-                               {0, "cache-prior:0.1", 0.005, 2500},
-                               {0, "cache-prior:0.2", 0.010, 1500}};
+    const struct told all[] = {{0, "", 0.001, 3000, 0},
+                               {1, "", 0.018, 2000, 0},
+                               {0, "cache-prior:0.1", 0.005, 2500, 0},
+                               {0, "cache-prior:0.2", 0.010, 1500, 0}};
     /* Compile's plan loses more and is slower than the last: it is pointless. */
     assert_sequence(&b, all, 4, (const uint32_t[]){0, 3}, 2);
     assert_sequence(&b, all, 3, (const uint32_t[]){0, 1}, 2);
     /* What is hardly slower would take its place. */
     const struct told near[] = {
-        {0, "", 0.001, 3000}, {1, "", 0.018, 2000}, {0, "cache-prior:0.1", 0.015, 2020}};
+        {0, "", 0.001, 3000, 0}, {1, "", 0.018, 2000, 0}, {0, "cache-prior:0.1", 0.015, 2020, 0}};
     assert_sequence(&b, near, 3, (const uint32_t[]){0, 2, 1}, 3);
+    close_fit(&b);
+}
+
+/* On few windows decisions may seem to lose less than bits alone. The first test is still of what is safest, or its
+ * failure would leave nothing to write; and compile's plan is tested before decisions with its own bits. */
+static void test_tune_fit__the_safest_bits_alone_are_tested_first(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    open_fit(&b, 50);
+    b.options.trial.max_loss = 0.02;
+    const struct told first[] = {
+        {0, "", 0.0012, 3000, 0}, {1, "", 0.018, 2000, 0}, {0, "cache-prior:0.1", 0.001, 1500, 0}};
+    assert_sequence(&b, first, 3, (const uint32_t[]){0, 2}, 2);
+    const struct told own[] = {
+        {0, "", 0.001, 3000, 0}, {1, "", 0.012, 2000, 0}, {1, "cache-prior:0.1", 0.011, 1500, 0}};
+    assert_sequence(&b, own, 3, (const uint32_t[]){0, 1, 2}, 3);
+    /* Safer bits with decisions stand for compile's plan only where they are likely to be proven. */
+    const struct told noisy[] = {
+        {0, "", 0.001, 3000, 0.003}, {1, "", 0.012, 2000, 0.003}, {0, "cache-prior:0.1", 0.011, 1500, 0.003}};
+    assert_sequence(&b, noisy, 3, (const uint32_t[]){0, 1, 2}, 3);
+    const struct told clear[] = {
+        {0, "", 0.001, 3000, 0}, {1, "", 0.012, 2000, 0}, {0, "cache-prior:0.1", 0.011, 1500, 0}};
+    assert_sequence(&b, clear, 3, (const uint32_t[]){0, 2}, 2);
+    /* What is safest is not what noise lets lose least. */
+    const struct told lucky[] = {
+        {0, "", 0.0012, 3000, 0}, {1, "", 0.001, 2000, 0.005}, {1, "cache-prior:0.1", 0.0005, 1500, 0.005}};
+    assert_sequence(&b, lucky, 3, (const uint32_t[]){0, 1, 2}, 3);
+    /* What is no faster than the first could only be written in its place. */
+    const struct told slower[] = {{0, "", 0.0012, 1900, 0},
+                                  {1, "", 0.018, 2000, 0},
+                                  {0, "cache-prior:0.1", 0.001, 1950, 0},
+                                  {0, "cache-prior:0.2", 0.015, 1500, 0}};
+    assert_sequence(&b, slower, 4, (const uint32_t[]){0, 3}, 2);
+    /* What is not expected to pass is not tested for the sake of order. */
+    const struct told lossy[] = {
+        {0, "", 0.03, 3000, 0}, {1, "", 0.04, 2000, 0}, {0, "cache-prior:0.1", 0.015, 1500, 0}};
+    assert_sequence(&b, lossy, 3, (const uint32_t[]){2}, 1);
+    close_fit(&b);
+}
+
+/* A front of as many as a front gives, none of which is one of the two plans that are always tested. */
+static void test_tune_fit__both_plans_that_are_always_tested_have_room(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    open_fit(&b, 50);
+    b.options.trial.max_loss = 0.02;
+    const struct told all[] = {{0, "", 0.0012, 9000, 0},
+                               {1, "", 0.0125, 5000, 0},
+                               {0, "cache-prior:0.1", 0.001, 5080, 0},
+                               {1, "cache-prior:0.1", 0.0105, 4700, 0},
+                               {1, "cache-prior:0.2", 0.012, 4300, 0},
+                               {1, "cache-prior:0.3", 0.0135, 3900, 0},
+                               {1, "cache-prior:0.4", 0.015, 3500, 0},
+                               {1, "cache-prior:0.5", 0.0165, 3100, 0},
+                               {1, "cache-prior:0.6", 0.018, 2700, 0}};
+    assert_sequence(&b, all, 9, (const uint32_t[]){0, 1, 3, 4, 5, 6, 7, 8}, MOEC_MAX_SEQUENCE);
+    close_fit(&b);
+}
+
+static void test_tune_fit__a_refusal_names_the_plan_that_its_advice_is_about(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    struct moec_error told_error = {0};
+    open_fit(&b, 50);
+    b.options.trial.max_loss = 0.05;
+    struct tune tune = {.options = &b.options, .drafts = &b.drafts, .report = &b.report};
+    const struct told all[] = {{2, "", 0.0012, 3000, 0}, {1, "", 0.018, 2000, 0}};
+    const struct moec_loss safest = {.loss = 0.03, .high = 0.050005, .error = 0.0117, .n_window = 24};
+    tell(all, 2, &b.report);
+    b.report.n_sequence = 2;
+    b.report.sequence[1] = 1;
+    assert_status(moec_tune_fit_refuse(&tune, &safest, &told_error), MOEC_ERR_TARGET, told_error);
+    assert_message(told_error,
+                   "the safest of 2 combinations, plan 3 without decisions, has a loss of 3.000%");
+    assert_message(told_error, "(--certificate-samples 54)");
+    close_fit(&b);
+}
+
+/* The tests are on as many windows as were asked for. */
+static void test_tune_fit__windows_that_were_asked_for_are_all_taken(void **state)
+{
+    (void)state;
+    static struct fit_bench b;
+    const struct told all[] = {{0, "", 0.001, 3000, 0}};
+    open_fit(&b, 50);
+    struct tune tune = {.options = &b.options, .report = &b.report};
+    moec_trial_init(&b.parts.inputs, &b.options.trial, NULL, &tune.trial);
+    tell(all, 1, &b.report);
+    b.report.n_sequence = 1;
+    MUST(moec_tune_fit_choose_windows(&tune, &err));
+    assert_int_equal(tune.trial.most_certify, N_WINDOW - N_SEARCH - N_SELECT);
+    tune.trial.most_certify = 0;
+    b.fit.takes_all_certificate = true;
+    MUST(moec_tune_fit_choose_windows(&tune, &err));
+    assert_int_equal(tune.trial.most_certify, 0); /* no limit */
     close_fit(&b);
 }
 
@@ -212,7 +312,7 @@ static void test_tune_fit__what_is_as_fast_as_compile_is_tested_where_safer_is_s
     static struct fit_bench b;
     open_fit(&b, 50);
     b.options.trial.max_loss = 0.02;
-    const struct told all[] = {{0, "", 0.001, 6000}, {2, "", 0.005, 5881}, {1, "", 0.015, 5870}};
+    const struct told all[] = {{0, "", 0.001, 6000, 0}, {2, "", 0.005, 5881, 0}, {1, "", 0.015, 5870, 0}};
     struct tune tune = {.options = &b.options, .report = &b.report};
     moec_trial_init(&b.parts.inputs, &b.options.trial, NULL, &tune.trial);
     tell(all, 3, &b.report);
@@ -233,7 +333,7 @@ static void test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted(
     struct tune tune = {
         .options = &b.options, .drafts = &b.drafts, .report = &b.report, .part = MOEC_PART_ALL};
     moec_trial_init(&b.parts.inputs, &b.options.trial, NULL, &tune.trial);
-    const struct told all[] = {{0, "", 0.001, 2000}, {0, "cache-prior:0.2", 0.010, 3000}};
+    const struct told all[] = {{0, "", 0.001, 2000, 0}, {0, "cache-prior:0.2", 0.010, 3000, 0}};
     tell(all, 2, &b.report);
     b.report.compiled = 0;
     b.report.winner = b.report.candidates[1];
@@ -256,10 +356,10 @@ static void test_tune_fit__a_plan_that_is_left_alone_is_tried_with_routes(void *
     (void)state;
     static struct fit_bench b;
     struct moec_decision_settings settings;
-    const struct told all[] = {{0, "", 0.0116, 4500},
-                               {1, "", 0.0169, 4000},
-                               {1, "cache-prior:0.105:skip:0.035", 0.0174, 2600},
-                               {1, "cache-prior:0.028:skip:0.154", 0.0211, 1900}};
+    const struct told all[] = {{0, "", 0.0116, 4500, 0},
+                               {1, "", 0.0169, 4000, 0},
+                               {1, "cache-prior:0.105:skip:0.035", 0.0174, 2600, 0},
+                               {1, "cache-prior:0.028:skip:0.154", 0.0211, 1900, 0}};
     open_fit(&b, 50);
     b.options.trial.max_loss = 0.02;
     struct tune tune = {.options = &b.options, .report = &b.report};
@@ -440,6 +540,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tune_fit__looks_at_no_certificate_window_before_the_sequence_is_kept),
         cmocka_unit_test(test_tune_fit__nothing_that_decides_and_is_slower_than_compile_is_tested),
+        cmocka_unit_test(test_tune_fit__the_safest_bits_alone_are_tested_first),
+        cmocka_unit_test(test_tune_fit__both_plans_that_are_always_tested_have_room),
+        cmocka_unit_test(test_tune_fit__a_refusal_names_the_plan_that_its_advice_is_about),
+        cmocka_unit_test(test_tune_fit__windows_that_were_asked_for_are_all_taken),
         cmocka_unit_test(test_tune_fit__what_is_as_fast_as_compile_is_tested_where_safer_is_slower),
         cmocka_unit_test(test_tune_fit__a_slower_winner_is_refused_unless_compile_is_refuted),
         cmocka_unit_test(test_tune_fit__a_plan_that_is_left_alone_is_tried_with_routes),
