@@ -53,7 +53,7 @@ static bool print_dense_matrices(const struct moec_compile_report *report)
 {
     const struct moec_plan *plan = &report->plan;
     uint32_t count[MOEC_CODEC_TABLE] = {0}, n_own = 0;
-    for (uint32_t i = 0; i < plan->n_dense; i++) {
+    for (uint32_t i = 0; i < report->n_matrix; i++) {
         count[plan->dense[i] != 0 ? plan->dense[i] : plan->dense_bits]++;
         n_own += plan->dense[i] != 0;
     }
@@ -239,13 +239,13 @@ void cli_print_compile(const struct cli_compile_result *result)
     print_next(result);
 }
 
-/* Bits of each dense matrix, in the order of the table; the codec where it is one that has no bitwidth to
+/* Bits of each dense matrix of the bundle, in the order of the table; the codec where it is one that has no bitwidth to
  * itself. */
 static struct moec_json_out *json_dense_matrices(const struct moec_compile_report *report)
 {
     struct moec_json_out *array = moec_json_out_array();
     char text[40];
-    for (uint32_t i = 0; i < report->plan.n_dense; i++) {
+    for (uint32_t i = 0; i < report->n_matrix; i++) {
         const uint8_t number = report->plan.dense[i];
         if (number >= MOEC_CODEC_FIRST_OTHER)
             moec_json_out_string(array, NULL, moec_codec_name(report->codecs[number], text));

@@ -320,7 +320,7 @@ static enum moec_status check_options(const struct moec_compile_options *options
     return MOEC_OK;
 }
 
-/* Where the bytes of the plan's bundle go. */
+/* What the plan's bundle has, and where its bytes go. */
 static enum moec_status make_shares(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_report *report = run->report;
@@ -329,6 +329,9 @@ static enum moec_status make_shares(struct moec_compile_run *run, struct moec_er
     uint64_t *dense_bytes = NULL;
     MOEC_TRY(moec_compile_bundle_of(run, &report->plan, &bundle, &dense, err));
     MOEC_TRY(moec_compile_dense_bytes(run, &report->plan, dense, &dense_bytes, err));
+    report->n_matrix = 0;
+    for (uint32_t i = 0; i < dense->n_entries; i++)
+        report->n_matrix += moec_role_is_quantisable((enum moec_role)dense->entries[i].role);
     const struct moec_bundle_shares_request request = {.bundle = bundle,
                                                        .config = moec_checkpoint_config(run->checkpoint),
                                                        .codecs = run->codecs,

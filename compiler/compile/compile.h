@@ -144,6 +144,9 @@ struct moec_compile_report {
     struct moec_plan plan;                      /* owned; moec_compile_report_release */
     struct moec_codec codecs[MOEC_CODEC_TABLE]; /* that the plan's numbers stand for */
     uint64_t n_bytes;                           /* of the bundle, exact */
+    /* Dense matrices of the bundle, the first of the plan's: the last ones are parts of the embedding and the head, which
+     * are joined to others where these have the same codec. */
+    uint32_t n_matrix;
     uint64_t source_bytes;
     uint32_t n_evaluations; /* of all trials together */
     struct moec_compile_fit_counts fit;

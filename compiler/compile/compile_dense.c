@@ -56,9 +56,12 @@ static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_er
 
 static enum moec_status make_plan(struct moec_compile_run *run, struct moec_error *err)
 {
-    struct moec_bundle_parts parts = {.dense = &run->compiled->dense};
+    const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
+    struct moec_bundle_parts parts = {.config = config, .dense = &run->compiled->dense};
     if (run->profile != NULL)
         MOEC_TRY(prune_paths(run, err));
+    if (config->n_frequent > 0)
+        return MOEC_OK;
     return moec_compile_bundle_make(run, &run->paths, &parts, &run->plan, err);
 }
 

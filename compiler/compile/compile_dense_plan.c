@@ -1,13 +1,17 @@
 /* Numbers of a plan's dense matrices are made effective first: 0 becomes what is bound, and stored precision
  * becomes 0. A plan whose effective numbers are all the bound ones uses the bound model and bundle. For
- * others the last model and bundle are kept, and compressed sizes by matrix and effective number. Each matrix
- * is compressed alone here, so that sizes add up. A change of codecs must forget everything kept
- * (moec_compile_codecs_changed). */
+ * others the last model and the last bundle of each form are kept, and compressed sizes by matrix and effective
+ * number. Each matrix is compressed alone here, so that sizes add up. A change of codecs must forget everything
+ * kept (moec_compile_codecs_changed).
+ *
+ * Plans are measured with an embedding that is divided as the checkpoint's config says, whatever the form of their
+ * bundle: the weights are the same. */
 #include "compiler/compile/compile_dense_plan.h"
 
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_dense.h"
 #include "formats/checkpoint/checkpoint_chat.h"
+#include "formats/model/dense_join.h"
 #include "profiler/evaluate/load_model.h"
 #include "profiler/routing/path_study.h"
 #include "profiler/routing/paths.h"
@@ -58,7 +62,6 @@ enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const st
     if (profile != NULL)
         routing = (struct moec_routing_summary){.activations = profile->activations,
                                                 .mean_gate_weight = profile->mean_gate_weight};
-    parts->config = moec_checkpoint_config(run->checkpoint);
     parts->generation = moec_checkpoint_generation(run->checkpoint);
     parts->tokenizer = moec_checkpoint_tokenizer(run->checkpoint);
     parts->chat = moec_checkpoint_chat(run->checkpoint);
@@ -121,6 +124,30 @@ static bool is_bound(const struct moec_compile_run *run, const uint8_t *numbers)
     return true;
 }
 
+/* Whether the bundle of these numbers is that of the dense weights that are bound. */
+static bool has_bound_bundle(const struct moec_compile_run *run, const uint8_t *numbers)
+{
+    return run->plan != NULL && is_bound(run, numbers);
+}
+
+/* Joined where each matrix that is divided has one codec. */
+static enum moec_compile_form form_of(const struct moec_compile_run *run, const uint8_t *numbers)
+{
+    const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
+    uint8_t first[MOEC_ROLE_COUNT] = {0}; /* numbers of first parts */
+    uint32_t i = 0;
+    if (config->n_frequent == 0)
+        return MOEC_FORM_PLAIN;
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at); i++) {
+        const enum moec_role whole = moec_role_whole(at.role);
+        if (moec_role_rest(at.role) != at.role)
+            first[at.role] = effective(run, numbers[i]);
+        else if (whole != at.role && first[whole] != effective(run, numbers[i]))
+            return MOEC_FORM_PLAIN;
+    }
+    return MOEC_FORM_JOINED;
+}
+
 /* Effective numbers, (n_dense), as a table with a source. */
 static enum moec_status open_table(const struct moec_compile_run *run, const uint8_t *numbers,
                                    struct moec_dense *dense, struct moec_error *err)
@@ -166,8 +193,11 @@ static enum moec_status prepare(struct moec_compile_run *run, struct moec_error 
     if (own->stored_bytes != NULL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&own->model_numbers, n, 1, "codecs of dense matrices", err));
-    MOEC_TRY(moec_alloc((void **)&own->bundle_numbers, n, 1, "codecs of dense matrices", err));
-    return moec_alloc((void **)&own->stored_bytes, n * MOEC_CODEC_TABLE, sizeof *own->stored_bytes,
+    for (int form = 0; form < MOEC_FORM_COUNT; form++)
+        MOEC_TRY(moec_alloc((void **)&own->bundles[form].numbers, n, 1, "codecs of dense matrices", err));
+    own->joined_config = *moec_checkpoint_config(run->checkpoint);
+    own->joined_config.n_frequent = 0;
+    return moec_alloc((void **)&own->stored_bytes, (n + 2) * MOEC_CODEC_TABLE, sizeof *own->stored_bytes,
                       "sizes of dense matrices", err);
 }
 
@@ -205,9 +235,19 @@ enum moec_status moec_compile_dense_rest_bytes(const struct moec_dense *dense, u
     return MOEC_OK;
 }
 
+/* Of matrix i, which has this effective number. Parts that joined ones lack are the last of a plan's matrices. */
+static uint64_t *stored_at(const struct moec_compile_run *run, enum moec_compile_form form,
+                           enum moec_role role, uint32_t i, uint8_t number)
+{
+    const bool is_joined = form == MOEC_FORM_JOINED && moec_role_rest(role) != role;
+    const size_t at = is_joined ? run->report->plan.n_dense + (role == MOEC_ROLE_HEAD) : (size_t)i;
+    return &run->own_dense.stored_bytes[at * MOEC_CODEC_TABLE + number];
+}
+
 /* Of a section with the matrices of `dense`, whose effective numbers these are. */
-static enum moec_status count_stored(struct moec_compile_run *run, const struct moec_dense *dense,
-                                     const uint8_t *numbers, uint64_t *n_bytes, struct moec_error *err)
+static enum moec_status count_stored(struct moec_compile_run *run, enum moec_compile_form form,
+                                     const struct moec_dense *dense, const uint8_t *numbers,
+                                     uint64_t *n_bytes, struct moec_error *err)
 {
     struct moec_compile_dense *own = &run->own_dense;
     uint32_t i = 0;
@@ -215,9 +255,10 @@ static enum moec_status count_stored(struct moec_compile_run *run, const struct 
         MOEC_TRY(moec_compile_dense_rest_bytes(dense, &own->rest_bytes, err));
     *n_bytes = own->rest_bytes;
     for (uint32_t e = 0; e < dense->n_entries; e++) {
-        if (!moec_role_is_quantisable((enum moec_role)dense->entries[e].role))
+        const enum moec_role role = (enum moec_role)dense->entries[e].role;
+        if (!moec_role_is_quantisable(role))
             continue;
-        uint64_t *stored = &own->stored_bytes[(size_t)i * MOEC_CODEC_TABLE + numbers[i]];
+        uint64_t *stored = stored_at(run, form, role, i, numbers[i]);
         if (*stored == 0)
             MOEC_TRY(moec_bundle_dense_run_bytes(dense, e, stored, err));
         *n_bytes += *stored;
@@ -240,55 +281,79 @@ static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_er
     return moec_compile_take_paths(run, least, &run->own_dense.paths, err);
 }
 
-static enum moec_status make_bundle(struct moec_compile_run *run, uint64_t stored_bytes,
-                                    struct moec_error *err)
+static enum moec_status make_bundle(struct moec_compile_run *run, enum moec_compile_form form,
+                                    uint64_t stored_bytes, struct moec_error *err)
 {
     struct moec_compile_dense *own = &run->own_dense;
     struct moec_bundle_parts parts = {
-        .dense = &own->dense, .cuts_dense = true, .dense_stored_bytes = stored_bytes};
+        .config = form == MOEC_FORM_JOINED ? &own->joined_config : moec_checkpoint_config(run->checkpoint),
+        .dense = &own->bundles[form].dense,
+        .cuts_dense = true,
+        .dense_stored_bytes = stored_bytes};
     if (run->profile != NULL && own->paths.n_layer == 0)
         MOEC_TRY(prune_paths(run, err));
-    return moec_compile_bundle_make(run, &own->paths, &parts, &own->bundle, err);
+    return moec_compile_bundle_make(run, &own->paths, &parts, &own->bundles[form].plan, err);
+}
+
+/* Effective numbers as a table of this form. */
+static enum moec_status open_form(struct moec_compile_run *run, enum moec_compile_form form,
+                                  const uint8_t *numbers, struct moec_dense *dense, struct moec_error *err)
+{
+    struct moec_dense parts = {0};
+    if (form == MOEC_FORM_PLAIN)
+        return open_table(run, numbers, dense, err);
+    MOEC_TRY(open_table(run, numbers, &parts, err));
+    const enum moec_status status = moec_dense_join(&run->own_dense.joined_config, &parts, dense, err);
+    moec_dense_release(&parts);
+    return status;
+}
+
+/* Makes the plan's bundle the one of its form. */
+static enum moec_status set_form(struct moec_compile_run *run, enum moec_compile_form form,
+                                 const struct moec_plan *plan, struct moec_error *err)
+{
+    struct moec_compile_bundle *own = &run->own_dense.bundles[form];
+    struct moec_dense made = {0}, old = own->dense;
+    uint64_t stored_bytes = 0;
+    uint8_t *numbers = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc((void **)&numbers, plan->n_dense, 1, "codecs of dense matrices", err));
+    for (uint32_t i = 0; i < plan->n_dense; i++)
+        numbers[i] = effective(run, plan->dense[i]);
+    MOEC_TRY_OUT(open_form(run, form, numbers, &made, err));
+    MOEC_TRY_OUT(count_stored(run, form, &made, numbers, &stored_bytes, err));
+    own->dense = made;
+    made = old;
+    status = own->plan == NULL ? make_bundle(run, form, stored_bytes, err)
+                               : moec_bundle_plan_set_dense(own->plan, &own->dense, stored_bytes, err);
+    if (status != MOEC_OK) {
+        made = own->dense;
+        own->dense = old;
+        goto out;
+    }
+    memcpy(own->numbers, plan->dense, plan->n_dense);
+out:
+    moec_dense_release(&made);
+    free(numbers);
+    return status;
 }
 
 enum moec_status moec_compile_bundle_of(struct moec_compile_run *run, const struct moec_plan *plan,
                                         struct moec_bundle_plan **bundle, const struct moec_dense **dense,
                                         struct moec_error *err)
 {
-    struct moec_compile_dense *own = &run->own_dense;
-    struct moec_dense made = {0}, old = own->dense;
-    uint64_t stored_bytes = 0;
-    uint8_t *numbers = NULL;
-    enum moec_status status = MOEC_OK;
     *bundle = run->plan;
     *dense = &run->compiled->dense;
-    if (is_bound(run, plan->dense))
+    if (has_bound_bundle(run, plan->dense))
         return MOEC_OK;
     MOEC_TRY(prepare(run, err));
-    *bundle = own->bundle;
+    const enum moec_compile_form form = form_of(run, plan->dense);
+    const struct moec_compile_bundle *own = &run->own_dense.bundles[form];
+    if (own->plan == NULL || memcmp(own->numbers, plan->dense, plan->n_dense) != 0)
+        MOEC_TRY(set_form(run, form, plan, err));
+    *bundle = own->plan;
     *dense = &own->dense;
-    if (own->bundle != NULL && memcmp(own->bundle_numbers, plan->dense, plan->n_dense) == 0)
-        return MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc((void **)&numbers, plan->n_dense, 1, "codecs of dense matrices", err));
-    for (uint32_t i = 0; i < plan->n_dense; i++)
-        numbers[i] = effective(run, plan->dense[i]);
-    MOEC_TRY_OUT(open_table(run, numbers, &made, err));
-    MOEC_TRY_OUT(count_stored(run, &made, numbers, &stored_bytes, err));
-    own->dense = made;
-    made = old;
-    status = own->bundle == NULL ? make_bundle(run, stored_bytes, err)
-                                 : moec_bundle_plan_set_dense(own->bundle, &own->dense, stored_bytes, err);
-    if (status != MOEC_OK) {
-        made = own->dense;
-        own->dense = old;
-        goto out;
-    }
-    memcpy(own->bundle_numbers, plan->dense, plan->n_dense);
-    *bundle = own->bundle;
-out:
-    moec_dense_release(&made);
-    free(numbers);
-    return status;
+    return MOEC_OK;
 }
 
 enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
@@ -310,18 +375,20 @@ enum moec_status moec_compile_dense_bytes(const struct moec_compile_run *run, co
                                           const struct moec_dense *dense, uint64_t **n_bytes,
                                           struct moec_error *err)
 {
+    const enum moec_compile_form form = form_of(run, plan->dense);
     uint32_t i = 0;
     *n_bytes = NULL;
-    if (is_bound(run, plan->dense))
+    if (has_bound_bundle(run, plan->dense))
         return MOEC_OK;
     MOEC_TRY(
         moec_alloc((void **)n_bytes, dense->n_entries, sizeof **n_bytes, "sizes of dense matrices", err));
-    for (uint32_t e = 0; e < dense->n_entries; e++)
-        if (moec_role_is_quantisable((enum moec_role)dense->entries[e].role)) {
-            (*n_bytes)[e] =
-                run->own_dense.stored_bytes[(size_t)i * MOEC_CODEC_TABLE + effective(run, plan->dense[i])];
-            i++;
-        }
+    for (uint32_t e = 0; e < dense->n_entries; e++) {
+        const enum moec_role role = (enum moec_role)dense->entries[e].role;
+        if (!moec_role_is_quantisable(role))
+            continue;
+        (*n_bytes)[e] = *stored_at(run, form, role, i, effective(run, plan->dense[i]));
+        i++;
+    }
     return MOEC_OK;
 }
 
@@ -339,12 +406,14 @@ enum moec_status moec_compile_codecs_changed(struct moec_compile_run *run, struc
 void moec_compile_dense_forget(struct moec_compile_run *run)
 {
     struct moec_compile_dense *own = &run->own_dense;
-    moec_bundle_plan_free(own->bundle);
-    moec_dense_release(&own->dense);
+    for (int form = 0; form < MOEC_FORM_COUNT; form++) {
+        moec_bundle_plan_free(own->bundles[form].plan);
+        moec_dense_release(&own->bundles[form].dense);
+        free(own->bundles[form].numbers);
+    }
     moec_path_table_release(&own->paths);
     moec_model_free(own->model);
     free(own->model_numbers);
-    free(own->bundle_numbers);
     free(own->stored_bytes);
     *own = (struct moec_compile_dense){0};
 }

@@ -25,7 +25,8 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_dense_take(struct moec_compile_ru
                                                           const struct moec_model **model,
                                                           struct moec_error *err);
 /* The bundle plan to size and write a plan with, and its dense weights; borrowed until a plan with others. A
- * matrix is compressed once for each codec that plans give it, after which sizes are sums. */
+ * matrix is compressed once for each codec that plans give it, after which sizes are sums. An embedding and a head that
+ * the checkpoint's config divides are one matrix each again where both parts of each have one codec. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_bundle_of(struct moec_compile_run *run,
                                                          const struct moec_plan *plan,
                                                          struct moec_bundle_plan **bundle,
@@ -58,7 +59,7 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_take_paths(const struct moec_comp
                                                           uint64_t least_bytes, struct moec_path_table *paths,
                                                           struct moec_error *err);
 
-/* Makes a bundle plan for parts whose dense weights, their cut and their size are given: the rest is the
+/* Makes a bundle plan for parts whose config, dense weights, their cut and their size are given: the rest is the
  * run's. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_bundle_make(struct moec_compile_run *run,
                                                            const struct moec_path_table *paths,

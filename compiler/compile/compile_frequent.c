@@ -27,16 +27,8 @@ static double count_weights(const struct moec_config *config)
 {
     double n = (double)moec_config_moe_count(config) * config->n_expert * config->n_embd *
                config->n_ff_expert * moec_config_mlp_matrices(config);
-    for (uint64_t at = 0; at <= config->n_layer; at++)
-        for (int i = 0; i < MOEC_ROLE_COUNT; i++) {
-            const enum moec_role role = (enum moec_role)i;
-            const uint32_t layer = at < config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE;
-            uint32_t rows = 0, columns = 0;
-            if (!moec_role_is_quantisable(role) || !moec_role_expected(config, role, layer))
-                continue;
-            moec_role_shape(config, role, layer, &rows, &columns);
-            n += (double)rows * columns;
-        }
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at);)
+        n += (double)at.rows * at.columns;
     return n;
 }
 

@@ -52,17 +52,27 @@ struct moec_compile_part {
     bool is_open;
 };
 
-/* What is kept between plans that give dense matrices codecs of their own. Each array is of one number for
- * each matrix, as in plans; everything is owned, and all zero before the first such plan. */
+/* The bundle of the last plan of a form, and its dense weights; owned. */
+struct moec_compile_bundle {
+    uint8_t *numbers;        /* (n_dense) of dense matrices */
+    struct moec_dense dense; /* with a source: what the bundle has */
+    struct moec_bundle_plan *plan;
+};
+
+/* Embedding and head as the checkpoint's config has them, or undivided where that one divides them. */
+enum moec_compile_form { MOEC_FORM_PLAIN, MOEC_FORM_JOINED, MOEC_FORM_COUNT };
+
+/* What is kept between plans that give dense matrices codecs of their own. Numbers are one for each matrix, as in
+ * plans; everything is owned, and all zero before the first such plan. */
 struct moec_compile_dense {
     struct moec_model *model; /* of model_numbers */
     uint8_t *model_numbers;
-    struct moec_dense dense; /* of bundle_numbers, with a source: what `bundle` has */
-    uint8_t *bundle_numbers;
-    struct moec_bundle_plan *bundle;
-    struct moec_path_table paths; /* cut to their share of the smallest such bundle */
-    uint64_t *stored_bytes;       /* (n_dense, MOEC_CODEC_TABLE): of a matrix; 0 = not measured yet */
-    uint64_t rest_bytes;          /* of everything that is no such matrix; 0 = not measured yet */
+    struct moec_compile_bundle bundles[MOEC_FORM_COUNT];
+    struct moec_config joined_config; /* the checkpoint's without frequent tokens */
+    struct moec_path_table paths;     /* cut to their share of the smallest such bundle */
+    /* (n_dense + 2, MOEC_CODEC_TABLE): of a matrix, then of the joined embedding and head; 0 = not measured yet */
+    uint64_t *stored_bytes;
+    uint64_t rest_bytes; /* of everything that is no such matrix; 0 = not measured yet */
 };
 
 /* Fits of experts at most: of what a plan is foretold to take, then of what plans took beside it. */
@@ -152,6 +162,7 @@ struct moec_compile_run {
     struct moec_ordered_encoder ordered; /* of variants that are not fitted, where there is one */
     struct moec_work_plan memory;
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
+    /* Of dense weights that are bound; NULL where the config divides the embedding: own_dense has the plans of all. */
     struct moec_bundle_plan *plan;
     struct moec_compile_dense own_dense;
     struct moec_compile_offer offer;

@@ -132,16 +132,9 @@ static double sum_dense(const struct basis *basis,
                         double (*of)(const struct basis *basis, double n_input, double n_output))
 {
     double sum = 0;
-    for (uint64_t at = 0; at <= basis->config->n_layer; at++)
-        for (int i = 0; i < MOEC_ROLE_COUNT; i++) {
-            const enum moec_role role = (enum moec_role)i;
-            const uint32_t layer = at < basis->config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE;
-            uint32_t rows = 0, columns = 0;
-            if (!moec_role_is_quantisable(role) || !moec_role_expected(basis->config, role, layer))
-                continue;
-            moec_role_shape(basis->config, role, layer, &rows, &columns);
-            sum += moec_role_is_transposed(role) ? of(basis, rows, columns) : of(basis, columns, rows);
-        }
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(basis->config, &at);)
+        sum += moec_role_is_transposed(at.role) ? of(basis, at.rows, at.columns)
+                                                : of(basis, at.columns, at.rows);
     return sum;
 }
 
@@ -154,14 +147,11 @@ static double count_weights(const struct basis *basis, double n_input, double n_
 /* Roles of dense matrices, each of which harm measures a model for. */
 static uint32_t count_roles(const struct moec_config *config)
 {
+    bool is_there[MOEC_ROLE_COUNT] = {false};
     uint32_t n = 0;
-    for (int i = 0; i < MOEC_ROLE_COUNT; i++) {
-        bool is_there = false;
-        for (uint64_t at = 0; at <= config->n_layer; at++)
-            is_there |= moec_role_is_quantisable((enum moec_role)i) &&
-                        moec_role_expected(config, (enum moec_role)i,
-                                           at < config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE);
-        n += is_there;
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at);) {
+        n += !is_there[at.role];
+        is_there[at.role] = true;
     }
     return n;
 }

@@ -775,29 +775,24 @@ double moec_dense_fit_error(const struct moec_dense_fit *fit, uint32_t index, ui
 /* Every quantisable matrix of a layer counts as if it had inputs of its own. */
 uint64_t moec_dense_fit_bytes(const struct moec_config *config, int n_threads)
 {
-    uint64_t held = 0, largest = 0, scratch = 0;
-    for (uint64_t at = 0; at <= config->n_layer; at++) {
-        const uint32_t layer = at < config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE;
-        uint64_t sum = 0;
-        for (int role = 0; role < MOEC_ROLE_COUNT; role++) {
-            struct moec_dense_entry entry = {.role = (uint32_t)role, .layer = layer};
-            if (!moec_role_is_quantisable((enum moec_role)role) ||
-                !moec_role_expected(config, (enum moec_role)role, layer))
-                continue;
-            moec_role_shape(config, (enum moec_role)role, layer, &entry.rows, &entry.columns);
-            const uint64_t n_weight = (uint64_t)chunk_rows(&entry) * entry.columns;
-            const uint32_t n_input = input_count(&entry);
-            if (n_input > MOEC_GPTQ_MAX_INPUTS)
-                continue;
-            sum += moec_gptq_bytes(n_input);
-            largest = moec_gptq_factor_bytes(n_input) > largest ? moec_gptq_factor_bytes(n_input) : largest;
-            const uint64_t encoding = n_weight * 3 * sizeof(float) +
-                                      moec_gptq_encode_bytes(chunk_rows(&entry), entry.columns,
-                                                             moec_role_is_transposed((enum moec_role)role),
-                                                             moec_pool_make(n_threads).n_threads);
-            scratch = encoding > scratch ? encoding : scratch;
-        }
+    uint64_t held = 0, largest = 0, scratch = 0, sum = 0; /* sum: of the layer */
+    uint32_t layer = 0;
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at);) {
+        const struct moec_dense_entry entry = {
+            .role = (uint32_t)at.role, .layer = at.layer, .rows = at.rows, .columns = at.columns};
+        const uint64_t n_weight = (uint64_t)chunk_rows(&entry) * entry.columns;
+        const uint32_t n_input = input_count(&entry);
+        if (n_input > MOEC_GPTQ_MAX_INPUTS)
+            continue;
+        sum = (at.layer == layer ? sum : 0) + moec_gptq_bytes(n_input);
+        layer = at.layer;
         held = sum > held ? sum : held;
+        largest = moec_gptq_factor_bytes(n_input) > largest ? moec_gptq_factor_bytes(n_input) : largest;
+        const uint64_t encoding =
+            n_weight * 3 * sizeof(float) + moec_gptq_encode_bytes(chunk_rows(&entry), entry.columns,
+                                                                  moec_role_is_transposed(at.role),
+                                                                  moec_pool_make(n_threads).n_threads);
+        scratch = encoding > scratch ? encoding : scratch;
     }
     return held + largest + scratch;
 }

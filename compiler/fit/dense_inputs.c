@@ -142,19 +142,15 @@ static bool shares_inputs(enum moec_role role)
 struct moec_dense_input_floats moec_dense_inputs_floats(const struct moec_config *config)
 {
     struct moec_dense_input_floats floats = {0};
-    for (uint64_t at = 0; at <= config->n_layer; at++) {
-        const uint32_t layer = at < config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE;
-        uint64_t sum = 0;
-        for (int i = 0; i < MOEC_ROLE_COUNT; i++) {
-            const enum moec_role role = (enum moec_role)i;
-            uint32_t rows = 0, columns = 0;
-            if (!moec_role_is_quantisable(role) || !moec_role_expected(config, role, layer) ||
-                shares_inputs(role) || (role == MOEC_ROLE_EMBEDDING && !config->head.is_tied))
-                continue;
-            moec_role_shape(config, role, layer, &rows, &columns);
-            sum += moec_role_is_transposed(role) ? rows : columns;
-        }
-        floats.all += sum;
+    uint64_t sum = 0; /* of the layer */
+    uint32_t layer = 0;
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at);) {
+        const uint32_t n_input = moec_role_is_transposed(at.role) ? at.rows : at.columns;
+        if (shares_inputs(at.role) || (at.role == MOEC_ROLE_EMBEDDING && !config->head.is_tied))
+            continue;
+        sum = (at.layer == layer ? sum : 0) + n_input;
+        layer = at.layer;
+        floats.all += n_input;
         floats.most = sum > floats.most ? sum : floats.most;
     }
     return floats;

@@ -242,12 +242,8 @@ static enum moec_status locate_all_dense(struct moec_checkpoint *ck, struct moec
     MOEC_TRY(moec_alloc(&table, ((uint64_t)ck->config.n_layer + 1) * MOEC_ROLE_COUNT, sizeof *ck->dense,
                         "table of dense tensors", err));
     ck->dense = table;
-    for (uint32_t i = 0; i <= ck->config.n_layer; i++) {
-        uint32_t layer = i < ck->config.n_layer ? i : MOEC_LAYER_NONE;
-        for (int role = 0; role < MOEC_ROLE_COUNT; role++)
-            if (moec_role_expected(&ck->config, (enum moec_role)role, layer))
-                MOEC_TRY(locate_dense(ck, (enum moec_role)role, layer, err));
-    }
+    for (struct moec_dense_walk at = {0}; moec_dense_next(&ck->config, &at);)
+        MOEC_TRY(locate_dense(ck, at.role, at.layer, err));
     return MOEC_OK;
 }
 

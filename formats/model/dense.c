@@ -280,6 +280,13 @@ enum moec_role moec_role_whole(enum moec_role role)
                                             : role;
 }
 
+enum moec_role moec_role_rest(enum moec_role role)
+{
+    return role == MOEC_ROLE_EMBEDDING ? MOEC_ROLE_EMBEDDING_REST
+           : role == MOEC_ROLE_HEAD    ? MOEC_ROLE_HEAD_REST
+                                       : role;
+}
+
 bool moec_role_is_of_head(const struct moec_config *config, enum moec_role role)
 {
     return moec_role_whole(role) == (config->head.is_tied ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD);
@@ -310,28 +317,30 @@ void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t 
     }
 }
 
-/* ---- table ---- */
-
-/* Walks what a config expects in table order: layer by layer, the tensors of no layer last.
- * Start with {0, -1}. */
-struct expectation {
-    uint32_t layer;
-    int role;
-};
-
-static bool next_expected(const struct moec_config *config, struct expectation *at)
+bool moec_dense_next(const struct moec_config *config, struct moec_dense_walk *walk)
 {
-    for (;;) {
-        if (++at->role == MOEC_ROLE_COUNT) {
-            if (at->layer == MOEC_LAYER_NONE)
-                return false;
-            at->role = 0;
-            at->layer = at->layer + 1 < config->n_layer ? at->layer + 1 : MOEC_LAYER_NONE;
-        }
-        if (moec_role_expected(config, (enum moec_role)at->role, at->layer))
-            return true;
+    const uint64_t end = ((uint64_t)config->n_layer + 1) * MOEC_ROLE_COUNT;
+    while (walk->next < end) {
+        const uint64_t at = walk->next++, layer = at / MOEC_ROLE_COUNT;
+        walk->layer = layer < config->n_layer ? (uint32_t)layer : MOEC_LAYER_NONE;
+        walk->role = (enum moec_role)(at % MOEC_ROLE_COUNT);
+        if (!moec_role_expected(config, walk->role, walk->layer))
+            continue;
+        moec_role_shape(config, walk->role, walk->layer, &walk->rows, &walk->columns);
+        return true;
     }
+    return false;
 }
+
+bool moec_dense_next_matrix(const struct moec_config *config, struct moec_dense_walk *walk)
+{
+    while (moec_dense_next(config, walk))
+        if (moec_role_is_quantisable(walk->role))
+            return true;
+    return false;
+}
+
+/* ---- table ---- */
 
 static const char *entry_name(char text[static 80], const struct moec_dense_entry *entry)
 {
@@ -368,19 +377,20 @@ enum moec_status moec_dense_create_table(const struct moec_config *config,
     struct moec_dense made = {0};
     void *entries = NULL;
     uint32_t count = 0;
-    for (struct expectation at = {0, -1}; next_expected(config, &at);)
+    for (struct moec_dense_walk at = {0}; moec_dense_next(config, &at);)
         count++;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_alloc(&entries, count, sizeof *made.entries, "table of dense weights", err));
     made.entries = entries;
     uint64_t end = 0;
-    for (struct expectation at = {0, -1}; next_expected(config, &at);) {
+    for (struct moec_dense_walk at = {0}; moec_dense_next(config, &at);) {
         struct moec_dense_entry *entry = &made.entries[made.n_entries++];
-        entry->role = (uint32_t)at.role;
-        entry->layer = at.layer;
-        entry->codec = codec_of(context, entry->role, at.layer);
+        *entry = (struct moec_dense_entry){.role = (uint32_t)at.role,
+                                           .layer = at.layer,
+                                           .codec = codec_of(context, at.role, at.layer),
+                                           .rows = at.rows,
+                                           .columns = at.columns};
         MOEC_TRY_OUT(check_codec(entry, err));
-        moec_role_shape(config, entry->role, entry->layer, &entry->rows, &entry->columns);
         entry->offset = aligned(end);
         entry->n_bytes = (uint64_t)entry->rows * moec_codec_row_bytes(entry->codec, entry->columns);
         end = entry->offset + entry->n_bytes;
@@ -453,18 +463,17 @@ void moec_matrix_decode_span(const struct moec_matrix *matrix, uint32_t row, siz
                                weights);
 }
 
-static enum moec_status check_entry(const struct moec_dense_entry *entry, const struct expectation *expected,
-                                    const struct moec_config *config, uint64_t previous_end,
+static enum moec_status check_entry(const struct moec_dense_entry *entry,
+                                    const struct moec_dense_walk *expected, uint64_t previous_end,
                                     uint64_t blob_bytes, struct moec_error *err)
 {
     char name[80], other[80];
-    uint32_t rows = 0, columns = 0;
+    const uint32_t rows = expected->rows, columns = expected->columns;
     struct moec_dense_entry wanted = {.role = (uint32_t)expected->role, .layer = expected->layer};
     if (entry->role != wanted.role || entry->layer != wanted.layer)
         return moec_fail(err, MOEC_ERR_FORMAT, "the table of dense weights has %s, expected %s in this place",
                          entry_name(name, entry), entry_name(other, &wanted));
     MOEC_TRY(check_codec(entry, err));
-    moec_role_shape(config, entry->role, entry->layer, &rows, &columns);
     if (entry->rows != rows || entry->columns != columns)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has shape [%u, %u], expected [%u, %u]",
                          entry_name(name, entry), entry->rows, entry->columns, rows, columns);
@@ -489,13 +498,13 @@ enum moec_status moec_dense_check(const struct moec_dense *dense, const struct m
 {
     uint64_t end = 0;
     uint32_t count = 0;
-    for (struct expectation at = {0, -1}; next_expected(config, &at); count++) {
+    for (struct moec_dense_walk at = {0}; moec_dense_next(config, &at); count++) {
         if (count >= dense->n_entries)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the table of dense weights ends after %u tensors: '%s' is missing", count,
-                             moec_role_name((enum moec_role)at.role));
+                             moec_role_name(at.role));
         const struct moec_dense_entry *entry = &dense->entries[count];
-        MOEC_TRY(check_entry(entry, &at, config, end, dense->blob_bytes, err));
+        MOEC_TRY(check_entry(entry, &at, end, dense->blob_bytes, err));
         end = entry->offset + entry->n_bytes;
     }
     if (count != dense->n_entries)

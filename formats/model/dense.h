@@ -179,6 +179,9 @@ bool moec_role_is_quantisable(enum moec_role role);
 /* The role of a matrix's first rows: that of the embedding or the head for the rest of their rows, else `role`. */
 enum moec_role moec_role_whole(enum moec_role role);
 
+/* The role of a matrix's last rows where its rows may be divided: the opposite of the above, else `role`. */
+enum moec_role moec_role_rest(enum moec_role role);
+
 /* Whether a matrix of this role has rows of the head: of the embedding where the head is tied to it. */
 bool moec_role_is_of_head(const struct moec_config *config, enum moec_role role);
 
@@ -186,6 +189,19 @@ bool moec_role_is_of_head(const struct moec_config *config, enum moec_role role)
  * belongs to no layer). */
 void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t layer, uint32_t *rows,
                      uint32_t *columns);
+
+/* A walk over the tensors that a model of a config has, layer by layer, those of no layer last: in the order of
+ * tables. Begins with {0}. */
+struct moec_dense_walk {
+    enum moec_role role;
+    uint32_t layer; /* model layer, or MOEC_LAYER_NONE */
+    uint32_t rows, columns;
+    uint64_t next; /* place of (layer, role) to look at next */
+};
+/* Goes to the next tensor; false after the last one. The second goes to the next matrix that --dense-bits applies to, in
+ * the order of plans (formats/model/plan.h). */
+bool moec_dense_next(const struct moec_config *config, struct moec_dense_walk *walk);
+bool moec_dense_next_matrix(const struct moec_config *config, struct moec_dense_walk *walk);
 
 /* Lays out the table for a config: `codec_of(context, role, layer)` gives each tensor's codec. Allocates
  * entries and an uninitialised blob. */

@@ -7,12 +7,8 @@
 uint32_t moec_plan_dense_count(const struct moec_config *config)
 {
     uint32_t n = 0;
-    for (uint64_t at = 0; at <= config->n_layer; at++) {
-        const uint32_t layer = at < config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE;
-        for (int role = 0; role < MOEC_ROLE_COUNT; role++)
-            n += moec_role_is_quantisable((enum moec_role)role) &&
-                 moec_role_expected(config, (enum moec_role)role, layer);
-    }
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at);)
+        n++;
     return n;
 }
 

@@ -55,15 +55,8 @@ static uint64_t about_bytes(const struct moec_config *config)
 {
     const uint64_t expert = (uint64_t)moec_config_mlp_matrices(config) * config->n_ff_expert * config->n_embd;
     uint64_t n = expert / 2 * config->n_expert * moec_config_moe_count(config);
-    for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        for (uint32_t role = 0; role < MOEC_ROLE_COUNT; role++) {
-            uint32_t rows = 0, columns = 0;
-            if (!moec_role_is_quantisable((enum moec_role)role) ||
-                !moec_role_expected(config, (enum moec_role)role, layer))
-                continue;
-            moec_role_shape(config, (enum moec_role)role, layer, &rows, &columns);
-            n += (uint64_t)rows * columns;
-        }
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at);)
+        n += at.layer != MOEC_LAYER_NONE ? (uint64_t)at.rows * at.columns : 0;
     return n;
 }
 

@@ -51,7 +51,7 @@ steps=$(grep -o '"decode_tokens": *[0-9]*' "$work/stderr" | grep -o '[0-9]*$')
 within_budget "beams stay within the budget" "$budget"
 try 0 "steps are of tokens, not of beams" test "${steps:-99}" -le 21
 try 0 "stop texts cut a beam's text" "$moec" run "$work/beams.moec" -p "$prompt" --stop "e"
-try 1 "no e is left" grep -q e "$work/stdout"
+lacks stdout e "no e is left"
 
 # ---- back into a folder ----
 
@@ -111,7 +111,7 @@ drafted drawn --temp 0.7 --top-k 20 --top-p 0.9 --seed 11
 drafted "with rules" --repetition-penalty 1.2 --min-tokens 20
 drafted "with little memory" --memory "$(($(small_budget "$moec" run "$work/plain.moec" -f "$work/twice" --draft lookup) + 1500000))"
 try 0 "without a draft nothing is counted" "$moec" run "$work/plain.moec" -p The -n 5 --draft none --stats json
-try 1 "no count" grep -q drafted "$work/stderr"
+lacks stderr drafted "no count"
 try 0 "a stop text ends a drafted text too" "$moec" run "$work/plain.moec" -f "$work/twice" -n 150 --stop " the" \
     --draft lookup
 cp "$work/stdout" "$work/stopped"
@@ -149,7 +149,7 @@ cp "$work/g.json" "$work/sampling/generation_config.json"
 try 0 "compile a model that asks for sampling" "$moec" compile "$work/sampling" --policy uniform --bits 8 -o "$work/sampling.moec"
 says stderr "recommends sampling .temperature 0.6, top_p 0.95.," "what a bundle does not carry is named"
 try 0 "quietly" "$moec" compile "$work/sampling" --policy uniform --bits 8 -q --force -o "$work/sampling.moec"
-try 1 "-q is quiet" grep -q sampling "$work/stderr"
+lacks stderr sampling "-q is quiet"
 try 0 "min-p and typical-p" "$moec" run "$work/sampling.moec" -p ab -n 4 --beams 1 --temp 1 --min-p 0.9 --typical-p 0.5 --ignore-eos
 try 2 "min-p above 1" "$moec" run "$work/sampling.moec" -p ab --min-p 2
 

@@ -1,6 +1,7 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/half.h"
+#include "formats/model/dense_join.h"
 #include "formats/model/plan.h"
 #include "formats/model/record.h"
 
@@ -315,6 +316,35 @@ static void refuse_table_of(const struct moec_dense *dense, struct moec_config c
     assert_message(err, part);
 }
 
+/* Parts become one matrix each again if they are all rows in one codec. */
+static void check_joined(const struct moec_config *divided)
+{
+    const struct moec_config whole = sample();
+    struct moec_dense parts, dense = {0};
+    struct moec_error err = {0};
+    int calls = 0;
+    assert_status(moec_dense_create(divided, int4_where_allowed, &calls, &parts, &err), MOEC_OK, err);
+    const uint32_t n_entries = parts.n_entries;
+    struct moec_dense_entry *rest = &parts.entries[n_entries - 1];
+    rest->codec.dtype = MOEC_DTYPE_INT8;
+    assert_status(moec_dense_join(&whole, &parts, &dense, &err), MOEC_ERR_MISMATCH, err);
+    assert_message(err, "the parts of 'head' have two codecs");
+    rest->codec.dtype = MOEC_DTYPE_INT4;
+    err = (struct moec_error){0};
+    rest->rows--;
+    assert_status(moec_dense_join(&whole, &parts, &dense, &err), MOEC_ERR_MISMATCH, err);
+    assert_message(err, "the parts of 'head' do not have its ");
+    rest->rows++;
+    assert_int_equal(parts.n_entries, n_entries);
+    assert_null(dense.entries);
+    err = (struct moec_error){0};
+    assert_status(moec_dense_join(&whole, &parts, &dense, &err), MOEC_OK, err);
+    assert_null(parts.entries);
+    assert_int_equal(dense.n_entries, n_entries - 2);
+    assert_status(moec_dense_check(&dense, &whole, &err), MOEC_OK, err);
+    moec_dense_release(&dense);
+}
+
 /* Rows of the embedding and of a head of its own, in two matrices each. */
 static void test_record__dense_table_of_frequent_tokens(void **state)
 {
@@ -356,6 +386,7 @@ static void test_record__dense_table_of_frequent_tokens(void **state)
     rest->n_bytes -= rest->n_bytes / rest->rows;
     refuse_table_of(&dense, config, "'head of rare tokens' has");
     moec_dense_release(&dense);
+    check_joined(&config);
     config.head.is_tied = true;
     assert_status(moec_dense_create(&config, int4_where_allowed, &calls, &dense, &err), MOEC_OK, err);
     assert_true(moec_dense_find(&dense, MOEC_ROLE_EMBEDDING_REST, MOEC_LAYER_NONE, &matrix));

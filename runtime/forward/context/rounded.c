@@ -12,17 +12,8 @@
 static size_t longest_row(const struct moec_config *config)
 {
     uint32_t longest = config->n_embd;
-    for (uint32_t i = 0; i <= config->n_layer; i++) {
-        const uint32_t layer = i < config->n_layer ? i : MOEC_LAYER_NONE;
-        for (int role = 0; role < MOEC_ROLE_COUNT; role++) {
-            uint32_t rows = 0, columns = 0;
-            if (!moec_role_is_quantisable((enum moec_role)role) ||
-                !moec_role_expected(config, (enum moec_role)role, layer))
-                continue;
-            moec_role_shape(config, (enum moec_role)role, layer, &rows, &columns);
-            longest = columns > longest ? columns : longest;
-        }
-    }
+    for (struct moec_dense_walk at = {0}; moec_dense_next_matrix(config, &at);)
+        longest = at.columns > longest ? at.columns : longest;
     return longest;
 }
 
