@@ -148,9 +148,14 @@ endif
 # Tests spend their time in the library: compiling them without optimisation takes a quarter of the time. Not where
 # sanitizers or qemu make each operation dear.
 $(UNIT_SRC:%.c=$(BUILD)/obj/%.o): ALL_CFLAGS += $(if $(SANITIZE)$(filter aarch64,$(ARCH)),,-O0)
+# But for those of kernels, which make and compare millions of numbers themselves.
+$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(addprefix tests/unit/test_,kernels*.c cuda_*.c int8.c mxfp4.c))): \
+    ALL_CFLAGS += $(if $(SANITIZE),,-O2)
 # The linkers that take half of the time of GNU's, where one is there, for the two hundred programs that only tests need.
 ifeq ($(SANITIZE),)
 TEST_LINKER := $(firstword $(foreach linker,lld gold,$(if $(shell command -v ld.$(linker) 2>/dev/null),-fuse-ld=$(linker))))
+# make links as many at once as there are cores.
+TEST_LINKER += $(if $(filter -fuse-ld=lld,$(TEST_LINKER)),-Wl$(comma)--threads=1)
 endif
 
 $(BUILD)/obj/%.o: %.c
@@ -159,9 +164,10 @@ $(BUILD)/obj/%.o: %.c
 	$(Q)$(CCACHE) $(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 # The kernels of a GPU for the processor, with runtime/cuda/blocks in CUDA's place; without the C++ library, so that
-# the C compiler links them.
+# the C compiler links them. fmaf is a call where the compiler may not use the instruction; the bits are the same.
 CXX_FLAGS = -x c++ -std=gnu++17 -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wno-unknown-pragmas \
-            $(filter-out -std=% -Wmissing-prototypes -Wstrict-prototypes,$(BASE_FLAGS)) $(CFLAGS) $(SAN_FLAGS)
+            $(filter-out -std=% -Wmissing-prototypes -Wstrict-prototypes,$(BASE_FLAGS)) $(CFLAGS) $(SAN_FLAGS) \
+            $(if $(call cpu_has,fma),-mfma)
 TEST_PARTS += $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard runtime/cuda/blocks/*.c runtime/cuda/kernels/*.cu tests/unit/*.cu)))
 $(BUILD)/obj/%.o: %.cu
 	@mkdir -p $(@D)

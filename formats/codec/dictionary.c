@@ -8,6 +8,7 @@
 #include "formats/codec/levels.h"
 
 #include <math.h>
+#include <string.h>
 
 #define MAX_ROUNDS 20
 
@@ -71,18 +72,58 @@ static bool is_skipped(const struct moec_dictionary_group *group, size_t i)
     return group->skip != NULL && group->skip[i / MOEC_CODEC_OUTLIER_SPAN] == i % MOEC_CODEC_OUTLIER_SPAN;
 }
 
+/* Levels up to which passing every border is faster than a search. */
+#define FEW_LEVELS 8
+
+/* The level nearest to each weight / scale. Borders of few levels are passed one after the other, all weights
+ * at once: compilers turn loops of a constant count into vector instructions at -O2. */
+static void nearest_levels(const float *levels, uint32_t half, bool rising, float scale,
+                           const float weights[static MOEC_CODEC_BLOCK], float out[static MOEC_CODEC_BLOCK])
+{
+    float values[MOEC_CODEC_BLOCK], sizes[MOEC_CODEC_BLOCK], found[MOEC_CODEC_BLOCK];
+    if (half > FEW_LEVELS) {
+        for (size_t j = 0; j < MOEC_CODEC_BLOCK; j++)
+            out[j] = levels[nearest(levels, half, rising, weights[j] / scale)];
+        return;
+    }
+    for (size_t j = 0; j < MOEC_CODEC_BLOCK; j++) {
+        values[j] = weights[j] / scale;
+        sizes[j] = values[j] < 0 ? -values[j] : values[j];
+        found[j] = levels[0];
+    }
+    for (uint32_t i = 0; i + 1 < half; i++) {
+        const float border = (levels[i] + levels[i + 1]) * 0.5f, level = levels[i + 1];
+        if (rising) {
+            for (size_t j = 0; j < MOEC_CODEC_BLOCK; j++)
+                found[j] = sizes[j] > border ? level : found[j];
+        } else {
+            for (size_t j = 0; j < MOEC_CODEC_BLOCK; j++)
+                found[j] = sizes[j] <= border ? level : found[j];
+        }
+    }
+    for (size_t j = 0; j < MOEC_CODEC_BLOCK; j++)
+        out[j] = values[j] < 0 ? -found[j] : found[j];
+}
+
 static struct sums sum_group(const struct moec_dictionary_group *group, const float *levels, uint32_t half,
                              bool rising, float scale)
 {
     struct sums sums = {0};
-    for (size_t i = group->first; i < group->first + group->n; i++) {
-        if (is_skipped(group, i))
-            continue;
-        const float w = group->row[i], level = levels[nearest(levels, half, rising, w / scale)];
-        const double error = (double)(w - level * scale);
-        sums.error += error * error;
-        sums.product += (double)w * (double)level;
-        sums.square += (double)level * (double)level;
+    const size_t end = group->first + group->n;
+    for (size_t at = group->first; at < end; at += MOEC_CODEC_BLOCK) {
+        const size_t n = end - at < MOEC_CODEC_BLOCK ? end - at : MOEC_CODEC_BLOCK;
+        float weights[MOEC_CODEC_BLOCK] = {0}, nearest_to[MOEC_CODEC_BLOCK];
+        memcpy(weights, group->row + at, n * sizeof *weights);
+        nearest_levels(levels, half, rising, scale, weights, nearest_to);
+        for (size_t j = 0; j < n; j++) {
+            if (is_skipped(group, at + j))
+                continue;
+            const float w = weights[j], level = nearest_to[j];
+            const double error = (double)(w - level * scale);
+            sums.error += error * error;
+            sums.product += (double)w * (double)level;
+            sums.square += (double)level * (double)level;
+        }
     }
     return sums;
 }

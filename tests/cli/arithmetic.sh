@@ -4,13 +4,13 @@
 # it by default; and what is refused.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
-sample=datasets/sample/model
+fewer_layers 4
 text=datasets/sample/test.txt
 
-try 0 "a bundle of 4 bits" "$moec" compile $sample --policy uniform --bits 4 --group 32 -q -o "$work/m.moec"
-"$moec" compile $sample --policy uniform --bits 2 --scheme asymmetric --group 64 --dense-bits 8 -q -o "$work/m2.moec" >"$work/stdout" 2>"$work/stderr"
+try 0 "a bundle of 4 bits" "$moec" compile "$sample" --policy uniform --bits 4 --group 32 -q -o "$work/m.moec"
+"$moec" compile "$sample" --policy uniform --bits 2 --scheme asymmetric --group 64 --dense-bits 8 -q -o "$work/m2.moec" >"$work/stdout" 2>"$work/stderr"
 
-"$moec" compile $sample --policy uniform --bits 2 --quantizer trellis --dense-bits 4 -q -o "$work/mt.moec" >"$work/stdout" 2>"$work/stderr"
+"$moec" compile "$sample" --policy uniform --bits 2 --quantizer trellis --dense-bits 4 -q -o "$work/mt.moec" >"$work/stdout" 2>"$work/stderr"
 
 # ---- run ----
 
@@ -62,8 +62,8 @@ evaluate() {
     "$moec" eval "$of" --reference "$original" --samples $samples --json -q "$@" >"$out" 2>"$work/stderr"
 }
 member() { sed -n 's/.*"'"$1"'": \([-0-9.e]*\).*/\1/p' "$2" | head -n 1; }
-evaluate "$work/canonical.json" "$work/m.moec" $sample --data $text
-evaluate "$work/int8.json" "$work/m.moec" $sample --data $text --arithmetic int8
+evaluate "$work/canonical.json" "$work/m.moec" "$sample" --data $text
+evaluate "$work/int8.json" "$work/m.moec" "$sample" --data $text --arithmetic int8
 if [ "$(member reference "$work/canonical.json")" = "$(member reference "$work/int8.json")" ]; then
     pass "the reference stays canonical"
 else
@@ -81,8 +81,8 @@ else
     fail "eval names it"
 fi
 samples=2 # scalar code takes long
-evaluate "$work/few.json" "$work/m.moec" $sample --data $text --seq-len 32 --arithmetic int8
-evaluate "$work/again.json" "$work/m.moec" $sample --data $text --seq-len 32 --arithmetic int8 --threads 1 --cpu scalar
+evaluate "$work/few.json" "$work/m.moec" "$sample" --data $text --seq-len 32 --arithmetic int8
+evaluate "$work/again.json" "$work/m.moec" "$sample" --data $text --seq-len 32 --arithmetic int8 --threads 1 --cpu scalar
 same "$work/few.json" "$work/again.json" "one thread and scalar code give the same"
 try 0 "a bench" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --modes cache --arithmetic int8 --json -q
 says stdout '"arithmetic": "int8"' "names it"
@@ -104,7 +104,7 @@ certified() {
     out=$1
     shift
     # shellcheck disable=SC2086 # words
-    "$moec" compile $sample --policy uniform --bits 4 --group 32 $few -o "$out" "$@" >"$work/stdout" 2>"$work/stderr" &&
+    "$moec" compile "$sample" --policy uniform --bits 4 --group 32 $few -o "$out" "$@" >"$work/stdout" 2>"$work/stderr" &&
         "$moec" inspect "$out" --json >"$out.json" 2>"$work/stderr"
 }
 try 0 "a canonical certificate" certified "$work/c.moec" --journal "$work/journal"
@@ -146,8 +146,8 @@ says stderr 'kernels .*, int8 arithmetic as certified, ' "say it in words"
 try 0 "and against the certificate" "$moec" run "$work/i.moec" -p "Once" -n 8 --stats --arithmetic canonical
 says stderr 'kernels .*, canonical arithmetic \(certified: int8\), ' "too"
 samples=4
-evaluate "$work/few.json" "$work/m.moec" $sample --data $text --seq-len 32 --arithmetic int8
-evaluate "$work/again.json" "$work/i.moec" $sample --data $text --seq-len 32
+evaluate "$work/few.json" "$work/m.moec" "$sample" --data $text --seq-len 32 --arithmetic int8
+evaluate "$work/again.json" "$work/i.moec" "$sample" --data $text --seq-len 32
 sed -i '/"model"/d' "$work/few.json" "$work/again.json"
 same "$work/few.json" "$work/again.json" "eval goes by the certificate"
 try 0 "so does bench" "$moec" bench "$work/i.moec" --samples 2 --data $text --memory 50% --modes cache --json -q
@@ -159,7 +159,7 @@ settings() {
     from=$1 to=$2
     shift 2
     # shellcheck disable=SC2086 # words
-    "$moec" tune "$from" --reference $sample $few --max-loss 60% --with route --slots 6 -o "$to" "$@"
+    "$moec" tune "$from" --reference "$sample" $few --max-loss 60% --with route --slots 6 -o "$to" "$@"
 }
 try 0 "settings of the bundle in int8" settings "$work/i.moec" "$work/ti.moec" --json
 says stdout '"arithmetic": "int8-3"' "are certified in it"
@@ -169,7 +169,7 @@ model=$work/tc.moec
 generate --arithmetic int8 && cp "$work/stdout" "$work/tuned"
 runs_in "$work/tc.moec" int8 int8 "$work/tuned"
 runs_in "$work/tc.moec" canonical canonical "$work/canonical" --decide none
-try 2 "nothing to measure" "$moec" compile $sample --policy uniform --bits 4 --arithmetic int8 -q -o "$work/n.moec"
+try 2 "nothing to measure" "$moec" compile "$sample" --policy uniform --bits 4 --arithmetic int8 -q -o "$work/n.moec"
 says stderr "arithmetic has no effect when nothing is measured" "needs no arithmetic"
 
 done_testing

@@ -31,8 +31,7 @@ refused "paper with an interval" "means --confidence point, but --confidence 0.9
 refused "paper with bits" "policy 'edgemoe-literal' ignores --bits" --preset paper --bits 4 --data $data --max-loss 5%
 refused "a preset that is none" "--preset.*rock" --preset rock --data $data --max-loss 5%
 
-try 0 "profile" "$moec" profile $model --data $data --seq-len 16 --samples 32 --bits 2 \
-    --sensitivity-samples 4 -o "$work/p.h5" --quiet
+try 0 "profile" measured_profile "$work/p.h5"
 try 0 "a profile in groups" "$moec" profile $model --data $data --seq-len 16 --samples 32 --bits 2 --group 32 \
     --sensitivity none -o "$work/g.h5" --quiet
 try 1 "paper with that profile" "$moec" compile $model --preset paper --profile "$work/g.h5" --max-loss 5% -o "$work/x.moec"

@@ -152,10 +152,13 @@ least_memory "$work/less"
 fit_less() {
     fit_model "$work/less" --memory "${least}MiB" --device-file "$work/shape.json" "$@"
 }
+try 0 "weights of fewer layers are fitted" fit_weights "$work/less" "$work/less.journal"
+cp "$work/less.journal" "$work/shaped.moec.journal"
 try 0 "will do" fit_less --json -o "$work/shaped.moec"
 check "for a time" "$(number token_ms) > $(number resident_token_ms) && $(number resident_token_ms) > 0"
 
 # ---- an interrupted fit ----
+cp "$work/less.journal" "$work/stopped.moec.journal"
 # shellcheck disable=SC2086 # words
 "$moec" fit "$work/less" --data "$data" $measure --memory "${least}MiB" --device-file "$work/shape.json" \
     -o "$work/stopped.moec" >"$work/log" 2>&1 &

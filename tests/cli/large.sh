@@ -28,7 +28,7 @@ try 0 "again" "$build/tools/make_random_checkpoint" --preset small --layers 2 --
 try 0 "the same bytes" diff -r "$work/model" "$work/twin"
 rm -rf "$work/twin"
 
-data="--data datasets/sample/calibration.txt --samples 32 --seq-len 64 --bits 2 --anyway"
+data="--data datasets/sample/calibration.txt --samples 32 --seq-len 32 --bits 2 --anyway"
 # shellcheck disable=SC2086 # options are words
 try 0 "profile with room" "$moec" profile "$work/model" $data -o "$work/roomy.h5" --quiet
 roomy=$(peak "$work/stdout")

@@ -4,10 +4,12 @@
 . tests/cli/tap.inc
 
 native=$build/native/moec
-sample=datasets/sample/model
-set -- --data datasets/sample/calibration.txt --samples 32 --seq-len 32 --sensitivity-samples 4 --max-loss 50% --policy edgemoe --accept-miss -q
-try 0 "a bundle" "$moec" compile $sample "$@" -o "$work/all.moec"
-try 0 "the native program's" "$native" compile $sample "$@" -o "$work/native.moec"
+model=$work/model
+try 0 "a model" random_model "$model"
+set -- --data datasets/sample/calibration.txt --samples 32 --seq-len 32 --sensitivity-samples 4 --max-loss 50% --policy edgemoe \
+    --accept-miss --anyway -q
+try 0 "a bundle" "$moec" compile "$model" "$@" -o "$work/all.moec"
+try 0 "the native program's" "$native" compile "$model" "$@" -o "$work/native.moec"
 same "$work/all.moec" "$work/native.moec" "is the same, byte for byte"
 for arithmetic in canonical int8; do
     try 0 "a text, $arithmetic" "$moec" run "$work/all.moec" -p "The old" -n 24 --arithmetic $arithmetic

@@ -3,7 +3,7 @@
 # about it, and that low copies are really read.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
-sample=datasets/sample/model
+fewer_layers 4
 text=datasets/sample/test.txt
 check() {
     if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
@@ -11,7 +11,7 @@ check() {
 number() {
     sed -n "s/^.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1
 }
-try 0 "a bundle with copies" "$moec" compile $sample --policy uniform --bits 4 --copies 2,8 -q -o "$work/m.moec"
+try 0 "a bundle with copies" "$moec" compile "$sample" --policy uniform --bits 4 --copies 2,8 -q -o "$work/m.moec"
 
 # ---- eval ----
 
@@ -54,10 +54,10 @@ check "a prior leaves fewer to miss" "$missed < 0.8 * $plain_missed && $low < $h
 try 0 "eval in words" "$moec" eval "$work/m.moec" --data $text --samples 2 --precision hobbit -q
 says stdout 'precision *hobbit *[0-9.]+% of the experts high, [0-9.]+% low \([0-9.]+% misses of a cache of 4\), [0-9.]+% skipped' "says the shares"
 says stdout 'missed *[0-9.]+ KiB of experts a token' "and the bytes"
-try 0 "low copies of a checkpoint are made on demand" "$moec" eval $sample --data $text --samples 8 --reference $sample \
+try 0 "low copies of a checkpoint are made on demand" "$moec" eval "$sample" --data $text --samples 8 --reference "$sample" \
     --precision always:0:1 --low-bits 2 --json -q
 coarse=$(number loss)
-try 0 "at any bitwidth" "$moec" eval $sample --data $text --samples 8 --reference $sample --precision always:0:1 --low-bits 8 --json -q
+try 0 "at any bitwidth" "$moec" eval "$sample" --data $text --samples 8 --reference "$sample" --precision always:0:1 --low-bits 8 --json -q
 check "of which more bits lose less" "0 + $(number loss) < $coarse / 4"
 
 # ---- prompts ----
@@ -105,7 +105,7 @@ refused "low-slots does nothing without --precision or --prefill" "$moec" run "$
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
 refused "cache has room for 1 low-precision copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
 refused "mode 'io-qfree' runs only one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
-refused "low-precision copies of experts at 16 bits are not smaller than.*which have 16 bits: give fewer bits" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
+refused "low-precision copies of experts at 16 bits are not smaller than.*which have 16 bits: give fewer bits" "$moec" eval "$sample" --data $text -q --precision hobbit --low-bits 16
 refused "unknown prefill 'often'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill often
 refused "a prefill applies to prompts" "$moec" run "$work/m.moec" -p x --prefill unpopular --decide decode
 refused "mode 'io-qfree' runs only one precision copy: leave out prefill" "$moec" run "$work/m.moec" -p x --prefill unpopular --mode io-qfree
@@ -205,7 +205,7 @@ says stderr 'precision fate:1, [0-9.]+% of the experts high, [0-9.]+% low, 0.0% 
 
 # ---- thresholds of a bundle that knows its scores ----
 
-try 0 "a bundle with calibration" "$moec" compile $sample --data datasets/sample/calibration.txt --samples 32 --seq-len 48 \
+try 0 "a bundle with calibration" "$moec" compile "$sample" --data datasets/sample/calibration.txt --samples 32 --seq-len 48 \
     --policy uniform --bits 4 --copies 2 -q -o "$work/d.moec"
 try 0 "inspect" "$moec" inspect "$work/d.moec"
 named=$(sed -n 's/.*--precision hobbit means \(hobbit:[0-9.]*:[0-9.]*\).*/\1/p' "$work/stdout")

@@ -4,7 +4,8 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
-model=datasets/sample/model
+fewer_layers 4
+model=$sample
 data=datasets/sample/calibration.txt
 windows="--seq-len 32 --samples 64 --seed 3"
 
@@ -18,7 +19,7 @@ holds() {
 }
 
 # shellcheck disable=SC2086 # options are words
-try 0 "profile" "$moec" profile $model --data $data $windows --select-samples 0 --certificate-samples 32 --bits 2,4 -o "$work/p.h5" --json --quiet
+try 0 "profile" "$moec" profile "$model" --data $data $windows --select-samples 0 --certificate-samples 32 --bits 2,4 -o "$work/p.h5" --json --quiet
 cp "$work/stdout" "$work/p.json"
 
 # The up projections of every other expert at 3 bits and their down projections at 8, and one of every kind.
@@ -45,7 +46,7 @@ return function(moec)
   return mixed
 end
 EOF
-try 0 "compile" "$moec" compile $model --profile "$work/p.h5" --policy "$work/mixed.lua" --max-loss 90% --copies 4 \
+try 0 "compile" "$moec" compile "$model" --profile "$work/p.h5" --policy "$work/mixed.lua" --max-loss 90% --copies 4 \
     -o "$work/m.moec" --json
 cp "$work/stdout" "$work/m.json"
 cp "$work/stderr" "$work/log"
@@ -57,7 +58,7 @@ if tr -d ' \n' <"$work/m.json" | grep -q '"assignment":\[\[{"gate":4,"up":3,"dow
 else
     fail "the JSON has bits for each projection"
 fi
-try 0 "compile again" "$moec" compile $model --profile "$work/p.h5" --policy "$work/mixed.lua" --max-loss 90% --copies 4 \
+try 0 "compile again" "$moec" compile "$model" --profile "$work/p.h5" --policy "$work/mixed.lua" --max-loss 90% --copies 4 \
     -o "$work/again.moec" --quiet --threads 1
 says stdout 'experts: .* at 4 bits +[0-9]+ whose projections differ, [0-9.]+ bits on average' "says so"
 same "$work/m.moec" "$work/again.moec" "gives the same bytes"
@@ -79,7 +80,7 @@ fi
 
 # All windows have as many tokens, so that the logarithm of perplexity on all is the mean of those of both parts.
 # shellcheck disable=SC2086
-try 0 "eval of the bundle against the folder" "$moec" eval "$work/m.moec" --data $data $windows --reference $model --json --quiet
+try 0 "eval of the bundle against the folder" "$moec" eval "$work/m.moec" --data $data $windows --reference "$model" --json --quiet
 cp "$work/stdout" "$work/eval.json"
 holds "on the windows of profile and certificate" "(2 * log($(number "$work/eval.json" reference)) \
     - log($(number "$work/p.json" value)) - log($(number "$work/m.json" reference))) ^ 2 < 1e-24"
@@ -106,7 +107,7 @@ try 0 "run it" "$moec" run "$work/stripped.moec" -p "The old" -n 32 --ctx 128
 same "$work/text" "$work/stdout" "gives the same text too"
 
 awk '/^```lua/ { on = ++n; next } /^```/ { on = 0 } on == 2' lua/README.md >"$work/documented.lua"
-try 0 "the documented policy works" "$moec" compile $model --profile "$work/p.h5" --max-loss 90% --policy "$work/documented.lua" \
+try 0 "the documented policy works" "$moec" compile "$model" --profile "$work/p.h5" --max-loss 90% --policy "$work/documented.lua" \
     --dry-run --json --quiet
 if tr -d ' \n' <"$work/stdout" | grep -q '"assignment":\[\[{"gate":3,"up":3,"down":4},'; then
     pass "and gives what it says"
@@ -137,7 +138,7 @@ esac
 
 refused() { # NAME PATTERN ENTRY
     echo "return function(m) local a = require('assignment').uniform(m, 4) a[1][2] = $3 return a end" >"$work/bad.lua"
-    try 1 "policy: $1" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% --policy "$work/bad.lua" --dry-run --quiet
+    try 1 "policy: $1" "$moec" compile "$model" --profile "$work/p.h5" --max-loss 5% --policy "$work/bad.lua" --dry-run --quiet
     says stderr "$2" "policy: $1 is explained"
 }
 refused "a projection missing" 'no valid bitwidth for down at \[1\]\[2\]: the nil nil, expected one of the numbers' "{ gate = 2, up = 2 }"

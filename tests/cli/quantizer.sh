@@ -3,7 +3,8 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
-model=datasets/sample/model
+fewer_layers 4
+model=$sample
 windows="--data datasets/sample/calibration.txt --seq-len 32 --samples 32"
 whole="$windows --sensitivity none --bits 2,4" # what whole models lose
 tiny="$windows --sensitivity fast --bits 2,4"
@@ -23,7 +24,7 @@ for quantizer in linear hqq auto; do
     options=$tiny
     [ $quantizer != linear ] || options=$whole
     # shellcheck disable=SC2086 # options are words
-    try 0 "profile --quantizer $quantizer" "$moec" profile $model $options --quantizer $quantizer -o "$work/$quantizer.h5" --json --quiet
+    try 0 "profile --quantizer $quantizer" "$moec" profile "$model" $options --quantizer $quantizer -o "$work/$quantizer.h5" --json --quiet
     cp "$work/stdout" "$work/$quantizer.json"
     if [ "$(attribute "$work/$quantizer.h5" quantizer)" = "$quantizer" ]; then
         pass "$quantizer: the profile says so"
@@ -32,7 +33,7 @@ for quantizer in linear hqq auto; do
     fi
 done
 # shellcheck disable=SC2086
-try 0 "profile without it" "$moec" profile $model $whole -o "$work/default.h5" --quiet --threads 1
+try 0 "profile without it" "$moec" profile "$model" $whole -o "$work/default.h5" --quiet --threads 1
 if cmp -s "$work/default.h5" "$work/linear.h5"; then
     pass "linear is the default"
 else
@@ -57,7 +58,7 @@ else
 fi
 try 0 "the candidates stay in the profile" h5dump -H -d /studies/candidate/kl "$work/auto.h5"
 # shellcheck disable=SC2086
-try 0 "auto among symmetric codes, on one thread" "$moec" profile $model $whole --quantizer auto --scheme symmetric \
+try 0 "auto among symmetric codes, on one thread" "$moec" profile "$model" $whole --quantizer auto --scheme symmetric \
     -o "$work/symmetric.h5" --quiet --threads 1
 says stdout '^quantizer: .* at 2 bits, .* at 4 bits' "it says what it chose"
 if attribute "$work/symmetric.h5" quantizer_2 | grep -q ' symmetric$'; then
@@ -69,15 +70,15 @@ try 0 "--show of a chosen quantizer" "$moec" profile --show "$work/auto.h5" --he
 
 # ---- compile ----
 
-try 0 "compile from auto" "$moec" compile $model --profile "$work/auto.h5" --max-loss 20% --policy uniform --copies 3,8 \
+try 0 "compile from auto" "$moec" compile "$model" --profile "$work/auto.h5" --max-loss 20% --policy uniform --copies 3,8 \
     --accept-miss -o "$work/auto.moec" --quiet
 try 0 "verify" "$moec" verify "$work/auto.moec"
 try 0 "inspect" "$moec" inspect "$work/auto.moec"
 says stdout 'quantizer=auto 2=hqq-(a?)symmetric' "provenance says what was chosen"
 try 0 "run" "$moec" run "$work/auto.moec" --prompt "The" --tokens 4
 # shellcheck disable=SC2086
-try 0 "profile --quantizer trellis" "$moec" profile $model $tiny --quantizer trellis --group 64 -o "$work/trellis.h5" --quiet
-try 0 "compile from it" "$moec" compile $model --profile "$work/trellis.h5" --policy uniform --bits 2 --copies 4 \
+try 0 "profile --quantizer trellis" "$moec" profile "$model" $tiny --quantizer trellis --group 64 -o "$work/trellis.h5" --quiet
+try 0 "compile from it" "$moec" compile "$model" --profile "$work/trellis.h5" --policy uniform --bits 2 --copies 4 \
     -o "$work/trellis.moec" --quiet
 try 0 "verify it" "$moec" verify "$work/trellis.moec"
 try 0 "inspect it" "$moec" inspect "$work/trellis.moec"
@@ -85,28 +86,28 @@ says stdout 'quantizer=trellis' "provenance says trellis"
 try 0 "run it" "$moec" run "$work/trellis.moec" --prompt "The" --tokens 4
 try 0 "run it without vectors" "$moec" run "$work/trellis.moec" --prompt "The" --tokens 4 --cpu scalar
 try 0 "export it" "$moec" export "$work/trellis.moec" -o "$work/trellis-folder"
-try 0 "trellis without a profile" "$moec" compile $model --policy uniform --bits 2 --quantizer trellis --group 64 \
+try 0 "trellis without a profile" "$moec" compile "$model" --policy uniform --bits 2 --quantizer trellis --group 64 \
     -o "$work/trellis2.moec" --quiet
-try 0 "hqq at as many bits" "$moec" compile $model --policy uniform --bits 2 --quantizer hqq --group 64 -o "$work/hqq2.moec" --quiet
+try 0 "hqq at as many bits" "$moec" compile "$model" --policy uniform --bits 2 --quantizer hqq --group 64 -o "$work/hqq2.moec" --quiet
 if [ "$(wc -c <"$work/trellis2.moec")" -lt "$(wc -c <"$work/hqq2.moec")" ]; then
     pass "a trellis takes less room than groups"
 else
     fail "a trellis takes less room than groups"
 fi
 for bits in 3 4; do
-    try 0 "a trellis of $bits bits" "$moec" compile $model --policy uniform --bits $bits --quantizer trellis \
+    try 0 "a trellis of $bits bits" "$moec" compile "$model" --policy uniform --bits $bits --quantizer trellis \
         -o "$work/trellis$bits.moec" --quiet
     try 0 "inspect it" "$moec" inspect "$work/trellis$bits.moec"
     says stdout "$bits bits: int$bits shift channel" "it has the codes that hull has"
 done
-try 2 "a trellis of 5 bits" "$moec" compile $model --policy uniform --bits 5 --quantizer trellis -o "$work/no.moec"
+try 2 "a trellis of 5 bits" "$moec" compile "$model" --policy uniform --bits 5 --quantizer trellis -o "$work/no.moec"
 says stderr 'give --bits 2, 3 or 4' "it says what there is"
 # shellcheck disable=SC2086
-try 2 "a profile that has no use for a trellis" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 32 \
+try 2 "a profile that has no use for a trellis" "$moec" profile "$model" --data datasets/sample/calibration.txt --seq-len 32 \
     --samples 32 --bits 6,8 --quantizer trellis -o "$work/no.h5" --quiet
-try 0 "hqq without a profile" "$moec" compile $model --policy uniform --bits 3 --quantizer hqq --group 64 \
+try 0 "hqq without a profile" "$moec" compile "$model" --policy uniform --bits 3 --quantizer hqq --group 64 \
     -o "$work/hqq.moec" --quiet
-try 0 "hqq on one thread" "$moec" compile $model --policy uniform --bits 3 --quantizer hqq --group 64 \
+try 0 "hqq on one thread" "$moec" compile "$model" --policy uniform --bits 3 --quantizer hqq --group 64 \
     -o "$work/again.moec" --quiet --threads 1
 if cmp -s "$work/hqq.moec" "$work/again.moec"; then
     pass "the same bytes at any thread count"
@@ -121,13 +122,13 @@ says stdout 'quantizer=hqq scheme=asymmetric group=64' "and who chose them"
 
 for quantizer in outlier log; do
     # shellcheck disable=SC2086
-    try 0 "profile --quantizer $quantizer" "$moec" profile $model $tiny --quantizer $quantizer -o "$work/$quantizer.h5" --quiet
+    try 0 "profile --quantizer $quantizer" "$moec" profile "$model" $tiny --quantizer $quantizer -o "$work/$quantizer.h5" --quiet
     if [ "$(attribute "$work/$quantizer.h5" quantizer)" = "$quantizer" ]; then
         pass "$quantizer: the profile says so"
     else
         fail "$quantizer: the profile says so"
     fi
-    try 0 "compile from it" "$moec" compile $model --profile "$work/$quantizer.h5" --policy uniform --bits 4 --copies 2,8 \
+    try 0 "compile from it" "$moec" compile "$model" --profile "$work/$quantizer.h5" --policy uniform --bits 4 --copies 2,8 \
         -o "$work/$quantizer.moec" --quiet
     try 0 "verify" "$moec" verify "$work/$quantizer.moec"
     try 0 "run on the best kernels" "$moec" run "$work/$quantizer.moec" --prompt "The" --tokens 8 --cpu auto
@@ -142,7 +143,7 @@ for quantizer in outlier log; do
     says stdout "quantizer=$quantizer scheme=" "provenance says who chose codes"
 done
 says stdout '4 bits: int4 logarithmic channel' "and what they are"
-try 2 "a scheme beside outlier" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer outlier \
+try 2 "a scheme beside outlier" "$moec" profile "$model" --data datasets/sample/calibration.txt --quantizer outlier \
     --scheme symmetric -o "$work/x.h5"
 says stderr "has its own" "is explained"
 
@@ -150,7 +151,7 @@ says stderr "has its own" "is explained"
 
 nested="--scheme asymmetric-nested --group 16"
 # shellcheck disable=SC2086
-try 0 "profile in groups of 16 with scales of scales" "$moec" profile $model --data datasets/sample/calibration.txt \
+try 0 "profile in groups of 16 with scales of scales" "$moec" profile "$model" --data datasets/sample/calibration.txt \
     --seq-len 32 --samples 32 --bits 2,5,6 $nested --sensitivity fast -o "$work/nested.h5" --quiet
 if [ "$(attribute "$work/nested.h5" scheme)" = asymmetric-nested ]; then
     pass "the profile says so"
@@ -165,15 +166,15 @@ return function(moec)
   return require("assignment").uniform(moec, 5)
 end
 END
-try 0 "a policy is offered what was measured" "$moec" compile $model --profile "$work/nested.h5" --policy "$work/five.lua" \
+try 0 "a policy is offered what was measured" "$moec" compile "$model" --profile "$work/nested.h5" --policy "$work/five.lua" \
     --max-loss 20% --accept-miss -o "$work/measured.moec"
 says stderr "to try: 2, 3, 4, 5, 6, 8, 16" "with 5 and 6 bits"
-try 0 "and no others" "$moec" compile $model --profile "$work/auto.h5" --policy "$work/five.lua" --max-loss 20% \
+try 0 "and no others" "$moec" compile "$model" --profile "$work/auto.h5" --policy "$work/five.lua" --max-loss 20% \
     --accept-miss --force -o "$work/measured.moec"
 says stderr "to try: 2, 3, 4, 8, 16" "without them"
 for bits in 5 6; do
     # shellcheck disable=SC2086
-    try 0 "compile at $bits bits" "$moec" compile $model --policy uniform --bits $bits $nested -o "$work/$bits.moec" --quiet
+    try 0 "compile at $bits bits" "$moec" compile "$model" --policy uniform --bits $bits $nested -o "$work/$bits.moec" --quiet
     try 0 "verify" "$moec" verify "$work/$bits.moec"
     try 0 "inspect" "$moec" inspect "$work/$bits.moec"
     says stdout "$bits bits: int$bits asymmetric nested g16" "codes of $bits bits"
@@ -187,19 +188,19 @@ for bits in 5 6; do
     fi
 done
 # shellcheck disable=SC2086
-try 0 "auto at 5 bits" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 32 --samples 32 --bits 2,5 \
+try 0 "auto at 5 bits" "$moec" profile "$model" --data datasets/sample/calibration.txt --seq-len 32 --samples 32 --bits 2,5 \
     --quantizer auto --sensitivity none -o "$work/five.h5" --quiet
 case $(attribute "$work/five.h5" quantizer_5) in
 *symmetric) pass "chooses there too" ;;
 *) fail "chooses there too" ;;
 esac
-try 0 "compile from it" "$moec" compile $model --profile "$work/five.h5" --policy uniform --bits 5 -o "$work/auto5.moec" --quiet
+try 0 "compile from it" "$moec" compile "$model" --profile "$work/five.h5" --policy uniform --bits 5 -o "$work/auto5.moec" --quiet
 try 0 "inspect" "$moec" inspect "$work/auto5.moec"
 says stdout "5=(linear|hqq)-" "provenance says what was chosen"
 
 # ---- one bit ----
 
-try 0 "compile experts at 1 bit" "$moec" compile $model --policy uniform --bits 1 --quantizer hqq --group 32 -o "$work/one.moec" --quiet
+try 0 "compile experts at 1 bit" "$moec" compile "$model" --policy uniform --bits 1 --quantizer hqq --group 32 -o "$work/one.moec" --quiet
 try 0 "verify" "$moec" verify "$work/one.moec"
 try 0 "inspect" "$moec" inspect "$work/one.moec"
 says stdout '1 bit: [0-9]+ experts' "inspect counts them"
@@ -214,7 +215,7 @@ fi
 try 0 "eval in int8, which leaves 1 bit to the floats" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 \
     --samples 16 --arithmetic int8 --json --quiet
 # shellcheck disable=SC2086 # options are words
-try 0 "profile with 1 bit" "$moec" profile $model $windows --bits 1,2,4 --quantizer auto --sensitivity none -o "$work/one.h5" --json --quiet
+try 0 "profile with 1 bit" "$moec" profile "$model" $windows --bits 1,2,4 --quantizer auto --sensitivity none -o "$work/one.h5" --json --quiet
 cat >"$work/up.lua" <<'EOF'
 return function(moec)
   local assignment = {}
@@ -226,33 +227,33 @@ return function(moec)
   return assignment
 end
 EOF
-try 0 "compile up at 1 bit alone" "$moec" compile $model --profile "$work/one.h5" --policy "$work/up.lua" -o "$work/up.moec" --quiet
+try 0 "compile up at 1 bit alone" "$moec" compile "$model" --profile "$work/one.h5" --policy "$work/up.lua" -o "$work/up.moec" --quiet
 try 0 "inspect" "$moec" inspect "$work/up.moec"
 says stdout 'gate 4, up 1, down 4 bits' "inspect names the mixture"
-try 2 "a dictionary at 1 bit" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer log --bits 1,2 \
+try 2 "a dictionary at 1 bit" "$moec" profile "$model" --data datasets/sample/calibration.txt --quantizer log --bits 1,2 \
     -o "$work/x.h5"
 says stderr "log: the quantizers outlier and log have only 2, 3, 4 or 8 bits" "is explained"
 
 # ---- refused ----
 
-try 2 "scales of scales without groups" "$moec" compile $model --policy uniform --bits 4 --scheme symmetric-nested \
+try 2 "scales of scales without groups" "$moec" compile "$model" --policy uniform --bits 4 --scheme symmetric-nested \
     -o "$work/x.moec"
 says stderr "give --group 16" "is explained"
-try 2 "scales of scales beside auto" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer auto \
+try 2 "scales of scales beside auto" "$moec" profile "$model" --data datasets/sample/calibration.txt --quantizer auto \
     --scheme symmetric-nested --group 32 -o "$work/x.h5"
 says stderr "leave out --scheme" "is explained"
-try 2 "a dictionary at 5 bits" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer log --bits 2,5 \
+try 2 "a dictionary at 5 bits" "$moec" profile "$model" --data datasets/sample/calibration.txt --quantizer log --bits 2,5 \
     -o "$work/x.h5"
 says stderr "log: the quantizers outlier and log have only 2, 3, 4 or 8 bits" "is explained"
-try 2 "the study of quantisers in groups of 16" "$moec" profile $model --data datasets/sample/calibration.txt \
+try 2 "the study of quantisers in groups of 16" "$moec" profile "$model" --data datasets/sample/calibration.txt \
     --study quantizers --group 16 -o "$work/x.h5"
 says stderr "study 'quantizers': the quantizers outlier and log have" "is explained"
 
-try 2 "an unknown quantizer" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer gptq -o "$work/x.h5"
+try 2 "an unknown quantizer" "$moec" profile "$model" --data datasets/sample/calibration.txt --quantizer gptq -o "$work/x.h5"
 says stderr "gptq.*linear" "names what there is"
-try 2 "auto with nothing to measure on" "$moec" compile $model --policy uniform --bits 4 --quantizer auto -o "$work/x.moec"
+try 2 "auto with nothing to measure on" "$moec" compile "$model" --policy uniform --bits 4 --quantizer auto -o "$work/x.moec"
 says stderr "auto needs data to measure on" "is explained"
-try 2 "a quantizer beside a profile" "$moec" compile $model --policy marginal --profile "$work/auto.h5" --quantizer hqq -o "$work/x.moec"
+try 2 "a quantizer beside a profile" "$moec" compile "$model" --policy marginal --profile "$work/auto.h5" --quantizer hqq -o "$work/x.moec"
 says stderr "--[a-z]+ has no effect: the profile .* already fixes its value" "is explained"
 try 1 "and nothing was written" test -e "$work/x.moec"
 

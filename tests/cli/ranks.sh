@@ -193,49 +193,79 @@ same "the same bundle of that" "$work/alone.moec" "$work/five.moec"
 
 # ---- what differs is named, and nothing written ----
 
-mkdir "$work/0" "$work/1"
-cp -R "$work/model" "$work/0/model"
-cp -R "$work/model" "$work/1/model"
-cp "$data" "$work/0/text"
-cp "$data" "$work/1/text"
-# apart COMMAND...: two ranks, each in a folder of its own.
-program=$(cd "$build" && pwd)/moec
-apart() {
-    # shellcheck disable=SC2016 # the ranks' shells expand it
-    ranks 2 sh -c 'cd "$1/$OMPI_COMM_WORLD_RANK" && shift && exec "$@"' sh "$work" "$program" "$@"
+# Two seconds pass until mpirun has ended ranks of which one failed, so those that fail begin together.
+# aside WORD COMMAND...: begins the command.
+aside() {
+    word=$1
+    shift
+    {
+        "$@" >"$work/$word.stdout" 2>"$work/$word.stderr"
+        echo $? >"$work/$word.status"
+    } &
 }
-compile_apart() {
-    apart compile model --data text --samples 48 --seq-len 32 --max-loss 10% --anyway -o x.moec
+# ended WORD: what that command said, and its status.
+ended() {
+    cat "$work/$1.stdout"
+    cat "$work/$1.stderr" >&2
+    return "$(cat "$work/$1.status")"
 }
-try 0 "ranks in folders of their own" apart eval model --data text --seq-len 32 --samples 2
-printf 'more' >>"$work/1/text"
-try 1 "other data" apart eval model --data text --seq-len 32 --samples 2
-says stderr "^moec eval: rank 1 of 2, on '.*', has other data than rank 0" "is named"
-rm "$work/1/text"
-try 1 "no data" compile_apart
-says stderr "^moec compile: rank 1 of 2, on '.*': cannot open 'text'" "is named with its rank"
-cp "$data" "$work/1/text"
-for weights in "$work"/1/model/*.safetensors; do
+
+# Each pair of folders has what one rank reads and what the other does.
+for pair in alike data none weights; do
+    for rank in 0 1; do
+        mkdir -p "$work/$pair/$rank"
+        cp -R "$work/model" "$work/$pair/$rank/model"
+        cp "$data" "$work/$pair/$rank/text"
+    done
+done
+printf 'more' >>"$work/data/1/text"
+rm "$work/none/1/text"
+for weights in "$work"/weights/1/model/*.safetensors; do
     printf '\377' | dd of="$weights" bs=1 seek=1000000 conv=notrunc 2>/dev/null
 done
-try 1 "another checkpoint" compile_apart
+# apart PAIR COMMAND...: two ranks, each in a folder of its own.
+program=$(cd "$build" && pwd)/moec
+apart() {
+    pair=$1
+    shift
+    # shellcheck disable=SC2016 # the ranks' shells expand it
+    ranks 2 sh -c 'cd "$1/$OMPI_COMM_WORLD_RANK" && shift && exec "$@"' sh "$work/$pair" "$program" "$@"
+}
+compile_apart() {
+    apart "$1" compile model --data text --samples 48 --seq-len 32 --max-loss 10% --anyway -o x.moec
+}
+try 0 "ranks in folders of their own" apart alike eval model --data text --seq-len 32 --samples 2
+mkdir "$work/bin"
+cp "$moec" "$work/bin/moec"
+aside data apart data eval model --data text --seq-len 32 --samples 2
+aside none compile_apart none
+aside weights compile_apart weights
+aside verb ranks 2 "$moec" verify "$work/one.moec"
+aside device ranks 2 "$moec" eval "$work/model" --data "$data" --device cuda
+aside answers ranks 2 "$moec" eval "$work/model" --task piqa --data "$work/piqa.jsonl" --answers "$work/answers"
+aside show ranks 2 "$moec" profile --show "$work/one.h5"
+aside library ranks 2 "$work/bin/moec" eval "$work/model" --data "$data"
+wait
+try 1 "other data" ended data
+says stderr "^moec eval: rank 1 of 2, on '.*', has other data than rank 0" "is named"
+try 1 "no data" ended none
+says stderr "^moec compile: rank 1 of 2, on '.*': cannot open 'text'" "is named with its rank"
+try 1 "another checkpoint" ended weights
 says stderr "^moec compile: rank 1 of 2, on '.*', has another checkpoint than rank 0" "is named"
 if [ "$(grep -c '^moec compile:' "$work/stderr")" -eq 1 ]; then pass "once"; else fail "once"; fi
-if ls "$work"/?/x.moec* >/dev/null 2>&1; then fail "nothing is written"; else pass "nothing is written"; fi
+if ls "$work"/*/?/x.moec* >/dev/null 2>&1; then fail "nothing is written"; else pass "nothing is written"; fi
 
 # ---- refusals ----
 
-try 2 "a verb that shares nothing" ranks 2 "$moec" verify "$work/one.moec"
+try 2 "a verb that shares nothing" ended verb
 says stderr "mpirun started 2 ranks, but 'moec verify' runs in one process only" "is refused"
-try 2 "a device" ranks 2 "$moec" eval "$work/model" --data "$data" --device cuda
+try 2 "a device" ended device
 says stderr "several ranks can work only on CPUs" "is refused"
-try 2 "answers" ranks 2 "$moec" eval "$work/model" --task piqa --data "$work/piqa.jsonl" --answers "$work/answers"
+try 2 "answers" ended answers
 says stderr "leave out --answers" "are refused"
-try 2 "a look at a profile" ranks 2 "$moec" profile --show "$work/one.h5"
+try 2 "a look at a profile" ended show
 says stderr "--show runs in one process only" "is refused"
-mkdir "$work/bin"
-cp "$moec" "$work/bin/moec"
-try 1 "without the library" ranks 2 "$work/bin/moec" eval "$work/model" --data "$data"
+try 1 "without the library" ended library
 says stderr "'libmoec-mpi.so' cannot be opened" "says so"
 
 done_testing

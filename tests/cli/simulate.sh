@@ -4,8 +4,7 @@
 . tests/cli/tap.inc
 
 model=datasets/sample/model
-try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 16 --samples 32 --bits 2 \
-    --sensitivity-samples 4 -o "$work/profile.h5" --quiet
+try 0 "profile" measured_profile "$work/profile.h5"
 try 0 "compile" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 50% -o "$work/model.moec" --quiet
 
 try 0 "simulate" "$moec" simulate "$work/profile.h5" --quiet

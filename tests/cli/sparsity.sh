@@ -2,7 +2,7 @@
 # Experts that leave neurons out: thresholds in a bundle, what they change and what they spare.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
-sample=datasets/sample/model
+fewer_layers 4
 text=datasets/sample/test.txt
 check() {
     if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi

@@ -2,7 +2,7 @@
 # Settings of decisions with a certificate: found by tune, kept in the bundle, used by what runs it.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
-sample=datasets/sample/model
+fewer_layers 4
 data=datasets/sample/calibration.txt
 text=datasets/sample/test.txt
 check() {
@@ -151,7 +151,7 @@ says stderr 'already has a sparsity plan' "is refused"
 run() {
     bundle=$1
     shift
-    "$moec" run "$bundle" -p "The old miller had three sons and" -n 48 --ctx 128 --ignore-eos "$@" 2>"$work/stats"
+    "$moec" run "$bundle" -p "The old miller had three sons and" -n 100 --ctx 128 --ignore-eos "$@" 2>"$work/stats"
 }
 run "$work/t.moec" --stats json >"$work/tuned"
 if grep -q '"decisions_of": "bundle", "route": "cache-prior' "$work/stats"; then pass "run uses them"; else fail "run uses them"; fi

@@ -1,12 +1,22 @@
 /* The definition of the canonical arithmetic (D1): plain loops, 16 lanes as an array. Slow and meant to be
  * read; every other set is tested against it bit for bit. */
 #include "formats/base/half.h"
+#include "formats/base/sanitizers.h"
 #include "runtime/kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>
 
 #define LANES MOEC_LANES
+
+/* fmaf is a call of libm where the compiler may not use the instruction. So the loops of products are compiled
+ * for processors that have it too, and the one that fits is taken when the program starts. Bits are the same.
+ * Sanitizers are not ready so early. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !MOEC_HAS_ASAN && !MOEC_HAS_TSAN && !MOEC_HAS_UBSAN
+#define WITH_FMA __attribute__((target_clones("fma", "default")))
+#else
+#define WITH_FMA
+#endif
 
 static float tree_sum(const float lanes[static LANES])
 {
@@ -39,8 +49,8 @@ static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32
     }
 }
 
-static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
-                uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
+WITH_FMA static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                         uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
 {
     size_t padded = moec_lanes_padded(k);
     for (uint32_t t = 0; t < n_tok; t++) {
@@ -53,8 +63,8 @@ static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w,
     }
 }
 
-static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                        float *y)
+WITH_FMA static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                 const float *x, float *y)
 {
     size_t padded = moec_lanes_padded(matrix->columns);
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -77,8 +87,8 @@ static void dot_some(const struct moec_matrix *matrix, uint32_t first, const uin
         dot_encoded(matrix, first + some[i], 1, x, y + i);
 }
 
-static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
-                      uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+WITH_FMA static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w,
+                               size_t w_stride, uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
 {
     for (uint32_t t = 0; t < n_tok; t++) {
         float *out = y + t * y_stride;
@@ -90,7 +100,7 @@ static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const flo
 }
 
 /* y += h * row. */
-static void add_row(const struct moec_matrix *matrix, uint32_t row, float h, float *y)
+WITH_FMA static void add_row(const struct moec_matrix *matrix, uint32_t row, float h, float *y)
 {
     const size_t columns = matrix->columns;
     for (size_t at = 0; at < columns; at += MOEC_CODEC_BLOCK) {
@@ -126,9 +136,9 @@ static void dot_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_
         dot_encoded(matrix, first, n_rows, x + t * x_stride, y + t * y_stride);
 }
 
-static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                             const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
-                             float *y, size_t y_stride)
+WITH_FMA static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                      const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
+                                      float *y, size_t y_stride)
 {
     (void)room;
     for (uint32_t t = 0; t < n_tok; t++, h += h_stride, y += y_stride) {
@@ -269,7 +279,7 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
         out[i] = x[i] * inverse * weight[i];
 }
 
-static uint64_t multiply_adds(uint64_t n)
+WITH_FMA static uint64_t multiply_adds(uint64_t n)
 {
     float lanes[LANES] = {0};
     for (uint64_t step = 0; step < n; step++)
