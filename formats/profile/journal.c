@@ -265,7 +265,7 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
     const size_t n = file->n_bytes < sizeof header ? (size_t)file->n_bytes : sizeof header;
     MOEC_TRY(moec_file_read(file, 0, header, n, err));
     if (memcmp(header, magic, n < sizeof magic ? n : sizeof magic) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is not a journal of moec: name another file",
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is not a journal of moec (name another file)",
                          file->path);
     if (n < sizeof header)
         return torn_header(journal);

@@ -184,7 +184,7 @@ same "is measured again"
 restore
 echo 'a letter to the editor' >"$journal"
 try 0 "what is no journal" cheap
-says stderr 'is not a journal of moec: finished work is not saved in a journal' "is said"
+says stderr 'is not a journal of moec \(name another file\): finished work is not saved in a journal' "is said"
 same "does no harm" "$work/cheap.moec"
 if [ "$(cat "$journal")" = 'a letter to the editor' ]; then
     pass "and is left alone"

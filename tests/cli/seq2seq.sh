@@ -203,7 +203,7 @@ for what in reference compiled; do
 done
 try 0 "the certificate is inspected" "$moec" inspect "$work/pick.moec"
 says stdout "^  accuracy of the original" "and names its metric"
-says stdout "18 rows of the data 'two.jsonl'" "and its rows"
+says stdout "18 rows of 'two.jsonl'" "and its rows"
 try 0 "generated texts are searched and certified on" "$moec" compile "$model" --anyway --policy edgemoe --profile "$work/one.h5" \
     --metric rouge-1 --data "$work/two.jsonl" --task "$work/letters.lua" --samples 32 --max-loss 90% --accept-miss -q \
     -o "$work/rouge.moec"
@@ -211,5 +211,5 @@ says stdout "^certificate: rouge-1 0" "by ROUGE-1"
 try 0 "rows that were profiled serve the metric too" "$moec" compile "$model" --anyway --policy edgemoe --profile "$work/one.h5" \
     --metric accuracy --data "$work/one.jsonl" --task "$work/pick.lua" --max-loss 90% --accept-miss -q \
     -o "$work/same.moec"
-says stdout "18 rows of the data 'one.jsonl'" "the profile's rows in its order"
+says stdout "18 rows of 'one.jsonl'" "the profile's rows in its order"
 done_testing

@@ -718,7 +718,7 @@ static void test_bundle__absurd_sections_are_refused(void **state)
     memcpy(bytes, original, n); /* the same section twice */
     moec_put_u32(contents_entry(bytes, MOEC_SECTION_ROUTING, 0), MOEC_SECTION_PATHS);
     reseal(bytes);
-    expect_refused(f, bytes, n, "two sections 'paths'");
+    expect_refused(f, bytes, n, "two sections named 'paths'");
     memcpy(bytes, original, n); /* a precision copy without its index */
     moec_put_u32(contents_entry(bytes, MOEC_SECTION_RECORD_INDEX, 1), MOEC_SECTION_ANCILLARY);
     reseal(bytes);
