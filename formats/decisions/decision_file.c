@@ -156,8 +156,9 @@ static enum moec_status fail_line(const struct text *text, const char *expected,
 {
     char found[64];
     (void)moec_printable(text->line, text->n < 40 ? text->n : 40, false, found, sizeof found);
-    return moec_fail(err, MOEC_ERR_FORMAT, "the decision file '%s', line %" PRIu64 ", is '%s%s', expected %s",
-                     text->path, text->number, found, text->n > 40 ? "..." : "", expected);
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the decision file '%s', line %" PRIu64 ": found '%s%s', expected %s", text->path,
+                     text->number, found, text->n > 40 ? "..." : "", expected);
 }
 
 /* Reads a number of digits alone, which ends before `end`, and moves on. */

@@ -185,10 +185,11 @@ static void test_decision_file__refuses_other_texts(void **state)
         const char *old, *new, *message;
     } wrong[] = {
         {"moec-decisions 1", "moec-decision 1", "is not a decision file"},
-        {"decide decode", "decide none", "line 4 is 'decide none', expected 'decide all' or 'decide decode'"},
-        {"kv f32", "kv ", "line 6 is 'kv ', expected 'kv' and a word"},
-        {"kv f32", "kv f 32", "line 6 is 'kv f 32'"},
-        {"copy 1", "copy 256", "line 7 is 'copy 256', expected a number of 0 to 255"},
+        {"decide decode", "decide none",
+         "line 4: found 'decide none', expected 'decide all' or 'decide decode'"},
+        {"kv f32", "kv ", "line 6: found 'kv ', expected 'kv' and a word"},
+        {"kv f32", "kv f 32", "line 6: found 'kv f 32'"},
+        {"copy 1", "copy 256", "line 7: found 'copy 256', expected a number of 0 to 255"},
         {"layers 3", "layers 0", "expected a number of 1 to 1024"},
         {"layers 3", "layers 4294967297", "expected a number of 1 to 1024"},
         {"layers 3", "layers 2", "has unexpected text after its last layer, at layer 2"},
