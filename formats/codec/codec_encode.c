@@ -28,8 +28,10 @@ enum moec_status moec_codec_to_half(float value, const char *what, uint16_t *hal
 {
     *half = moec_f32_to_f16(value);
     if ((*half & 0x7fffu) >= F16_INF)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s %g overflows F16, whose largest number is 65504", what,
-                         value);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s %g overflows F16 (at most 65504): the weights are damaged, or too large for this codec", what,
+            value);
     return MOEC_OK;
 }
 

@@ -281,9 +281,9 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
                          where, kind->is_moe ? "has experts" : "has neither attention nor a recurrent state");
     if ((kind->no_mlp || !moec_layer_mixes(kind)) && (c->n_encoder_layer > 0 || c->scale.has_layer))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has no MLP, or neither attention nor a recurrent state: this is not supported "
-                         "with an encoder or a layer scale",
-                         where);
+                         "%s lacks %s: moec does not support such layers in a model with an encoder or a "
+                         "layer scale",
+                         where, kind->no_mlp ? "an MLP" : "attention or a recurrent state");
     if (kind->adds_positions && (!moec_layer_attends(kind) || c->n_encoder_layer > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s adds learned positions but %s, expected attention and no encoder", where,

@@ -11,7 +11,7 @@ number() {
     sed -n "s/^.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1
 }
 
-try 0 "a bundle" "$moec" compile $sample --policy uniform --bits 4 -q -o "$work/plain.moec"
+try 0 "a bundle" "$moec" compile "$sample" --policy uniform --bits 4 -q -o "$work/plain.moec"
 try 0 "thresholds beside it" "$moec" sparsify "$work/plain.moec" --data datasets/sample/calibration.txt --samples 48 -q -o "$work/m.moec"
 says stdout "wrote '$work/m.moec' with thresholds of .up . x. from [0-9]+ tokens" "says so"
 try 0 "which is a whole bundle" "$moec" verify "$work/m.moec"
@@ -87,7 +87,7 @@ try 0 "tune counts what it loses" "$moec" tune "$work/p.moec" --data datasets/sa
     --samples 32 --seq-len 48 --max-loss 60% --with route --slots 8 -q -o "$work/pt.moec"
 try 1 "a target that is out of reach" plan 0.01% -q -o "$work/x.moec"
 says stderr "nothing was written" "says so"
-try 2 "a bundle with decisions" "$moec" sparsify "$work/pt.moec" --data $text --reference $sample --max-loss 6% -q -o "$work/x.moec"
+try 2 "a bundle with decisions" "$moec" sparsify "$work/pt.moec" --data $text --reference "$sample" --max-loss 6% -q -o "$work/x.moec"
 says stderr "Sparsify the bundle that moec tune was given" "is refused"
 try 2 "options of a target alone" "$moec" sparsify "$work/plain.moec" --data $text --by expert -q
 says stderr "by does nothing without --max-loss" "says why"
@@ -168,11 +168,11 @@ refused "with precision" 2 "two decisions about weights" \
     "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.5 --precision hobbit --slots 50%
 refused "no sparsity thresholds: make them with moec sparsify" \
     1 "no table" "$moec" eval "$work/plain.moec" --data $text --samples 2 -q --sparsity 0.5
-refused "needs a bundle" 2 "a checkpoint" "$moec" eval $sample --data $text --samples 2 -q --sparsity 0.5
+refused "needs a bundle" 2 "a checkpoint" "$moec" eval "$sample" --data $text --samples 2 -q --sparsity 0.5
 refused "0.990 is outside the bundle.s table of thresholds, expected 0.001 to 0.950" 2 "too much" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.99
 refused "sparsity" 2 "no share" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0
 refused "give --data FILE" 2 "no text" "$moec" sparsify "$work/m.moec"
-refused "is a folder, expected a bundle" 2 "no bundle" "$moec" sparsify $sample --data $text -q -o "$work/x.moec"
+refused "is a folder, expected a bundle" 2 "no bundle" "$moec" sparsify "$sample" --data $text -q -o "$work/x.moec"
 try 0 "a bundle without gates" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 -q -o "$work/s.moec"
 refused "have no gate" 1 "which is refused" "$moec" sparsify "$work/s.moec" --data $text -q -o "$work/none.moec"
 

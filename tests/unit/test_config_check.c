@@ -147,9 +147,9 @@ static void test_config_check__check_refuses(void **state)
     REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,
             "has no MLP and has neither attention nor");
     REFUSED((c = parts_alone(), c.scale.has_layer = true), MOEC_ERR_FORMAT,
-            "not supported with an encoder or a layer scale");
+            "does not support such layers in a model with an encoder");
     REFUSED((c = two_stacks(), c.kinds[1].no_mlp = true, c.kinds[1].n_ff_dense = 0), MOEC_ERR_FORMAT,
-            "not supported with an encoder or a layer scale");
+            "does not support such layers in a model with an encoder");
     REFUSED((c = two_stacks(), c.kinds[1].head_dim = 9), MOEC_ERR_FORMAT,
             "the attention of layer 1 of 'config.json' differs from layer 0's");
     REFUSED(c.kinds[1].n_kv_head = 4, MOEC_ERR_FORMAT, "layer 1 of 'config.json' says 6 attention heads");
