@@ -226,7 +226,7 @@ head -c 6000 datasets/sample/calibration.txt >"$work/short.txt"
 try 0 "a small model" random_model "$work/small"
 try 0 "a compile that could take hours" "$moec" compile "$work/small" --data "$work/short.txt" --samples 16777216 --seq-len 16 \
     --max-loss 90% --anyway -o "$work/short.moec"
-says stderr 'moec compile: note: this takes about [0-9]+ h .* threads here if the data has 16777216 windows' "says so"
+says stderr 'moec compile: note: this takes about [0-9]+ (h|min) .* threads here if the data has 16777216 windows' "says so"
 says stderr '--samples 256 takes about .*may prove only a larger loss' "and what fewer windows take"
 try 0 "one that cannot" "$moec" compile $model --policy uniform --bits 4 -o "$work/quick.moec"
 if grep -q 'takes about' "$work/stderr"; then fail "does not"; else pass "does not"; fi
