@@ -341,10 +341,11 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
                          "%s applies only to prompts: leave out one of the two",
                          with);
     if (tune->shared.decode_only && !moec_tune_has_routes(tune) && !tune->with_precision)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--decide decode applies only to route, rank, skip and precision, but --with is "
-                         "%s: leave the option out",
-                         with);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--decide decode applies only with --with route, rank, skip or precision, but --with is "
+            "%s: leave out --decide",
+            with);
     if (!moec_tune_has_routes(tune) && cli_has(job->args, "keep-top"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--keep-top applies only to route, rank and skip, but --with is %s: leave the "
@@ -395,7 +396,7 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "device file '%s' is of a model with other MoE layers than the model '%s': make a device file of "
+        "the device file '%s' was made for a model whose MoE layers differ from those of '%s': make one for "
         "this model with moec device",
         path, job->args->positional[0]);
 }

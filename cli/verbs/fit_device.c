@@ -198,7 +198,7 @@ enum moec_status fit_device_check(const struct cli_args *args, struct fit_device
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "device file '%s' is of a model with other MoE layers than the model '%s': make a device file of "
+        "the device file '%s' was made for a model whose MoE layers differ from those of '%s': make one for "
         "this model (moec device --shape), or give --storage",
         path, args->positional[0]);
 }

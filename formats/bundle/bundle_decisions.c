@@ -190,11 +190,12 @@ static enum moec_status check_prompts(const struct moec_decision_settings *setti
                          VERSION_PROMPT);
     if (n_bytes == moec_decisions_bytes(settings))
         return MOEC_OK;
+    const bool is_plain = n_bytes == MOEC_DECISIONS_BYTES;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the bundle's decisions section has version %u, expected version %u if there is a "
-                     "prefill setting, a precision with blocks or the mark 'not for prompts', else version "
-                     "%u",
-                     n_bytes == MOEC_DECISIONS_BYTES ? VERSION : VERSION_PROMPT, VERSION_PROMPT, VERSION);
+                     "the bundle's decisions section has version %u, expected version %u, because it has %s",
+                     is_plain ? VERSION : VERSION_PROMPT, is_plain ? VERSION_PROMPT : VERSION,
+                     is_plain ? "a prefill setting, a precision with blocks or the mark 'not for prompts'"
+                              : "no prefill setting, no precision with blocks and no mark 'not for prompts'");
 }
 
 enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,

@@ -100,10 +100,12 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
         section->content_bytes / MOEC_PIECE_BYTES + (section->content_bytes % MOEC_PIECE_BYTES != 0);
     if (compressed ? section->stored_bytes / (MOEC_PIECE_HEADER_BYTES + 1) < pieces
                    : section->stored_bytes != section->content_bytes)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of the bundle '%s' has %" PRIu64 " stored bytes for %" PRIu64
-                         " bytes of content, which does not match its flags",
-                         section->name, path, section->stored_bytes, section->content_bytes);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "section '%s' of the bundle '%s' has %" PRIu64 " stored bytes for %" PRIu64
+            " bytes of content, but the section's flags say that it is %s: the bundle is damaged",
+            section->name, path, section->stored_bytes, section->content_bytes,
+            compressed ? "compressed" : "not compressed");
     if (section->level != 0 && known && !is_record_kind(section->kind))
         return moec_fail(
             err, MOEC_ERR_FORMAT,

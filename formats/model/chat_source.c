@@ -124,8 +124,10 @@ static enum moec_status decode(const uint8_t *bytes, size_t n_bytes, struct moec
         at += n_name + n_text;
     }
     if (at != n_bytes)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the chat section has %zu bytes after its texts, expected none", n_bytes - at);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the bundle's chat section has %zu bytes after its last text, expected none: the bundle is damaged",
+            n_bytes - at);
     return MOEC_OK;
 }
 

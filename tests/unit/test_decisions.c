@@ -149,7 +149,7 @@ static void test_decisions__prompts_can_be_left_out(void **state)
     bytes[4] = 1; /* without the flag it would be a prefill's version */
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
                   err);
-    assert_message(err, "has version 2, expected version 2 if");
+    assert_message(err, "has version 2, expected version 1, because it has no prefill setting");
     sample_release(&sample);
 }
 
