@@ -270,7 +270,7 @@ refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another 
 refused 'does not record how often calibration used each expert' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
 refused 'prompt-tokens has no effect if prompts and generated tokens are decided alike' 2 "prompts that are no others" tune --max-loss 2% --with route --decide all --prompt-tokens 8 -q
 refused 'leaves out prompts, but prefill in --with prefill applies only to prompts' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
-refused 'decide decode applies only to .* --with is sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
+refused 'decide decode applies only with .* --with is sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
 refused 'low-bits apply only to .* --with is route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
 refused 'without a route, a precision or a prefill' 2 "decisions of generated tokens, but none" \
     "$moec" run "$work/m.moec" -p x -n 1 --decide decode
