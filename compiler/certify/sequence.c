@@ -177,19 +177,10 @@ enum moec_status moec_sequence_test(const struct moec_sequence_tests *tests, uin
     return MOEC_OK;
 }
 
-/* So many windows would prove the target in four of five cases if the loss is as measured, not only in every other one
- * (moec_loss_windows_needed). 0: no number would do. */
-static uint64_t windows_likely(const struct moec_loss *loss, double target)
-{
-    const double room = target - loss->loss, width = loss->high - loss->loss + LIKELY_ERRORS * loss->error;
-    const double needed = room > 0 ? ceil(loss->n_window * pow(width / room, 2)) : 0;
-    return needed < 1e18 ? (uint64_t)needed : 0;
-}
-
 const char *moec_sequence_advice(const struct moec_loss *loss, double target, const char *unit,
                                  char text[static MOEC_SEQUENCE_ADVICE_BYTES])
 {
-    const uint64_t needed = windows_likely(loss, target);
+    const uint64_t needed = moec_loss_windows_needed(loss, target, LIKELY_ERRORS);
     /* Rounded up: a target that is printed must be one that is met. */
     const double promise = ceil(1e5 * loss->high) / 1e3;
     if (needed == 0)

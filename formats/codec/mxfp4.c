@@ -88,9 +88,15 @@ static enum moec_status fail_not_exact(float weight, size_t index, struct moec_e
                      index, (double)weight);
 }
 
-/* Codes of 32 weights, each by its own inverse scale, in lanes that a compiler makes vectors of. False where a
- * weight is no level; only for scales from MIN_FAST_SCALE on, with which every product is exact or too small. */
+/* With such a scale every product of a weight and the inverse is exact, or too small for a level. */
 #define MIN_FAST_SCALE 3
+static bool is_fast_scale(uint8_t byte)
+{
+    return byte >= MIN_FAST_SCALE && byte <= MOEC_MXFP4_MAX_SCALE;
+}
+
+/* Codes of 32 weights, each by its own inverse scale, in lanes that a compiler makes vectors of. False where a
+ * weight is no level; only for fast scales. */
 static bool codes_of(const float *weights, const float *inverses, uint8_t codes[static GROUP])
 {
     uint32_t wide[GROUP], is_wrong = 0;
@@ -130,7 +136,7 @@ enum moec_status moec_mxfp4_encode_row(const float *weights, size_t n, uint8_t *
         float inverses[GROUP];
         for (size_t i = 0; i < GROUP; i++)
             inverses[i] = inverse_scale(byte);
-        if (byte < MIN_FAST_SCALE || byte > MOEC_MXFP4_MAX_SCALE || !codes_of(group, inverses, codes))
+        if (!is_fast_scale(byte) || !codes_of(group, inverses, codes))
             MOEC_TRY(encode_group(group, 1, codes, &byte, g * GROUP, err));
         moec_codec_pack_block(4, codes, row + g * (BLOCK / 2));
         row[n / 2 + g] = byte;
@@ -152,7 +158,7 @@ static bool scales_of(const float *weights, size_t n, uint8_t bytes[static GROUP
     for (size_t c = 0; c < GROUP; c++) {
         bytes[c] = scale_of_top(tops[c]);
         inverses[c] = inverse_scale(bytes[c]);
-        is_fast = is_fast && bytes[c] >= MIN_FAST_SCALE && bytes[c] <= MOEC_MXFP4_MAX_SCALE;
+        is_fast = is_fast && is_fast_scale(bytes[c]);
     }
     return is_fast;
 }

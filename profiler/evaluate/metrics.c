@@ -278,14 +278,15 @@ enum moec_status moec_loss_measure_scores(const double *reference, const double 
     return status;
 }
 
-uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target)
+uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target, double n_errors)
 {
-    if (loss->high <= target)
+    const double margin = n_errors * loss->error;
+    if (loss->high + margin <= target)
         return loss->n_window;
     double room = target - loss->loss;
     if (!(room > 0))
         return 0;
-    double ratio = (loss->high - loss->loss) / room;
+    double ratio = (loss->high - loss->loss + margin) / room;
     double needed = ceil(loss->n_window * ratio * ratio);
     return needed < 1e18 ? (uint64_t)needed : 0;
 }

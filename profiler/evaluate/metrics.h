@@ -102,8 +102,9 @@ MOEC_WARN_UNUSED enum moec_status moec_loss_measure_scores(const double *referen
 
 /* Windows in this part that would bring the upper end down to the target, from the interval's width shrinking
  * as one over the root of their number; the present number when it is enough, 0 when the loss itself is not
- * under the target and no number would do. */
-uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target);
+ * under the target and no number would do. If the true loss is the measured one, other windows give an upper end under
+ * the target every other time; with n_errors of room, in standard errors, more often. */
+uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target, double n_errors);
 
 /* False for an expert that the data never reached: no activation on the original weights, or no change of any
  * bit in any window with sensitivities at any bitwidth (as for an expert that only the original weights route

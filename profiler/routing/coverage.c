@@ -125,7 +125,7 @@ static enum moec_status judge_targets(const struct moec_profile *profile, struct
         for (uint32_t t = 0; t < MOEC_COVERAGE_TARGETS; t++)
             if (loss.loss < targets[t]) {
                 coverage->target_bits[t] = profile->uniform_bits[u];
-                coverage->target_windows[t] = moec_loss_windows_needed(&loss, targets[t]);
+                coverage->target_windows[t] = moec_loss_windows_needed(&loss, targets[t], 0);
             }
     }
     return MOEC_OK;

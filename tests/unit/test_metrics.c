@@ -273,10 +273,10 @@ static void test_metrics__windows_needed(void **state)
 {
     (void)state;
     struct moec_loss loss = {.loss = 0.01, .high = 0.03, .n_window = 32};
-    assert_int_equal(moec_loss_windows_needed(&loss, 0.03), 32);
-    assert_int_equal(moec_loss_windows_needed(&loss, 0.02), 128);
-    assert_int_equal(moec_loss_windows_needed(&loss, 0.01), 0);
-    assert_int_equal(moec_loss_windows_needed(&loss, 0.001), 0);
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.03, 0), 32);
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.02, 0), 128);
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.01, 0), 0);
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.001, 0), 0);
 }
 
 static void test_metrics__wrong_options(void **state)
