@@ -24,7 +24,10 @@ static void bound_text(const struct moec_phase *phase, enum moec_phase_bound bou
                        size_t capacity)
 {
     const char *name = moec_phase_bound_name(bound);
-    if (bound == MOEC_BOUND_DECODING)
+    if (bound == MOEC_BOUND_FITTING)
+        (void)snprintf(text, capacity, "%s at %.1f G/s a thread", name,
+                       1e-9 * phase->fit_multiply_adds / phase->fit_seconds);
+    else if (bound == MOEC_BOUND_DECODING)
         (void)snprintf(text, capacity, "%s of %.1f G weights", name, 1e-9 * phase->decoded_weights);
     else if (bound == MOEC_BOUND_ENCODING)
         (void)snprintf(text, capacity, "%s of %.0f MB", name, 1e-6 * phase->encoded_bytes);
@@ -177,6 +180,8 @@ static void put_phase(struct moec_json_out *list, const struct cli_phases *phase
     moec_json_out_double(node, "processor_seconds", phase->processor_seconds);
     moec_json_out_double(node, "one_thread_seconds", phase->alone_seconds);
     moec_json_out_double(node, "multiply_adds", phase->multiply_adds);
+    moec_json_out_double(node, "fit_seconds", phase->fit_seconds);
+    moec_json_out_double(node, "fit_multiply_adds", phase->fit_multiply_adds);
     moec_json_out_double(node, "decode_seconds", phase->decode_seconds);
     moec_json_out_double(node, "decoded_weights", phase->decoded_weights);
     moec_json_out_double(node, "encode_seconds", phase->encode_seconds);

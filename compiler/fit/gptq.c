@@ -15,6 +15,10 @@
 #define QUICK_ROWS    64u /* the same for quick sums, of so many columns at a time */
 #define QUICK_COLUMNS 128u
 
+/* Rows of the factor that are finished together, copied so that a tile of TILE columns is one run of memory. */
+#define PANEL_ROWS 64u
+#define TILE       8u
+
 _Static_assert(CHUNK_TOKENS <= MOEC_SUM_CHUNK, "a chunk of tokens is one sum");
 
 uint64_t moec_gptq_bytes(uint32_t n_input)
@@ -23,11 +27,18 @@ uint64_t moec_gptq_bytes(uint32_t n_input)
            (uint64_t)CHUNK_TOKENS * padded(n_input) * sizeof(double) + n_input * sizeof(uint32_t);
 }
 
+static uint64_t panel_values(uint32_t n)
+{
+    return (uint64_t)padded(n) * PANEL_ROWS;
+}
+
 uint64_t moec_gptq_factor_bytes(uint32_t n_input)
 {
     const uint64_t square = (uint64_t)n_input * row_stride(n_input) * sizeof(float);
     const uint64_t triangle = row_offset(padded(n_input)) * sizeof(double);
-    return n_input * sizeof(double) + square + (square > triangle ? square : triangle);
+    const uint64_t factorising = triangle + panel_values(n_input) * sizeof(double);
+    const uint64_t forms = square + (square > triangle ? square : triangle);
+    return n_input * sizeof(double) + (forms > factorising ? forms : factorising);
 }
 
 uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
@@ -86,6 +97,31 @@ void moec_gptq_free(struct moec_gptq *gptq)
     free(gptq->waiting);
     free(gptq->order);
     free(gptq);
+}
+
+/* ---- counted work ---- */
+
+struct region {
+    moec_parallel_body *body;
+    void *context;
+    uint64_t n_item, multiply_adds;
+};
+
+static void run_item(void *context, size_t item, int thread)
+{
+    const struct region *region = context;
+    const uint64_t begun_ns = moec_work_begin(MOEC_WORK_FITTING),
+                   each = region->multiply_adds / region->n_item;
+    region->body(region->context, item, thread);
+    moec_work_end(MOEC_WORK_FITTING, begun_ns,
+                  item > 0 ? each : region->multiply_adds - each * (region->n_item - 1));
+}
+
+void moec_gptq_for(const struct moec_pool *pool, size_t n_item, moec_parallel_body *body, void *context,
+                   uint64_t multiply_adds)
+{
+    struct region region = {body, context, n_item, multiply_adds};
+    moec_parallel_for(pool, n_item, run_item, &region);
 }
 
 /* ---- products of inputs ---- */
@@ -181,7 +217,8 @@ static void flush(struct moec_gptq *gptq, const struct moec_pool *pool)
     const uint32_t n_band = moec_gptq_bands(gptq),
                    n = n_band > gptq->part ? (n_band - gptq->part - 1) / gptq->n_part + 1 : 0;
     if (gptq->n_waiting > 0 && n > 0)
-        moec_parallel_for(pool, n, gptq->waiting != NULL ? add_quickly : add_exact, &adding);
+        moec_gptq_for(pool, n, gptq->waiting != NULL ? add_quickly : add_exact, &adding,
+                      adding.n_tok * (row_offset(padded(gptq->n)) / gptq->n_part));
     gptq->n_waiting = 0;
 }
 
@@ -349,43 +386,59 @@ static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_orde
     return MOEC_OK;
 }
 
-/* Half of a row's LANES values. */
-typedef double half __attribute__((vector_size(64)));
-#define HALVES (LANES * sizeof(double) / sizeof(half))
+/* Half of a tile's row: one register of AVX2. */
+typedef double quad __attribute__((vector_size(TILE / 2 * sizeof(double))));
 
-struct block {
+struct panel {
     double *factor;
+    double *values;      /* (K padded / TILE, PANEL_ROWS, TILE): row m at m - begin */
     uint32_t begin, end; /* rows that are finished */
 };
 
-/* Rows i .. i + ROWS - 1, of one band, less sum over finished rows m, last first, of their values at i times
- * their values. */
-static inline __attribute__((always_inline)) void subtract_rows(const struct block *block, uint32_t i)
+/* TILE columns from j on of rows i .. i + ROWS - 1, of one band, less sum over the panel's rows m, last first, of
+ * their values at i times their values. Named variables stay in registers; GCC keeps arrays of vectors in memory. */
+static inline __attribute__((always_inline)) void subtract_tile(const struct panel *panel, uint32_t i,
+                                                                uint32_t j)
 {
-    const size_t length = (i / LANES + 1) * HALVES;
-    half *row = (half *)(block->factor + row_offset(i));
-    for (uint32_t j = 0; j < length; j++) {
-        half values[ROWS];
-        for (uint32_t r = 0; r < ROWS; r++)
-            values[r] = row[r * length + j];
-        for (uint32_t m = block->end; m-- > block->begin;) {
-            const double *finished = block->factor + row_offset(m);
-            const half at = ((const half *)finished)[j];
-            for (uint32_t r = 0; r < ROWS; r++)
-                values[r] -= finished[i + r] * at;
-        }
-        for (uint32_t r = 0; r < ROWS; r++)
-            row[r * length + j] = values[r];
+    const size_t length = (i / LANES + 1) * LANES;
+    const double *left = panel->values + (size_t)(i / TILE) * PANEL_ROWS * TILE + i % TILE;
+    const quad *right = (const quad *)(panel->values + (size_t)(j / TILE) * PANEL_ROWS * TILE);
+    double *row = panel->factor + row_offset(i) + j;
+    quad *first = (quad *)row, *second = (quad *)(row + length), *third = (quad *)(row + 2 * length),
+         *fourth = (quad *)(row + 3 * length);
+    quad a = first[0], b = first[1], c = second[0], d = second[1];
+    quad e = third[0], f = third[1], g = fourth[0], h = fourth[1];
+    for (uint32_t m = panel->end - panel->begin; m-- > 0;) {
+        const double *at = left + (size_t)m * TILE;
+        const quad low = right[2 * m], high = right[2 * m + 1];
+        a -= at[0] * low;
+        b -= at[0] * high;
+        c -= at[1] * low;
+        d -= at[1] * high;
+        e -= at[2] * low;
+        f -= at[2] * high;
+        g -= at[3] * low;
+        h -= at[3] * high;
     }
+    first[0] = a;
+    first[1] = b;
+    second[0] = c;
+    second[1] = d;
+    third[0] = e;
+    third[1] = f;
+    fourth[0] = g;
+    fourth[1] = h;
 }
+_Static_assert(ROWS == 4 && LANES % TILE == 0, "subtract_tile has four rows, and bands have whole tiles");
 
 GPTQ_CLONES static void subtract_band(void *context, size_t item, int thread)
 {
     (void)thread;
-    const struct block *block = context;
+    const struct panel *panel = context;
     const uint32_t first = (uint32_t)item * LANES;
-    for (uint32_t i = first; i < first + LANES; i += ROWS)
-        subtract_rows(block, i);
+    for (uint32_t j = 0; j < first + LANES; j += TILE)
+        for (uint32_t i = first; i < first + LANES; i += ROWS)
+            subtract_tile(panel, i, j);
 }
 
 /* Row i less row m times its value at i. */
@@ -398,29 +451,49 @@ GPTQ_CLONES static void subtract_row(double *factor, uint32_t i, uint32_t m)
             row[j + lane] -= value * finished[j + lane];
 }
 
+/* The panel's rows, each less what the rows below it in the panel make of it, over R_ii; then copies them. */
+static enum moec_status finish_panel(const struct panel *panel, uint32_t n, struct moec_error *err)
+{
+    for (uint32_t m = panel->end; m-- > panel->begin;) {
+        double *row = panel->factor + row_offset(m);
+        if (!(row[m] > 0))
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "the matrix of input products is not positive definite at row %" PRIu32 " of %" PRIu32, m, n);
+        const double root = sqrt(row[m]);
+        for (uint32_t j = 0; j <= m; j++)
+            row[j] /= root;
+        for (uint32_t i = panel->begin; i < m; i++)
+            subtract_row(panel->factor, i, m);
+    }
+    for (uint32_t m = panel->begin; m < panel->end; m++) {
+        const double *row = panel->factor + row_offset(m);
+        for (uint32_t j = 0; j < panel->begin; j += TILE)
+            memcpy(panel->values + ((size_t)(j / TILE) * PANEL_ROWS + m - panel->begin) * TILE, row + j,
+                   TILE * sizeof *row);
+    }
+    return MOEC_OK;
+}
+
 /* Rows become those of R': from the last one up, H_ij less what the rows below make of it, over R_ii. */
 static enum moec_status factorise(struct moec_gptq *gptq, const struct moec_pool *pool,
                                   struct moec_error *err)
 {
-    struct block block = {gptq->factor, padded(gptq->n), gptq->n};
-    for (; block.end > 0; block.end = block.begin) {
-        block.begin -= LANES;
-        for (uint32_t m = block.end; m-- > block.begin;) {
-            double *row = gptq->factor + row_offset(m);
-            if (!(row[m] > 0))
-                return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "the matrix of input products is not positive "
-                                 "definite at row %" PRIu32 " of %" PRIu32,
-                                 m, gptq->n);
-            const double root = sqrt(row[m]);
-            for (uint32_t j = 0; j <= m; j++)
-                row[j] /= root;
-            for (uint32_t i = block.begin; i < m; i++)
-                subtract_row(gptq->factor, i, m);
-        }
-        moec_parallel_for(pool, block.begin / LANES, subtract_band, &block);
+    enum moec_status status = MOEC_OK;
+    struct panel panel = {gptq->factor, NULL, padded(gptq->n), gptq->n};
+    MOEC_TRY(moec_alloc_aligned((void **)&panel.values, panel_values(gptq->n), sizeof(double),
+                                "a panel of the factor", err));
+    for (; panel.end > 0; panel.end = panel.begin) {
+        const uint32_t left = (panel.end + LANES - 1) / LANES * LANES;
+        panel.begin = left > PANEL_ROWS ? left - PANEL_ROWS : 0;
+        const uint64_t begun_ns = moec_work_begin(MOEC_WORK_FITTING), n_row = panel.end - panel.begin;
+        MOEC_TRY_OUT(finish_panel(&panel, gptq->n, err));
+        moec_work_end(MOEC_WORK_FITTING, begun_ns, n_row * n_row / 2 * panel.end);
+        moec_gptq_for(pool, panel.begin / LANES, subtract_band, &panel, n_row * row_offset(panel.begin));
     }
-    return MOEC_OK;
+out:
+    free(panel.values);
+    return status;
 }
 
 /* H with damping, a square of both triangles. */
@@ -589,7 +662,8 @@ static enum moec_status encode_plain(struct encoding *e, const struct moec_pool 
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_alloc_aligned((void **)&e->room.scratch, (size_t)pool->n_threads * e->gptq->n,
                                 (2 * LANES + 1) * sizeof(double), "weights in order", err));
-    moec_parallel_for(pool, (e->shape.n_output + LANES - 1) / LANES, encode_outputs, e);
+    moec_gptq_for(pool, (e->shape.n_output + LANES - 1) / LANES, encode_outputs, e,
+                  (uint64_t)e->shape.n_output * e->gptq->n * e->gptq->n / 2);
     moec_parallel_for(pool, e->shape.n_row, pack, e);
     free(e->room.scratch);
     return status;

@@ -582,6 +582,14 @@ static void pack_row(void *context, size_t row, int thread)
                         e->out.rows + row * e->shape.row_bytes);
 }
 
+/* Each weight is corrected by those before it, and each sweep reads all of H; products within a group are not
+ * counted. */
+static uint64_t multiply_adds(const struct encoding *e)
+{
+    const uint64_t n = e->gptq->n;
+    return e->shape.n_output * (n * n / 2 + SWEEPS * n * n);
+}
+
 enum moec_status moec_gptq_encode_fitted(struct encoding *e, const struct moec_pool *pool,
                                          struct moec_error *err)
 {
@@ -609,7 +617,7 @@ enum moec_status moec_gptq_encode_fitted(struct encoding *e, const struct moec_p
         moec_parallel_for(pool, e->shape.n_row, limit_row, &fit);
     if (e->by_input && group == 0)
         moec_parallel_for(pool, e->shape.n_row, search_row, &fit);
-    moec_parallel_for(pool, n_tile, encode_tile, &fit);
+    moec_gptq_for(pool, n_tile, encode_tile, &fit, multiply_adds(e));
     moec_parallel_for(pool, e->shape.n_row, pack_row, &fit);
 out:
     free(fit.limits);

@@ -7,8 +7,10 @@
 #define MOEC_COMPILER_GPTQ_INTERNAL_H
 
 #include "compiler/fit/gptq.h"
+#include "formats/base/work_tally.h"
 #include "formats/codec/path_lanes.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/threads/parallel.h"
 
 #define LANES      MOEC_PATH_LANES
 #define GROUP_MOST 128u /* the longest groups that codecs have */
@@ -90,6 +92,10 @@ static inline const float *unit_row(const struct moec_gptq *gptq, uint32_t i)
 {
     return gptq->unit + i * row_stride(gptq->n);
 }
+
+/* moec_parallel_for, whose items count as fitting with so many multiply-adds together. */
+void moec_gptq_for(const struct moec_pool *pool, size_t n_item, moec_parallel_body *body, void *context,
+                   uint64_t multiply_adds);
 
 /* out (n_row, width) += n values of rows of H or its factor times `values` (n, width), n by chunks of
  * MOEC_SUM_CHUNK: each look at a row serves `width` outputs, a multiple of LANES. Rows of values and of out

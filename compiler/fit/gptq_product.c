@@ -108,7 +108,7 @@ enum moec_status moec_gptq_error(const struct moec_gptq *gptq, const struct moec
                                     (uint64_t)pool->n_threads * (gptq->n + 2 * MOEC_SUM_CHUNK),
                                     m.width * sizeof *m.scratch, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&m.sums, (uint64_t)n_item * m.width, sizeof *m.sums, what, err));
-    moec_parallel_for(pool, n_item, measure_outputs, &m);
+    moec_gptq_for(pool, n_item, measure_outputs, &m, (uint64_t)m.n_output * gptq->n * gptq->n / 2);
     for (uint32_t o = 0; o < m.n_output; o++)
         *error += m.sums[o];
 out:

@@ -420,6 +420,14 @@ static void encode_tile(void *context, size_t item, int thread)
     search_tile(&tile, matrix->walk);
 }
 
+/* A weight's steps to each state, what its error makes of the weights of its part along each path, what errors of the
+ * part before make of it, and what decided errors do. */
+static uint64_t walk_multiply_adds(const struct encoding *e)
+{
+    const uint64_t n = e->gptq->n;
+    return e->shape.n_output * n * (STATES * OLDEST + 2 * STATES * LANES + n / 2);
+}
+
 static enum moec_status encode_outputs(struct encoding *e, const struct moec_pool *pool, walker *walk,
                                        struct moec_error *err)
 {
@@ -432,9 +440,10 @@ static enum moec_status encode_outputs(struct encoding *e, const struct moec_poo
     MOEC_TRY_OUT(first_scales(e, costs, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&e->room.scratch, (uint64_t)pool->n_threads,
                                     outputs_bytes(e->gptq->n, matrix.width), what, err));
-    moec_parallel_for(pool, (e->shape.n_output + LANES - 1) / LANES, encode_tile, &matrix);
+    moec_gptq_for(pool, (e->shape.n_output + LANES - 1) / LANES, encode_tile, &matrix, walk_multiply_adds(e));
     if (e->gptq->n < LONG)
-        moec_parallel_for(pool, (e->shape.n_output + matrix.width - 1) / matrix.width, fit_scales, &matrix);
+        moec_gptq_for(pool, (e->shape.n_output + matrix.width - 1) / matrix.width, fit_scales, &matrix,
+                      (uint64_t)e->shape.n_output * e->gptq->n * e->gptq->n);
     for (uint32_t r = 0; r < e->shape.n_row; r++)
         pack_row(e, r);
 out:
@@ -530,6 +539,13 @@ static void encode_row(const struct row *row)
     pack_row(e, r);
 }
 
+/* Of the errors in its chunk, and of each search's steps to every state. */
+static uint64_t row_multiply_adds(const struct row *row)
+{
+    const uint64_t n_search = row->e->shape.columns < LONG ? SEARCHES : 1;
+    return row->e->shape.columns * (row->i % CHUNK + n_search * STATES * OLDEST);
+}
+
 static enum moec_status encode_inputs(struct encoding *e, const struct moec_pool *pool,
                                       struct moec_error *err)
 {
@@ -546,9 +562,12 @@ static enum moec_status encode_inputs(struct encoding *e, const struct moec_pool
     MOEC_TRY_OUT(moec_alloc((void **)&row.choices, stride, sizeof *row.choices, what, err));
     for (row.i = 0; row.i < e->shape.n_row; row.i++) {
         if (row.i % CHUNK == 0)
-            moec_parallel_for(pool, (stride + GPTQ_WIDTH - 1) / GPTQ_WIDTH, correct_chunk, &row);
+            moec_gptq_for(pool, (stride + GPTQ_WIDTH - 1) / GPTQ_WIDTH, correct_chunk, &row,
+                          (uint64_t)row.i * CHUNK * e->shape.columns);
+        const uint64_t begun_ns = moec_work_begin(MOEC_WORK_FITTING);
         correct_row(&row);
         encode_row(&row);
+        moec_work_end(MOEC_WORK_FITTING, begun_ns, row_multiply_adds(&row));
     }
 out:
     free(row.errors);

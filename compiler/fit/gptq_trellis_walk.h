@@ -29,6 +29,27 @@ typedef uint32_t NAMED(lane_bits) __attribute__((vector_size(WALK_LANES * sizeof
 #define TAKEN_BITS(where, a, b) CHOSEN_BITS(where, a, b)
 #endif
 
+/* Element i of the vectors from `rows` on, one each. A scalar stored into a vector that is read next would stall it. */
+#if WALK_LANES == 16
+#define COLUMN_OF(rows, i)                                                                                   \
+    {                                                                                                        \
+        (rows)[0][i], (rows)[1][i], (rows)[2][i], (rows)[3][i], (rows)[4][i], (rows)[5][i], (rows)[6][i],    \
+            (rows)[7][i], (rows)[8][i], (rows)[9][i], (rows)[10][i], (rows)[11][i], (rows)[12][i],           \
+            (rows)[13][i], (rows)[14][i], (rows)[15][i]                                                      \
+    }
+#elif WALK_LANES == 8
+#define COLUMN_OF(rows, i)                                                                                   \
+    {                                                                                                        \
+        (rows)[0][i], (rows)[1][i], (rows)[2][i], (rows)[3][i], (rows)[4][i], (rows)[5][i], (rows)[6][i],    \
+            (rows)[7][i]                                                                                     \
+    }
+#else
+#define COLUMN_OF(rows, i)                                                                                   \
+    {                                                                                                        \
+        (rows)[0][i], (rows)[1][i], (rows)[2][i], (rows)[3][i]                                               \
+    }
+#endif
+
 /* Of a vector of states, each with the best of the steps to it. */
 struct NAMED(best) {
     VEC cost, level;
@@ -91,28 +112,32 @@ NAMED(step)(struct paths *paths, vec_bits starts[static PARTS], const uint32_t n
     const VEC *all_targets = (const VEC *)paths->targets;
     VEC costs[WALK_PARTS(STATES)];
     BITS all_origins[WALK_PARTS(STATES)], packed[PIECES] = {{0}};
-    memcpy(costs, paths->costs, sizeof costs);
-    memcpy(all_origins, starts, sizeof all_origins);
+    _Pragma("GCC unroll 16") for (uint32_t g = 0; g < WALK_PARTS(STATES); g++)
+    {
+        costs[g] = ((const VEC *)paths->costs)[g];
+        all_origins[g] = ((const BITS *)starts)[g];
+    }
     for (uint32_t g = 0; g < WALK_PARTS(STATES); g += 4) {
         STEP_TO(g, 0);
         STEP_TO(g + 1, 1);
         STEP_TO(g + 2, 2);
         STEP_TO(g + 3, 3);
     }
-    memcpy(steps, packed, sizeof packed);
+    _Pragma("GCC unroll 4") for (uint32_t h = 0; h < PIECES; h++)((BITS *)steps)[h] = packed[h];
 }
 
-/* Adds what the errors of a part make of the weights of a later one. */
+/* to = from + what the errors of a part make of the weights of a later one; from: NULL for 0. */
 TARGET static inline __attribute__((always_inline)) void
-NAMED(add_errors)(const vec *errors, const VEC *factors, VEC sum[static PIECES])
+NAMED(add_errors)(const vec *errors, const VEC *factors, const vec *from, vec *to)
 {
     const float *error = (const float *)errors;
     VEC added[PIECES];
-    memcpy(added, sum, sizeof added);
+    _Pragma("GCC unroll 4") for (uint32_t h = 0; h < PIECES; h++) added[h] =
+        from != NULL ? ((const VEC *)from)[h] : (VEC){0};
     _Pragma("GCC unroll 16") for (uint32_t k = 0; k < LANES; k++)
         _Pragma("GCC unroll 4") for (uint32_t h = 0; h < PIECES; h++) added[h] +=
         error[k] * factors[k * PIECES + h];
-    memcpy(sum, added, sizeof added);
+    _Pragma("GCC unroll 4") for (uint32_t h = 0; h < PIECES; h++)((VEC *)to)[h] = added[h];
 }
 
 /* Part t begins: what the errors of the parts before it make of its weights, of the block at work and the one before
@@ -132,16 +157,17 @@ TARGET static inline __attribute__((always_inline)) void NAMED(open_part)(const 
         if ((seen >> start & 1) != 0)
             continue;
         seen |= (uint64_t)1 << start;
-        VEC *sum = (VEC *)&tile->states.older[start];
-        memset(sum, 0, sizeof tile->states.older[start]);
+        vec *sum = &tile->states.older[start];
         if (part > 0)
-            NAMED(add_errors)(&paths->errors[t % KEPT][before[start]], factors - 2 * LANES * PIECES, sum);
-        NAMED(add_errors)(&paths->errors[(t + 1) % KEPT][start], factors - LANES * PIECES, sum);
+            NAMED(add_errors)
+        (&paths->errors[t % KEPT][before[start]], factors - 2 * LANES * PIECES, NULL, sum);
+        NAMED(add_errors)
+        (&paths->errors[(t + 1) % KEPT][start], factors - LANES * PIECES, part > 0 ? sum : NULL, sum);
     }
     for (uint32_t s = 0; s < STATES; s++) {
-        vec *sum = &paths->errors[t % KEPT][s];
-        *sum = tile->states.older[starts[s]];
-        NAMED(add_errors)(&paths->errors[(t + 2) % KEPT][s], last, (VEC *)sum);
+        NAMED(add_errors)
+        (&paths->errors[(t + 2) % KEPT][s], last, &tile->states.older[starts[s]],
+         &paths->errors[t % KEPT][s]);
         ((uint32_t *)paths->starts[t % KEPT])[s] = s;
     }
 }
@@ -170,8 +196,11 @@ TARGET static inline __attribute__((always_inline)) void NAMED(extend)(const str
 TARGET static inline __attribute__((always_inline)) void
 NAMED(list_targets)(struct paths *paths, const vec *sums, uint32_t i, float base)
 {
-    _Pragma("GCC unroll 8") for (uint32_t s = 0; s < STATES; s++)((float *)paths->targets)[s] =
-        base + ((const float *)&sums[s])[i];
+    for (uint32_t g = 0; g < WALK_PARTS(STATES); g++) {
+        const vec *rows = sums + (size_t)g * WALK_LANES;
+        const VEC column = COLUMN_OF(rows, i);
+        ((VEC *)paths->targets)[g] = base + column;
+    }
 }
 
 TARGET static inline __attribute__((always_inline)) void
@@ -218,6 +247,7 @@ TARGET static void NAMED(walk)(const struct tile *tile, uint32_t lane, uint32_t 
 #undef TAKEN
 #undef TAKEN_BITS
 #undef STEP_TO
+#undef COLUMN_OF
 #undef WALK_LANES
 #undef TARGET
 #undef NAMED

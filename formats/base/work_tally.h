@@ -13,6 +13,7 @@ enum moec_work {
     MOEC_WORK_PRODUCTS,  /* multiply-adds of the steps of forward passes; no times */
     MOEC_WORK_DECODING,  /* weights that were decoded into floats for several tokens */
     MOEC_WORK_ENCODING,  /* bytes of expert records that were made */
+    MOEC_WORK_FITTING,   /* multiply-adds that fit codes to data: moments, factors, codes, errors */
     MOEC_WORK_READING,   /* bytes of files, from the page cache too */
     MOEC_WORK_RECEIVING, /* bytes from other ranks; times have the waiting for them */
     MOEC_WORK_TOGETHER,  /* parallel regions of two or more threads: time of the calling thread */

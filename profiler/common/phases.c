@@ -24,6 +24,8 @@ static void add(struct moec_phase *to, const struct moec_phase *from)
     to->processor_seconds += from->processor_seconds;
     to->alone_seconds += from->alone_seconds;
     to->multiply_adds += from->multiply_adds;
+    to->fit_seconds += from->fit_seconds;
+    to->fit_multiply_adds += from->fit_multiply_adds;
     to->decode_seconds += from->decode_seconds;
     to->decoded_weights += from->decoded_weights;
     to->encode_seconds += from->encode_seconds;
@@ -49,7 +51,9 @@ void moec_phases_end(struct moec_phases *phases)
     const struct moec_phase phase = {.seconds = seconds,
                                      .processor_seconds = processor_seconds() - phases->begun_processor,
                                      .alone_seconds = seconds > together ? seconds - together : 0,
-                                     .multiply_adds = n[MOEC_WORK_PRODUCTS],
+                                     .multiply_adds = n[MOEC_WORK_PRODUCTS] + n[MOEC_WORK_FITTING],
+                                     .fit_seconds = 1e-9 * ns[MOEC_WORK_FITTING],
+                                     .fit_multiply_adds = n[MOEC_WORK_FITTING],
                                      .decode_seconds = 1e-9 * ns[MOEC_WORK_DECODING],
                                      .decoded_weights = n[MOEC_WORK_DECODING],
                                      .encode_seconds = 1e-9 * ns[MOEC_WORK_ENCODING],
@@ -97,7 +101,9 @@ struct moec_phase_parts moec_phase_parts_of(const struct moec_phase *phase, int 
     if (all <= 0)
         return parts;
     double *shares = parts.shares, left = 1;
-    shares[MOEC_BOUND_PRODUCTS] = peak > 0 ? phase->multiply_adds / peak / phase->seconds : 0;
+    const double products = phase->multiply_adds - phase->fit_multiply_adds;
+    shares[MOEC_BOUND_PRODUCTS] = peak > 0 ? products / peak / phase->seconds : 0;
+    shares[MOEC_BOUND_FITTING] = phase->fit_seconds / all;
     shares[MOEC_BOUND_DECODING] = phase->decode_seconds / all;
     shares[MOEC_BOUND_ENCODING] = phase->encode_seconds / all;
     shares[MOEC_BOUND_READING] = phase->read_seconds / all;
@@ -117,7 +123,7 @@ struct moec_phase_parts moec_phase_parts_of(const struct moec_phase *phase, int 
 
 const char *moec_phase_bound_name(enum moec_phase_bound bound)
 {
-    static const char *const names[MOEC_BOUND_COUNT] = {"products",   "decoding", "encoding", "reading",
-                                                        "one thread", "waiting",  "other"};
+    static const char *const names[MOEC_BOUND_COUNT] = {"products", "fitting",    "decoding", "encoding",
+                                                        "reading",  "one thread", "waiting",  "other"};
     return names[bound];
 }

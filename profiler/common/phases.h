@@ -17,8 +17,10 @@ struct moec_phase {
     double seconds;
     double processor_seconds; /* of all threads of the process, system included */
     double alone_seconds;     /* in which the thread that drives the work was in no parallel region */
-    double multiply_adds;
-    double decode_seconds; /* of all threads: weights into floats, ahead of products with many tokens */
+    double multiply_adds;     /* of products of the model and of fits */
+    double fit_seconds;       /* of all threads: codes fitted to data */
+    double fit_multiply_adds; /* those of `multiply_adds` that fits did */
+    double decode_seconds;    /* of all threads: weights into floats, ahead of products with many tokens */
     double decoded_weights;
     double encode_seconds; /* of all threads: records of experts */
     double encoded_bytes;
@@ -31,6 +33,7 @@ struct moec_phase {
 /* What a phase was bound by: the largest part of its threads' time. */
 enum moec_phase_bound {
     MOEC_BOUND_PRODUCTS, /* as fast as the machine's products would have been */
+    MOEC_BOUND_FITTING,  /* codes fitted to data */
     MOEC_BOUND_DECODING,
     MOEC_BOUND_ENCODING,
     MOEC_BOUND_READING,
@@ -67,7 +70,7 @@ struct moec_phase moec_phases_sum(const struct moec_phases *phases);
 /* peak: multiply-adds a second of n_threads together; 0 = unknown. A pure function. */
 struct moec_phase_parts moec_phase_parts_of(const struct moec_phase *phase, int n_threads, double peak);
 
-/* "products", "decoding", "encoding", "reading", "one thread", "waiting", "other" */
+/* "products", "fitting", "decoding", "encoding", "reading", "one thread", "waiting", "other" */
 const char *moec_phase_bound_name(enum moec_phase_bound bound);
 
 #endif

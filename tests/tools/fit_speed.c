@@ -6,10 +6,12 @@
  * Weights and inputs are random: inputs follow a few common directions and have sizes of their own, one weight
  * of 511 is TAIL times as large as the others (5). The phases are those of compiler/fit/expert_fit.c with the
  * codecs of `moec compile --policy hull`, and for comparison those that shift codes have taken the place of.
- * Processor seconds are those of all threads together. The digest is of all encoded rows: two builds whose
+ * Processor seconds are those of all threads together; G/s are multiply-adds a second of them, as the phase table of
+ * `moec compile` counts them. The digest is of all encoded rows: two builds whose
  * digests agree write the same bytes. */
 #include "compiler/fit/gptq.h"
 #include "formats/base/digest.h"
+#include "formats/base/work_tally.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -35,11 +37,15 @@ static const struct {
     {"4 bits, shift", 4, 0, MOEC_SCHEME_SHIFT},
 };
 
+struct timed {
+    double seconds, multiply_adds;
+};
+
 struct bench {
     struct moec_pool pool;
     uint32_t n_embd, n_ff, n_token, tail;
     uint32_t crc;
-    double encode_s[N_CODEC], error_s[N_CODEC], moments_s, factor_s, energy_s;
+    struct timed encode[N_CODEC], error[N_CODEC], moments, factor, energies;
     double unseen[N_CODEC], energy;
 };
 
@@ -55,11 +61,20 @@ static void must(enum moec_status status, const struct moec_error *err)
         fail(err->message);
 }
 
-static double now_s(void)
+static struct timed now(void)
 {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    struct timespec time;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (struct timed){(double)time.tv_sec + (double)time.tv_nsec * 1e-9,
+                          (double)moec_work_now().n[MOEC_WORK_FITTING]};
+}
+
+/* Adds what passed since then. */
+static void add_since(struct timed *sum, struct timed then)
+{
+    const struct timed until = now();
+    sum->seconds += until.seconds - then.seconds;
+    sum->multiply_adds += until.multiply_adds - then.multiply_adds;
 }
 
 static void *allocate(size_t bytes)
@@ -115,25 +130,26 @@ static float *make_inputs(uint32_t n, uint32_t n_token, uint32_t seed)
     return x;
 }
 
-static struct moec_gptq *add_inputs(const struct bench *b, uint32_t n, uint32_t seed, double *seconds)
+static struct moec_gptq *add_inputs(const struct bench *b, uint32_t n, uint32_t seed, struct timed *sum)
 {
     struct moec_error err = {0};
     struct moec_gptq *gptq = NULL;
     float *x = make_inputs(n, b->n_token, seed);
-    const double from_s = now_s();
+    const struct timed from = now();
     must(moec_gptq_create(n, MOEC_GPTQ_QUICK, &gptq, &err), &err);
     moec_gptq_add(gptq, &b->pool, x, n, NULL, b->n_token);
-    *seconds += now_s() - from_s;
+    add_since(sum, from);
     free(x);
     return gptq;
 }
 
-static void factor(const struct bench *b, struct moec_gptq *gptq, enum moec_gptq_order order, double *seconds)
+static void factor(const struct bench *b, struct moec_gptq *gptq, enum moec_gptq_order order,
+                   struct timed *sum)
 {
     struct moec_error err = {0};
-    const double from_s = now_s();
+    const struct timed from = now();
     must(moec_gptq_factor(gptq, order, &b->pool, &err), &err);
-    *seconds += now_s() - from_s;
+    add_since(sum, from);
 }
 
 /* Encodes a matrix with one codec, and measures it on the inputs fitted and on others. */
@@ -149,15 +165,15 @@ static void fit_codec(struct bench *b, const struct moec_gptq *gptq, const struc
     const size_t row_bytes = moec_codec_row_bytes(codec, matrix->columns);
     uint8_t *rows = allocate(matrix->n_row * row_bytes);
     float *decoded = allocate((size_t)matrix->n_row * matrix->columns * sizeof *decoded);
-    const double from_s = now_s();
+    const struct timed from = now();
     must(moec_gptq_encode(gptq, &b->pool, matrix, codec, rows, &err), &err);
-    const double encoded_s = now_s();
+    add_since(&b->encode[k], from);
+    const struct timed encoded = now();
     for (uint32_t r = 0; r < matrix->n_row; r++)
         moec_codec_decode_row(codec, rows + r * row_bytes, matrix->columns,
                               decoded + (size_t)r * matrix->columns);
     must(moec_gptq_error(gptq, &b->pool, matrix, decoded, &error, &err), &err);
-    b->encode_s[k] += encoded_s - from_s;
-    b->error_s[k] += now_s() - encoded_s;
+    add_since(&b->error[k], encoded);
     must(moec_gptq_error(unseen, &b->pool, matrix, decoded, &error, &err), &err);
     b->unseen[k] += error;
     b->crc = moec_crc32c(b->crc, rows, matrix->n_row * row_bytes);
@@ -169,24 +185,25 @@ static void fit_codec(struct bench *b, const struct moec_gptq *gptq, const struc
 static void fit_matrices(struct bench *b, uint32_t n_matrix, bool by_input)
 {
     const uint32_t n_input = by_input ? b->n_ff : b->n_embd;
-    double ignored_s = 0, energy = 0;
+    struct timed ignored = {0};
+    double energy = 0;
     struct moec_error err = {0};
-    struct moec_gptq *gptq = add_inputs(b, n_input, 5 + by_input, &b->moments_s);
-    struct moec_gptq *unseen = add_inputs(b, n_input, 50 + by_input, &ignored_s);
+    struct moec_gptq *gptq = add_inputs(b, n_input, 5 + by_input, &b->moments);
+    struct moec_gptq *unseen = add_inputs(b, n_input, 50 + by_input, &ignored);
     float *weights[N_MATRIX];
     for (uint32_t m = 0; m < n_matrix; m++)
         weights[m] = make_weights((size_t)b->n_ff * b->n_embd, b->tail, 3 + m + 10 * by_input);
-    factor(b, unseen, MOEC_GPTQ_BY_INPUT, &ignored_s);
+    factor(b, unseen, MOEC_GPTQ_BY_INPUT, &ignored);
     for (uint32_t k = 0; k < N_CODEC; k++) {
         const bool by_column = kinds[k].scheme == MOEC_SCHEME_SHIFT && !by_input;
         if (k == 0 || (by_column && kinds[k - 1].scheme != MOEC_SCHEME_SHIFT))
-            factor(b, gptq, by_column ? MOEC_GPTQ_BY_COLUMN : MOEC_GPTQ_BY_GROUP, &b->factor_s);
+            factor(b, gptq, by_column ? MOEC_GPTQ_BY_COLUMN : MOEC_GPTQ_BY_GROUP, &b->factor);
         for (uint32_t m = 0; m < n_matrix; m++) {
             const struct moec_gptq_matrix matrix = {weights[m], b->n_ff, b->n_embd, by_input};
-            const double from_s = now_s();
+            const struct timed from = now();
             if (k == 0)
                 must(moec_gptq_error(gptq, &b->pool, &matrix, NULL, &energy, &err), &err);
-            b->energy_s += now_s() - from_s;
+            add_since(&b->energies, from);
             fit_codec(b, gptq, unseen, &matrix, k);
             if (k == 0)
                 must(moec_gptq_error(unseen, &b->pool, &matrix, NULL, &energy, &err), &err);
@@ -207,26 +224,48 @@ static uint32_t number(int argc, char **argv, int at, uint32_t otherwise)
     return (uint32_t)value;
 }
 
+static double rate(struct timed timed)
+{
+    return timed.seconds > 0 ? 1e-9 * timed.multiply_adds / timed.seconds : 0;
+}
+
+static void print_phase(const char *name, struct timed timed)
+{
+    (void)printf("%-16s %10.3f %6.1f\n", name, timed.seconds, rate(timed));
+}
+
+static void print_table(const struct bench *b)
+{
+    struct timed sum = {0};
+    (void)printf("%-16s %10s %6s %10s %6s %14s\n", "phase", "seconds", "G/s", "error s", "G/s",
+                 "unseen error");
+    print_phase("moments", b->moments);
+    print_phase("factors", b->factor);
+    print_phase("energies", b->energies);
+    for (uint32_t k = 0; k < N_CODEC; k++) {
+        (void)printf("%-16s %10.3f %6.1f %10.3f %6.1f %14.6f\n", kinds[k].name, b->encode[k].seconds,
+                     rate(b->encode[k]), b->error[k].seconds, rate(b->error[k]), b->unseen[k] / b->energy);
+        sum.seconds += b->encode[k].seconds + b->error[k].seconds;
+        sum.multiply_adds += b->encode[k].multiply_adds + b->error[k].multiply_adds;
+    }
+    sum.seconds += b->moments.seconds + b->factor.seconds + b->energies.seconds;
+    sum.multiply_adds += b->moments.multiply_adds + b->factor.multiply_adds + b->energies.multiply_adds;
+    print_phase("all", sum);
+    (void)printf("digest %08" PRIx32 "\n", b->crc);
+}
+
 int main(int argc, char **argv)
 {
     struct bench b = {.n_embd = number(argc, argv, 1, 2048),
                       .n_ff = number(argc, argv, 2, 1024),
                       .n_token = number(argc, argv, 3, 2048),
                       .tail = number(argc, argv, 5, 5)};
+    moec_work_watch();
     b.pool = moec_pool_make((int)number(argc, argv, 4, 1));
     if (b.n_embd % 16 != 0 || b.n_ff % 16 != 0)
         fail("HIDDEN and NEURONS are multiples of 16");
     fit_matrices(&b, 2, false);
     fit_matrices(&b, 1, true);
-    double sum = b.moments_s + b.factor_s + b.energy_s;
-    for (uint32_t k = 0; k < N_CODEC; k++)
-        sum += b.encode_s[k] + b.error_s[k];
-    (void)printf("%-16s %10s %10s %14s\n", "phase", "seconds", "error s", "unseen error");
-    (void)printf("%-16s %10.3f\n%-16s %10.3f\n%-16s %10.3f\n", "moments", b.moments_s, "factors", b.factor_s,
-                 "energies", b.energy_s);
-    for (uint32_t k = 0; k < N_CODEC; k++)
-        (void)printf("%-16s %10.3f %10.3f %14.6f\n", kinds[k].name, b.encode_s[k], b.error_s[k],
-                     b.unseen[k] / b.energy);
-    (void)printf("%-16s %10.3f\ndigest %08" PRIx32 "\n", "all", sum, b.crc);
+    print_table(&b);
     return 0;
 }

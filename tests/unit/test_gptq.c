@@ -5,6 +5,7 @@
 
 #include "compiler/fit/gptq.h"
 #include "formats/base/half.h"
+#include "formats/base/work_tally.h"
 
 #include <math.h>
 
@@ -196,6 +197,11 @@ static void test_gptq__outputs_are_nearer_than_rounding_leaves_them(void **state
     free(fixture.bytes);
 }
 
+static uint64_t fit_multiply_adds(void)
+{
+    return moec_work_now().n[MOEC_WORK_FITTING];
+}
+
 /* Wide enough for several blocks, and not a multiple of anything. */
 static void test_gptq__bytes_do_not_depend_on_threads_or_batches(void **state)
 {
@@ -211,7 +217,15 @@ static void test_gptq__bytes_do_not_depend_on_threads_or_batches(void **state)
     for (size_t i = 0; i < (size_t)INPUTS * OUTPUTS; i++, seed = seed * 1664525u + 1013904223u)
         m.weights[i] = (float)(seed >> 8) * 0x1p-24f - 0.5f;
     MUST(moec_codec_for_bits(3, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_F32, &codec, &err));
-    struct moec_gptq *one = gptq_of(&m, 1, TOKENS), *many = gptq_of(&m, 3, 41);
+    moec_work_watch();
+    const uint64_t n_before = fit_multiply_adds();
+    struct moec_gptq *one = gptq_of(&m, 1, TOKENS);
+    const uint64_t n_factored = fit_multiply_adds() - n_before;
+    /* half of the products of inputs, and a sixth of a cube */
+    assert_true(n_factored > TOKENS * INPUTS * INPUTS / 2 + INPUTS * INPUTS * INPUTS / 6);
+    assert_true(n_factored < TOKENS * 96 * 96);
+    struct moec_gptq *many = gptq_of(&m, 3, 41);
+    assert_int_equal(fit_multiply_adds() - n_before, 2 * n_factored);
     for (int by_input = 0; by_input < 2; by_input++) {
         struct encoded a = encode(&m, one, codec, by_input != 0, 1),
                        b = encode(&m, many, codec, by_input != 0, 3);
@@ -219,6 +233,7 @@ static void test_gptq__bytes_do_not_depend_on_threads_or_batches(void **state)
         free(a.rows);
         free(b.rows);
     }
+    assert_true(fit_multiply_adds() - n_before >= 2 * n_factored + 4 * (OUTPUTS * INPUTS * INPUTS / 2));
     moec_gptq_free(one);
     moec_gptq_free(many);
     matrix_release(&m);

@@ -27,6 +27,7 @@ static void test_phases__rows_by_name(void **state)
     const uint64_t begun_ns = moec_work_begin(MOEC_WORK_DECODING);
     assert_true(begun_ns > 0);
     moec_work_end(MOEC_WORK_DECODING, begun_ns, 64);
+    moec_work_count(MOEC_WORK_FITTING, 11);
     moec_phases_begin(&phases, "start");
     moec_work_count(MOEC_WORK_PRODUCTS, 30);
     moec_phases_end(&phases);
@@ -35,9 +36,11 @@ static void test_phases__rows_by_name(void **state)
     assert_int_equal(phases.n, 2);
     assert_string_equal(phases.items[0].name, "start");
     assert_true(phases.items[0].multiply_adds == 42 && phases.items[0].decoded_weights == 0);
-    assert_true(phases.items[1].multiply_adds == 100 && phases.items[1].decoded_weights == 64);
+    assert_true(phases.items[1].multiply_adds == 111 && phases.items[1].fit_multiply_adds == 11);
+    assert_true(phases.items[1].decoded_weights == 64);
     const struct moec_phase sum = moec_phases_sum(&phases);
-    assert_true(sum.multiply_adds == 142 && sum.decoded_weights == 64 && sum.seconds > 0);
+    assert_true(sum.multiply_adds == 153 && sum.fit_multiply_adds == 11 && sum.decoded_weights == 64 &&
+                sum.seconds > 0);
 }
 
 static void test_phases__as_many_as_there_is_room_for(void **state)
@@ -116,6 +119,10 @@ static void test_phases__what_binds(void **state)
     assert_int_equal(
         bound_of((struct moec_phase){.multiply_adds = 300, .decode_seconds = 16}, MOEC_BOUND_DECODING, 0.4),
         MOEC_BOUND_DECODING);
+    /* multiply-adds of fits count by their time alone */
+    const struct moec_phase fits = {.multiply_adds = 500, .fit_multiply_adds = 400, .fit_seconds = 24};
+    assert_int_equal(bound_of(fits, MOEC_BOUND_FITTING, 0.6), MOEC_BOUND_FITTING);
+    assert_int_equal(bound_of(fits, MOEC_BOUND_PRODUCTS, 0.1), MOEC_BOUND_FITTING);
     assert_int_equal(
         bound_of((struct moec_phase){.multiply_adds = 100, .encode_seconds = 30}, MOEC_BOUND_OTHER, 0.15),
         MOEC_BOUND_ENCODING);
