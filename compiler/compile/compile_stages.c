@@ -21,19 +21,22 @@
 
 /* Evaluations. */
 #define TYPICAL_SEARCH   6
-#define TYPICAL_SEQUENCE 1       /* one plan of projections for all experts */
-#define TYPICAL_TESTS    3       /* beside that of the source's own weights, which takes none */
-#define TYPICAL_PROVEN   256     /* windows of the certificate part that are tested on */
-#define WANTED_SHARE     0.36    /* of all variants of experts, where only wanted ones are fitted */
-#define WANTED_ROOM      0.5     /* the same, where there must be room for them */
-#define OTHER_MODELS     1       /* of harm, beside classes and roles: the original */
-#define N_DENSE_CODEC    5       /* that a dense matrix is fitted at */
-#define PAIR_PRICE       6.0     /* of a fit, for two weights of a row that one changes after the other */
-#define WEIGHT_PRICE     4450.0  /* of a fit and its error, for each weight */
-#define PATHS_PRICE      12000.0 /* the same of codes that are paths besides */
-#define FACTOR_PRICE     3.75    /* of factors, for the cube of the inputs */
-#define MOMENT_PRICE     2.8     /* of what inputs have in common, for two inputs of a token */
-#define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
+#define TYPICAL_SEQUENCE 1    /* one plan of projections for all experts */
+#define TYPICAL_TESTS    3    /* beside that of the source's own weights, which takes none */
+#define TYPICAL_PROVEN   256  /* windows of the certificate part that are tested on */
+#define WANTED_SHARE     0.36 /* of all variants of experts, where only wanted ones are fitted */
+#define WANTED_ROOM      0.5  /* the same, where there must be room for them */
+#define OTHER_MODELS     1    /* of harm, beside classes and roles: the original */
+#define N_DENSE_PATHS    3    /* codecs that a dense matrix is fitted at: shift codes, and those of groups */
+#define N_DENSE_GROUPS   2
+/* Of a fit and its error, for two weights of a row and for each weight, by codes of either kind. */
+#define PATH_PAIR    2.5
+#define PATH_WEIGHT  7500.0
+#define GROUP_PAIR   9.0
+#define GROUP_WEIGHT 1350.0
+#define FACTOR_PRICE 0.7  /* of factors, for the cube of the inputs */
+#define MOMENT_PRICE 1.6  /* of what inputs have in common, for two inputs of a token */
+#define PACKED_PRICE 40.0 /* multiply-adds for each weight that is encoded into the bundle */
 
 static const char *const names[] = {
     "ordering neurons", "fitting dense weights", "weighing bitwidths", "fitting experts",
@@ -69,7 +72,7 @@ static struct basis basis_of(const struct moec_compile_run *run)
                           .n_certify = run->n_certify,
                           .is = {.measured = profile != NULL,
                                  .written = run->path != NULL,
-                                 .wanted = moec_compile_has_wanted(run),
+                                 .wanted = moec_compile_has_wanted(run->options),
                                  .looked = run->offer.look.experts != NULL,
                                  .fitted = run->offer.n_fit > 0}};
     if (profile == NULL)
@@ -108,10 +111,9 @@ static double expert_fit_cost(const struct basis *basis)
     const double n_token = fitted_windows(basis) * basis->seq_len_tokens;
     const double pairs = n_embd * n_ff * (inner + n_ff) / 2, weights = n_ff * (inner + n_embd);
     const double share = basis->is.wanted ? WANTED_SHARE : 1;
-    const double expert =
-        share * (basis->scope.n_expert_codec * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) +
-                 PATHS_PRICE * weights) +
-        FACTOR_PRICE * (n_embd * n_embd * n_embd + n_ff * n_ff * n_ff);
+    const double n_fitted = basis->scope.n_expert_codec - 1.0; /* 8 bits are rounded */
+    const double expert = share * n_fitted * (PATH_PAIR * pairs + PATH_WEIGHT * weights) +
+                          FACTOR_PRICE * (n_embd * n_embd * n_embd + n_ff * n_ff * n_ff);
     const double moments = MOMENT_PRICE * n_token * config->top_k * (n_embd * n_embd + n_ff * n_ff) / 2;
     return n_layer * (config->n_expert * expert + moments);
 }
@@ -122,8 +124,9 @@ static double matrix_fit_cost(const struct basis *basis, double n_input, double 
     const double n_token = fitted_windows(basis) * basis->seq_len_tokens;
     if (n_input > MOEC_GPTQ_MAX_INPUTS)
         return 0;
-    return N_DENSE_CODEC *
-               (PAIR_PRICE * n_output * n_input * n_input / 2 + WEIGHT_PRICE * n_output * n_input) +
+    const double weights = n_output * n_input, pairs = weights * n_input / 2;
+    return N_DENSE_PATHS * (PATH_PAIR * pairs + PATH_WEIGHT * weights) +
+           N_DENSE_GROUPS * (GROUP_PAIR * pairs + GROUP_WEIGHT * weights) +
            FACTOR_PRICE * n_input * n_input * n_input + MOMENT_PRICE * n_token * n_input * n_input / 2;
 }
 
@@ -313,7 +316,7 @@ struct moec_compile_forecast moec_compile_estimate(const struct moec_compile_req
                     .select = request->n_part[MOEC_PART_SELECT],
                     .certificate = request->n_part[MOEC_PART_CERTIFICATE]},
         .seq_len_tokens = request->seq_len_tokens,
-        .is = {.measured = true, .written = true, .wanted = moec_compile_may_have_wanted(request->options)}};
+        .is = {.measured = true, .written = true, .wanted = moec_compile_has_wanted(request->options)}};
     forecast.window_multiply_adds = window_cost(&basis);
     static_assert((int)MOEC_STAGE_COUNT <= MOEC_COMPILE_MAX_PHASES, "stages fit");
     for (int stage = MOEC_STAGE_ORDER; stage < MOEC_STAGE_COUNT; stage++) {
