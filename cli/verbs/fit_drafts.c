@@ -17,11 +17,12 @@
 #include <unistd.h>
 
 /* Of the loss in all, what a draft's bits spend. The last one is what compile would write; the others are compared on
- * as many windows as fit takes. */
+ * as many windows as fit takes, and may spend a little more or less. */
 static const struct share {
     double loss;
     uint32_t n_search; /* windows; 0 = as many as compile takes */
-} shares[] = {{0.1, 64}, {0.25, 64}, {0.5, 64}, {0.75, 64}, {1, 0}};
+    double tolerance;
+} shares[] = {{0.1, 64, 0.15}, {0.25, 64, 0.15}, {0.5, 64, 0.15}, {0.75, 64, 0.15}, {1, 0, 0}};
 #define N_SHARE (sizeof shares / sizeof *shares)
 _Static_assert(N_SHARE <= CLI_MAX_DRAFTS, "there is room for all drafts");
 
@@ -152,6 +153,7 @@ static enum moec_status compile(struct cli_fit_drafts *drafts, struct moec_check
         made[i].max_loss = shares[i].loss * drafts->max_loss;
         made[i].pair_share = 1;
         made[i].n_search = shares[i].n_search;
+        made[i].loss_tolerance = shares[i].tolerance;
         made[i].path = paths[i];
     }
     const struct moec_compile_inputs inputs = {checkpoint, profile, digest};

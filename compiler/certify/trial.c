@@ -1,5 +1,5 @@
-/* One part is open at a time, and with it one scorer that holds the original's probabilities. A reference
- * that is kept outlives the scorer, but only for the same part. Digests name all windows of a part, not only
+/* One part is open at a time, and with it one scorer that holds the original's probabilities. References
+ * that are kept, one a part, outlive the scorer. Digests name all windows of a part, not only
  * those tested, so that reuse is seen at any prefix. */
 #include "compiler/certify/trial.h"
 
@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_trial_options *options,
@@ -60,23 +61,31 @@ void moec_trial_say(const struct moec_trial *trial, const char *line)
 
 /* ---- a part ---- */
 
+static void forget_kept(struct moec_trial *trial)
+{
+    for (int part = 0; part < MOEC_PART_COUNT; part++) {
+        moec_scorer_reference_free(trial->kept[part].reference);
+        free(trial->kept[part].nll);
+        trial->kept[part] = (struct moec_trial_original){0};
+    }
+}
+
 void moec_trial_close(struct moec_trial *trial)
 {
     moec_measured_part_release(&trial->measured);
-    moec_scorer_reference_free(trial->kept);
-    trial->kept = NULL;
+    forget_kept(trial);
 }
 
 void moec_trial_leave(struct moec_trial *trial)
 {
-    struct moec_scorer_reference *kept =
-        trial->measured.scorer != NULL ? moec_scorer_leave_reference(trial->measured.scorer) : NULL;
-    if (kept == NULL) {
-        moec_trial_close(trial);
-        return;
+    struct moec_trial_original *kept = &trial->kept[trial->part];
+    if (trial->measured.scorer != NULL)
+        kept->reference = moec_scorer_leave_reference(trial->measured.scorer);
+    if (kept->reference != NULL) {
+        kept->nll = trial->measured.reference_nll;
+        trial->measured.reference_nll = NULL;
     }
-    moec_measured_part_forget(&trial->measured);
-    trial->kept = kept;
+    moec_measured_part_release(&trial->measured);
 }
 
 static struct moec_chance chance_of(const struct moec_trial *trial)
@@ -103,9 +112,10 @@ static enum moec_status refer(struct moec_trial *trial, struct moec_error *err)
 {
     const struct moec_source *original = trial->inputs->original;
     const struct moec_progress progress = {.report = report_pass, .context = trial};
-    if (trial->kept != NULL) {
-        moec_scorer_use_reference(trial->measured.scorer, trial->kept);
-        trial->kept = NULL;
+    struct moec_trial_original *kept = &trial->kept[trial->part];
+    if (kept->reference != NULL) {
+        moec_scorer_use_reference(trial->measured.scorer, kept->reference);
+        kept->reference = NULL;
         return MOEC_OK;
     }
     if (trial->leaves_original)
@@ -119,9 +129,12 @@ static enum moec_status refer(struct moec_trial *trial, struct moec_error *err)
 enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, struct moec_error *err)
 {
     const struct moec_source *bundle = trial->inputs->bundle;
-    if (trial->kept == NULL || trial->part != part)
-        moec_trial_close(trial);
+    moec_measured_part_release(&trial->measured);
+    if (part == MOEC_PART_CERTIFICATE && trial->part != part)
+        forget_kept(trial);
     trial->part = part;
+    trial->measured.reference_nll = trial->kept[part].nll;
+    trial->kept[part].nll = NULL;
     MOEC_TRY(moec_windows_part(trial->inputs->windows, part, &trial->measured.windows, err));
     MOEC_TRY(moec_measured_part_begin(&trial->measured, moec_trial_count(trial, part), err));
     const struct moec_scorer_options options = {

@@ -31,6 +31,12 @@ struct moec_trial_options {
     struct moec_sparsity *sparsity;  /* of every measurement, not of the original's; borrowed, NULL = none */
 };
 
+/* What the original gave on a part; owned. */
+struct moec_trial_original {
+    struct moec_scorer_reference *reference;
+    double *nll; /* (W) */
+};
+
 /* Progress is in windows; a phase has a name of its own. */
 struct moec_trial {
     const struct moec_trial_inputs *inputs; /* all borrowed */
@@ -44,20 +50,22 @@ struct moec_trial {
     struct moec_measured_part measured;
     const char *phase;
     enum moec_part part;
-    struct moec_scorer_reference *kept; /* owned: what moec_trial_leave kept, of the part */
+    struct moec_trial_original kept[MOEC_PART_COUNT]; /* by part: what moec_trial_leave kept */
 };
 
 void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_trial_options *options,
                      const struct moec_progress *progress, struct moec_trial *trial);
 
-/* Closes the part that was open, and evaluates the original on this one. Errors: those of the scorer and of
+/* Evaluates the original on the part, unless it was left before. The certificate part is the last: what is kept of
+ * others is freed then. Errors: those of the scorer and of
  * `progress`, MOEC_ERR_MISMATCH (profiler/evaluate/chance.h). */
 MOEC_WARN_UNUSED enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part,
                                                   struct moec_error *err);
 void moec_trial_close(struct moec_trial *trial);
 /* Windows of a part that are taken. */
 uint32_t moec_trial_count(const struct moec_trial *trial, enum moec_part part);
-/* Closes the part, but when it is opened next, for another bundle, the original is not evaluated anew. */
+/* Closes the part, but when it is opened again, also for another bundle and after other parts, the original is not
+ * evaluated anew. */
 void moec_trial_leave(struct moec_trial *trial);
 
 /* A run of the bundle as the scorer is set up now, with a variation, into `measure`. */

@@ -53,9 +53,10 @@ const struct moec_compile_scope *moec_compile_scope_at(uint32_t level);
 
 /* How plans are searched. */
 struct moec_compile_search {
-    const char *policy;   /* built-in name or path */
-    uint32_t bits;        /* for `uniform`; 0 when not given */
-    double pair_share;    /* of drafts, for the policy (compiler/policy/policy.h); else 0 */
+    const char *policy; /* built-in name or path */
+    uint32_t bits;      /* for `uniform`; 0 when not given */
+    double pair_share;  /* of drafts, for the policy (compiler/policy/policy_request.h); else 0 */
+    double loss_tolerance;
     uint64_t seed;        /* of the policy's random numbers */
     bool offers_variants; /* the policy may ask for moec.variants(); needs a profile */
     bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
@@ -216,6 +217,7 @@ MOEC_WARN_UNUSED enum moec_status moec_compile(const struct moec_compile_inputs 
 struct moec_compile_draft {
     double max_loss;       /* that the search spends, on its part */
     double pair_share;     /* 0: by the bundle's size; else as in struct moec_policy_request */
+    double loss_tolerance; /* as there */
     uint32_t n_search;     /* windows that its plans are measured on at most; 0 = as many as compile takes */
     const char *path;      /* that it is written to */
     struct moec_plan plan; /* owned; moec_compile_draft_release */
@@ -228,7 +230,7 @@ struct moec_compile_draft_list {
     uint32_t n;
 };
 
-/* Searches with each draft's loss, in one run that fits and weighs once, and writes what it finds; the
+/* Searches with each draft's loss, which rise, in one run that fits and weighs once, and writes what it finds; the
  * certificate part stays unseen. Not for MOEC_DENSE_BITS_AUTO or losses of rows. The options' max_loss and
  * pair_share are not looked at. Errors: as moec_compile; MOEC_ERR_TARGET where no draft is written. Files
  * that were written stay after an error. */

@@ -39,6 +39,7 @@ static enum moec_status search(struct moec_compile_run *run, const struct moec_c
         moec_compile_part_release(&run->search);
     own.target.max_loss = draft->max_loss;
     own.search.pair_share = draft->pair_share;
+    own.search.loss_tolerance = draft->loss_tolerance;
     run->options = &own;
     const enum moec_status status = moec_compile_search(run, &missed);
     run->options = options;
@@ -54,8 +55,8 @@ static enum moec_status search(struct moec_compile_run *run, const struct moec_c
     moec_plan_copy(&draft->plan, &run->report->plan);
     draft->plan.dense_bits = run->report->plan.dense_bits;
     draft->n_bytes = run->report->n_bytes;
-    moec_compile_say(run, "a draft of %" PRIu64 " bytes loses %.3f%% on the search part", draft->n_bytes,
-                     100 * run->search_loss.loss);
+    moec_compile_say(run, "a draft of %" PRIu64 " bytes for a loss of at most %.3f%%", draft->n_bytes,
+                     100 * draft->max_loss);
     return MOEC_OK;
 }
 
@@ -106,7 +107,8 @@ enum moec_status moec_compile_drafts(const struct moec_compile_inputs *inputs,
                                    .profile = inputs->profile,
                                    .options = options,
                                    .hooks = hooks,
-                                   .has_losses = true,
+                                   .least_loss = list->drafts[0].max_loss,
+                                   .most_loss = list->drafts[list->n - 1].max_loss,
                                    .report = report};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_compile_start(&run, err));

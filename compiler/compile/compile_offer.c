@@ -180,7 +180,7 @@ enum moec_status moec_compile_variants(void *context, const struct moec_policy_v
     struct moec_compile_offer *offer = &run->offer;
     if (!offer->is_made) {
         MOEC_TRY(number_codecs(run, err));
-        MOEC_TRY(moec_compile_has_wanted(run) ? fit_wanted(run, err) : fit_all(run, err));
+        MOEC_TRY(moec_compile_has_wanted(run->options) ? fit_wanted(run, err) : fit_all(run, err));
         offer->variants = (struct moec_policy_variants){.codecs = run->codecs,
                                                         .numbers = offer->numbers,
                                                         .n_number = offer->n_number,

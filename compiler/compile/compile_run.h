@@ -144,7 +144,9 @@ struct moec_compile_run {
     const struct moec_compile_hooks *hooks;
     struct moec_progress stopper; /* of measurements */
     enum moec_compile_stage stage;
-    bool has_losses;  /* plans are searched for several losses, with the same variants */
+    double
+        least_loss; /* plans are searched for losses from here to most_loss, with the same variants; 0: the target */
+    double most_loss;
     uint32_t n_asked; /* measurements that this search has asked for */
     struct moec_compile_report *report;
     struct moec_compile_scope scope;

@@ -60,13 +60,8 @@ uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_p
     return which != MOEC_PART_CERTIFICATE && n > run->scope.n_search ? run->scope.n_search : n;
 }
 
-bool moec_compile_may_have_wanted(const struct moec_compile_options *options)
+bool moec_compile_has_wanted(const struct moec_compile_options *options)
 {
     return (options->search.policy == NULL || strcmp(options->search.policy, "hull") == 0) &&
            !isnan(options->target.max_loss) && options->target.max_bytes == 0 && options->target.rows == NULL;
-}
-
-bool moec_compile_has_wanted(const struct moec_compile_run *run)
-{
-    return moec_compile_may_have_wanted(run->options) && !run->has_losses;
 }

@@ -15,10 +15,8 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_scope_take(struct moec_compile_ru
  * known. */
 uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which);
 
-/* Whether only some variants are fitted: where the policy is moec's own, and a loss alone says what its plans
- * may take. */
-bool moec_compile_has_wanted(const struct moec_compile_run *run);
-/* The same of options alone, of a compile for one loss; of policy NULL, hull. */
-bool moec_compile_may_have_wanted(const struct moec_compile_options *options);
+/* Whether only some variants are fitted: where the policy is moec's own (NULL: hull), and losses alone say what its
+ * plans may take. */
+bool moec_compile_has_wanted(const struct moec_compile_options *options);
 
 #endif

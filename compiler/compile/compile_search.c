@@ -106,7 +106,8 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .profile = run->profile,
         .target = {.max_loss = options->target.max_loss,
                    .max_bytes = options->target.max_bytes,
-                   .pair_share = options->search.pair_share},
+                   .pair_share = options->search.pair_share,
+                   .loss_tolerance = options->search.loss_tolerance},
         .given.bits = options->search.bits,
         .rules = run->profile != NULL && run->rows == NULL ? &rules : NULL,
         .limits = {.seed = options->search.seed,
@@ -176,7 +177,10 @@ enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_e
     moec_compile_begin(run, run->options->search.offers_variants && !run->offer.is_made ? MOEC_STAGE_HARM
                                                                                         : MOEC_STAGE_SEARCH);
     MOEC_TRY(run_policy(run, err));
-    return run->profile != NULL ? confirm(run, err) : MOEC_OK;
+    if (run->profile == NULL ||
+        (run->most_loss > 0 && run->candidates.n > 1)) /* drafts are measured by those who compare */
+        return MOEC_OK;
+    return confirm(run, err);
 }
 
 /* ---- for comparison ---- */

@@ -4,7 +4,8 @@
  * Before the fit, harm is measured of plain codes that are quickly encoded. Fitted codes have a share of their error,
  * and those of more bits a share of that: so the harm of all variants is foretold, and with it what a plan takes that
  * loses as much as the target (moec_harm_choose). What plans of a third to 1.5 times as much take is wanted, for a
- * share that is not known yet, and for the safer plans of a certificate.
+ * share that is not known yet, and for the safer plans of a certificate. Drafts have several losses: then from a
+ * third of the least to 1.5 times the most.
  *
  * After the fit, the errors of what was fitted are known, and the harm of each unit follows from them: what was
  * measured before, as many times as the error is of that of the plain codes (moec_gptq_noise). If plans near the target
@@ -29,10 +30,11 @@
 #define MOST_KNOWN   1.0
 #define FEW          64u /* one unit of so many may do without what it would take */
 
-/* The KL that the target leaves: about its logarithm (lua/policies/hull.lua). */
-static double target_kl(const struct moec_compile_run *run)
+/* The KL that a loss leaves: about its logarithm (lua/policies/hull.lua). Of the least and the most that plans are
+ * searched for, or of the target. */
+static double kl_of(const struct moec_compile_run *run, double loss)
 {
-    return log1p(fmax(run->options->target.max_loss, 0));
+    return log1p(fmax(loss > 0 ? loss : run->options->target.max_loss, 0));
 }
 
 static size_t count_units(const struct moec_compile_run *run)
@@ -164,7 +166,8 @@ enum moec_status moec_compile_wanted_foretell(struct moec_compile_run *run, uint
     if (status == MOEC_OK)
         status = foretell(run, &harm, err);
     if (status == MOEC_OK)
-        status = want_between(run, &harm, LEAST * target_kl(run), MOST * target_kl(run), *wanted, err);
+        status = want_between(run, &harm, LEAST * kl_of(run, run->least_loss),
+                              MOST * kl_of(run, run->most_loss), *wanted, err);
     moec_harm_release(&harm);
     if (status != MOEC_OK) {
         free(*wanted);
@@ -246,10 +249,11 @@ static enum moec_status fit_more(struct moec_compile_run *run, const uint8_t *wa
 static enum moec_status find_lacking(struct moec_compile_run *run, uint8_t *wanted, size_t *n_lacking,
                                      struct moec_error *err)
 {
-    const double kl = target_kl(run);
+    const double least = LEAST_KNOWN * kl_of(run, run->least_loss),
+                 most = MOST_KNOWN * kl_of(run, run->most_loss);
     memset(wanted, 0, count_units(run));
     (void)weigh(run, false, NULL);
-    MOEC_TRY(want_between(run, &run->offer.harm, LEAST_KNOWN * kl, MOST_KNOWN * kl, wanted, err));
+    MOEC_TRY(want_between(run, &run->offer.harm, least, most, wanted, err));
     *n_lacking = weigh(run, false, wanted);
     return MOEC_OK;
 }

@@ -288,7 +288,7 @@ static void push_request(lua_State *lua)
 {
     const struct policy_run *run = run_of(lua);
     const struct moec_policy_request *request = run->request;
-    lua_createtable(lua, 0, 12);
+    lua_createtable(lua, 0, 13);
     moec_policy_set_model(lua, request->config);
     push_bitwidths(lua, request->profile);
     lua_setfield(lua, -2, "bitwidths");
@@ -298,6 +298,8 @@ static void push_request(lua_State *lua)
         moec_policy_set_integer(lua, "max_size", request->target.max_bytes);
     if (request->target.pair_share > 0)
         moec_policy_set_number(lua, "pair_share", request->target.pair_share);
+    if (request->target.loss_tolerance > 0)
+        moec_policy_set_number(lua, "loss_tolerance", request->target.loss_tolerance);
     if (request->given.bits > 0)
         moec_policy_set_integer(lua, "bits", request->given.bits);
     if (request->rules != NULL)

@@ -88,6 +88,9 @@ struct moec_policy_target {
     /* 0: plans are compared by the bundle's size. Else by what tokens read: experts count by how often they
      * are taken, and of their gate and down this share, up to 1, as neurons are left out later. */
     double pair_share;
+    /* The share of max_loss by which a plan's expected loss may be above or below it, where about as much will do; 0:
+     * the policy's own. */
+    double loss_tolerance;
 };
 
 /* What the script may take. */

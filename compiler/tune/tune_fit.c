@@ -217,6 +217,14 @@ static const struct ray *find_ray(const struct tune *tune)
     return best;
 }
 
+static bool is_measured(const struct moec_tune_report *report, uint32_t draft, const char *route)
+{
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        if (report->candidates[i].draft == draft && strcmp(report->candidates[i].settings.route, route) == 0)
+            return true;
+    return false;
+}
+
 bool moec_tune_fit_further(const struct tune *tune, const struct moec_tune_candidate *within,
                            struct moec_decision_settings *out)
 {
@@ -233,11 +241,7 @@ bool moec_tune_fit_further(const struct tune *tune, const struct moec_tune_candi
     else
         *out = settings_of(tune, within->draft,
                            &(struct ray){1e3 * (double)route.share, 1e3 * (double)route.skip}, STRONGER);
-    for (uint32_t i = 0; i < report->n_candidate; i++)
-        if (report->candidates[i].draft == within->draft &&
-            strcmp(report->candidates[i].settings.route, out->route) == 0)
-            return false;
-    return true;
+    return !is_measured(report, within->draft, out->route);
 }
 
 enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added, struct moec_error *err)
@@ -251,6 +255,8 @@ enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added, struct 
     const struct moec_tune_candidate *beyond = find_beyond(tune, within);
     if (beyond != NULL ? !moec_tune_fit_between(within, beyond, tune->options->trial.max_loss, &settings)
                        : !moec_tune_fit_further(tune, within, &settings))
+        return MOEC_OK;
+    if (is_measured(report, within->draft, settings.route))
         return MOEC_OK;
     struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
     MOEC_TRY(measure(tune, within->draft, &settings, candidate, err));
@@ -359,6 +365,15 @@ static void put_safest_first(const struct tune *tune)
     report->candidates[safest].is_on_front = true;
 }
 
+/* Whether the certificate is likely to prove what was measured on `loss`' windows. */
+static bool is_likely(const struct tune *tune, const struct moec_loss *loss)
+{
+    const struct moec_sequence_spacing spacing =
+        moec_sequence_spacing_of(log1p(tune->options->trial.max_loss), loss, loss->n_window,
+                                 tune->trial.n_certify, tune->options->trial.confidence);
+    return loss->difference <= moec_sequence_certain(&spacing, 1);
+}
+
 /* Whether the first of the sequence that is faster than a candidate is likely to be proven. */
 static bool has_likely_faster(const struct tune *tune, const struct moec_tune_candidate *candidate)
 {
@@ -366,12 +381,8 @@ static bool has_likely_faster(const struct tune *tune, const struct moec_tune_ca
     const uint64_t whole = moec_tune_whole(tune, candidate);
     for (uint32_t i = 0; i < report->n_sequence; i++) {
         const struct moec_tune_candidate *other = &report->candidates[report->sequence[i]];
-        if (moec_tune_whole(tune, other) >= whole)
-            continue;
-        const struct moec_sequence_spacing spacing = moec_sequence_spacing_of(
-            log1p(tune->options->trial.max_loss), &other->chosen, other->chosen.n_window,
-            tune->trial.n_certify, tune->options->trial.confidence);
-        return other->chosen.difference <= moec_sequence_certain(&spacing, 1);
+        if (moec_tune_whole(tune, other) < whole)
+            return is_likely(tune, &other->chosen);
     }
     return false;
 }
@@ -572,10 +583,40 @@ static bool keep_resident(struct tune *tune)
     return true;
 }
 
+/* Marks the drafts that decisions are tried with: those whose bits alone are likely to be proven, for decisions only
+ * lose more; all drafts where none is. */
+static void mark_tried(const struct tune *tune, bool is_tried[static MOEC_TUNE_MAX_DRAFTS])
+{
+    const uint32_t n = moec_tune_draft_count(tune);
+    bool is_any = false;
+    for (uint32_t d = 0; d < n; d++) {
+        const struct moec_loss *loss = &tune->report->plain[d].search;
+        is_tried[d] = isfinite(loss->loss) && is_likely(tune, loss);
+        is_any = is_any || is_tried[d];
+    }
+    for (uint32_t d = 0; d < n && !is_any; d++)
+        is_tried[d] = true;
+}
+
+/* Whether a ray is worth a first try with a draft: where another draft has had one along each ray, only the ray that
+ * was best there. */
+static bool is_promising(const struct tune *tune, const struct bracket brackets[][N_RAY], uint32_t draft,
+                         size_t ray)
+{
+    for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++) {
+        size_t n_tried = 0;
+        while (n_tried < N_RAY && brackets[d][n_tried].n > 0)
+            n_tried++;
+        if (d != draft && n_tried == N_RAY)
+            return brackets[draft][ray].n > 0 || find_ray(tune) == &rays[ray];
+    }
+    return true;
+}
+
 /* The plan and ray of the shortest time that may still be found, the first of equals; false where none is, or none
  * that is worth a try beside what was found. */
-static bool find_best(const struct tune *tune, const struct bracket brackets[][N_RAY], uint32_t *draft,
-                      size_t *ray)
+static bool find_best(const struct tune *tune, const struct bracket brackets[][N_RAY],
+                      const bool is_tried[static MOEC_TUNE_MAX_DRAFTS], uint32_t *draft, size_t *ray)
 {
     const struct moec_tune_report *report = tune->report;
     const double target = tune->options->trial.max_loss;
@@ -589,7 +630,9 @@ static bool find_best(const struct tune *tune, const struct bracket brackets[][N
         }
     for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
         for (size_t r = 0; r < N_RAY; r++) {
-            const double ns = promise(&brackets[d][r], target, hope);
+            const double ns = is_tried[d] && is_promising(tune, brackets, d, r)
+                                  ? promise(&brackets[d][r], target, hope)
+                                  : INFINITY;
             if (!(ns < best))
                 continue;
             best = ns;
@@ -611,6 +654,7 @@ enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
     struct bracket brackets[MOEC_TUNE_MAX_DRAFTS][N_RAY];
+    bool is_tried[MOEC_TUNE_MAX_DRAFTS];
     uint32_t draft = 0;
     size_t ray = 0;
     MOEC_TRY(moec_tune_fit_try_plain(tune, err));
@@ -620,7 +664,9 @@ enum moec_status moec_tune_fit_search(struct tune *tune, struct moec_error *err)
                                               .low_ns = moec_tune_amount(tune, &report->plain[d])};
     if (keep_resident(tune) || tune->trial.inputs->bundle->config->top_k == 1)
         return MOEC_OK;
-    while (report->n_candidate < tune->options->fit->n_measured && find_best(tune, brackets, &draft, &ray))
+    mark_tried(tune, is_tried);
+    while (report->n_candidate < tune->options->fit->n_measured &&
+           find_best(tune, brackets, is_tried, &draft, &ray))
         MOEC_TRY(try_ray(tune, draft, ray, &brackets[draft][ray], err));
     return MOEC_OK;
 }

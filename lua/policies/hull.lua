@@ -20,7 +20,7 @@ local exchange = require "exchange"
 local target = require "target"
 
 local MAX_EVALUATIONS = 12 -- of prefixes
-local CLOSE = 0.01 -- a prefix is found when its KL is that close to the goal
+local CLOSE = 0.01 -- a prefix is found when its KL is that close to the goal; moec.loss_tolerance says what will do instead
 -- The plans of the sequence expect half of the target, then a loss of so many standard errors of the certificate under it.
 -- What is expected may itself be too low: without the first, a bundle of 16 bits is what remains when the second fails.
 local SAFE_SHARE = 0.5
@@ -238,6 +238,10 @@ local function find_prefix(moec, steps, top, harm, goal, scale)
       target.bytes(moec.size(plan)), target.percent(result.loss), result.kl, harm[k], target.percent(loss),
       target.percent(goal)))
     if result.kl > 0 and harm[k] > 0 then scale.factor = result.kl / harm[k] end
+    if moec.loss_tolerance and math.abs(loss - goal) <= moec.loss_tolerance * goal then
+      best = {k = k, result = result, loss = loss}
+      break
+    end
     if loss <= goal then
       if k >= best.k then best = {k = k, result = result, loss = loss} end
       if k >= low then below = {k = k, kl = result.kl} end
@@ -389,7 +393,7 @@ return function(moec)
     found.result = result
   end
   local windows = found.result.certificate_windows
-  if found.result.kl > 0 and moec.parts.select > 0 then
+  if found.result.kl > 0 and moec.parts.select > 0 and not moec.loss_tolerance then
     local select = moec.evaluate(prefix(steps, top, found.k), "select")
     if select.kl > 0 then
       correct(scale, moec.parts, found.result, select)

@@ -38,6 +38,8 @@ struct world {
     struct moec_harm made;
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     struct moec_policy_variants variants;
+    double truth;     /* what plans lose, beside what the model of harm says; 0: the same */
+    double tolerance; /* of drafts */
     uint32_t n_evaluate;
 };
 
@@ -59,7 +61,7 @@ static enum moec_status tell_size(void *context, const struct moec_plan *plan, u
     return MOEC_OK;
 }
 
-/* What a plan loses is what the model of harm says. */
+/* What a plan loses is what the model of harm says, times `truth`. */
 static enum moec_status tell_loss(void *context, const struct moec_plan *plan, enum moec_part part,
                                   struct moec_evaluation *out, struct moec_error *err)
 {
@@ -72,6 +74,7 @@ static enum moec_status tell_loss(void *context, const struct moec_plan *plan, e
         for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
             for (size_t n = 0; n < N_NUMBER; n++)
                 kl += plan->experts[i].codecs[p] == numbers[n] ? world->harm[i][p][n] : 0;
+    kl *= world->truth > 0 ? world->truth : 1;
     *out = (struct moec_evaluation){.loss = exp(kl) - 1, .loss_low = exp(kl) - 1, .kl = kl};
     out->loss_high = out->loss + 0.02;
     return MOEC_OK;
@@ -111,7 +114,7 @@ static void run(const char *policy, struct world *world, struct moec_profile *pr
         .policy = policy,
         .config = &profile->config,
         .profile = profile,
-        .target = {.max_loss = max_loss, .max_bytes = max_bytes},
+        .target = {.max_loss = max_loss, .max_bytes = max_bytes, .loss_tolerance = world->tolerance},
         .given.n_part_window = {[MOEC_PART_SEARCH] = 16, [MOEC_PART_CERTIFICATE] = 16},
         .limits = {.max_evaluations = 100, .guest = moec_guest_limits_default},
         .answers = {.ops = {.evaluate = tell_loss, .size = tell_size, .variants = offer}, .context = world},
@@ -180,6 +183,31 @@ static void test_built_in_policies__hull_ends_its_sequence_under_the_target(void
     assert_true(loss > target / 2);
     moec_policy_answer_release(&answer);
     moec_profile_release(&profile);
+}
+
+/* Where about the target will do, a plan that loses a little more ends the search; the sequence stays under it. */
+static void test_built_in_policies__hull_takes_what_is_near_enough(void **state)
+{
+    (void)state;
+    const double target = 0.05;
+    uint32_t n_evaluate[2];
+    for (int is_tolerant = 0; is_tolerant < 2; is_tolerant++) {
+        struct world world;
+        struct moec_profile profile;
+        struct moec_policy_answer answer = {0};
+        struct moec_evaluation told;
+        MUST(synthetic_profile(&shape, &profile));
+        fill_harm(&world, 2e-5);
+        world.truth = 1.12;
+        world.tolerance = is_tolerant ? 0.15 : 0;
+        run("hull", &world, &profile, target, 0, &answer);
+        n_evaluate[is_tolerant] = world.n_evaluate;
+        MUST(tell_loss(&world, &answer.plans[answer.n_plan - 1], MOEC_PART_SEARCH, &told, &err));
+        assert_true(told.loss <= target && told.loss > target / 2);
+        moec_policy_answer_release(&answer);
+        moec_profile_release(&profile);
+    }
+    assert_true(n_evaluate[1] < n_evaluate[0]);
 }
 
 /* A prefix has no room for the last step, of 600 bytes; with two small projections left at 8 bits there is room for it. */
@@ -254,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_built_in_policies__hull_goes_by_harm_for_each_byte),
         cmocka_unit_test(test_built_in_policies__hull_ends_its_sequence_under_the_target),
+        cmocka_unit_test(test_built_in_policies__hull_takes_what_is_near_enough),
         cmocka_unit_test(test_built_in_policies__hull_exchanges_small_steps_for_a_large_one),
         cmocka_unit_test(test_built_in_policies__marginal_passes_over_what_is_off_the_front),
     };

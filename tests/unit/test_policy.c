@@ -116,6 +116,8 @@ static uint32_t n_select = 8;
 static bool has_rules = true;
 /* Of what tokens read; 0: bundles are compared. */
 static double pair_share;
+/* Of the target, by which a plan may miss it; 0: as little as the policy can. */
+static double loss_tolerance;
 
 /* Runs a policy whose function has this body; `uniform(bits)` makes an assignment. */
 static struct outcome run_policy(const char *body)
@@ -145,7 +147,7 @@ static struct outcome run_policy(const char *body)
         .rules = has_rules ? &rules : NULL,
         .config = &profile.config,
         .profile = &profile,
-        .target = {.max_loss = 0.02, .pair_share = pair_share},
+        .target = {.max_loss = 0.02, .pair_share = pair_share, .loss_tolerance = loss_tolerance},
         .given.n_part_window = {[MOEC_PART_SEARCH] = 16, [MOEC_PART_SELECT] = n_select},
         .limits = {.max_evaluations = 5, .guest = moec_guest_limits_default},
         .answers = {.ops = {.evaluate = count_evaluation,
@@ -185,11 +187,13 @@ static void test_policy__takes_a_whole_assignment(void **state)
 static void test_policy__is_told_what_tokens_read(void **state)
 {
     (void)state;
-    struct outcome outcome = run_policy("assert(moec.pair_share == nil) return uniform(4)");
+    struct outcome outcome =
+        run_policy("assert(moec.pair_share == nil and moec.loss_tolerance == nil) return uniform(4)");
     assert_ok(outcome.status, outcome.err);
     pair_share = 0.5;
-    outcome = run_policy("assert(moec.pair_share == 0.5) return uniform(4)");
-    pair_share = 0;
+    loss_tolerance = 0.15;
+    outcome = run_policy("assert(moec.pair_share == 0.5 and moec.loss_tolerance == 0.15) return uniform(4)");
+    pair_share = loss_tolerance = 0;
     assert_ok(outcome.status, outcome.err);
 }
 
