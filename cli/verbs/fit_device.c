@@ -20,6 +20,7 @@
 #define PROMPT_TOKENS          20u   /* before a text of -n tokens */
 #define COMPUTE_NS             ((uint64_t)1000000000)
 #define LEAST_CONTEXT_TOKENS   64u
+#define LEAST_DENSE_BITS       2u /* that plans of fit may give to dense weights */
 
 /* Usual storage of each kind (docs/fit.md names the sources): what applications see, not what a bus could
  * carry. */
@@ -57,6 +58,7 @@ static enum moec_status least_bytes(const struct fit_memory *memory, const struc
     struct moec_doctor_request request = memory->request;
     struct moec_doctor doctor;
     request.n_context = n_context;
+    request.dense_bits = LEAST_DENSE_BITS;
     MOEC_TRY(moec_doctor_checkpoint(checkpoint, &request, &doctor, err));
     *out = UINT64_MAX;
     *runs = false;

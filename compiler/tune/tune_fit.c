@@ -154,6 +154,12 @@ static enum moec_status try_plain(struct tune *tune, uint32_t draft, struct moec
 
 /* ---- once the selection part is known ---- */
 
+/* Where between two losses the aim is met, never near to either. */
+static double part_between(double low, double high, double aim)
+{
+    return fmin(0.8, fmax(0.2, (aim - low) / (high - low)));
+}
+
 bool moec_tune_fit_between(const struct moec_tune_candidate *within, const struct moec_tune_candidate *beyond,
                            double target, struct moec_decision_settings *out)
 {
@@ -165,7 +171,7 @@ bool moec_tune_fit_between(const struct moec_tune_candidate *within, const struc
          moec_route_read(within->settings.route, &mild, &ignored) != MOEC_OK) ||
         moec_route_read(beyond->settings.route, &strong, &ignored) != MOEC_OK)
         return false;
-    const double part = fmin(0.8, fmax(0.2, (aim - low) / (high - low)));
+    const double part = part_between(low, high, aim);
     const struct ray between = {
         (uint32_t)lround(1e3 * ((double)mild.share + part * (double)(strong.share - mild.share))),
         (uint32_t)lround(1e3 * ((double)mild.skip + part * (double)(strong.skip - mild.skip)))};
@@ -244,6 +250,39 @@ bool moec_tune_fit_further(const struct tune *tune, const struct moec_tune_candi
     return !is_measured(report, within->draft, out->route);
 }
 
+/* Of what was measured on the selection part and is within the loss, the candidate from which a try between it and one
+ * that loses more is expected to be fastest, and faster than all of them; NULL: there is none. */
+static const struct moec_tune_candidate *find_refined(const struct tune *tune,
+                                                      struct moec_decision_settings *settings)
+{
+    const struct moec_tune_report *report = tune->report;
+    const double target = tune->options->trial.max_loss, aim = AIM * target;
+    const struct moec_tune_candidate *best = NULL;
+    double least = INFINITY;
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        if (report->candidates[i].is_on_front && report->candidates[i].chosen.loss <= target)
+            least = fmin(least, WORTH * (double)moec_tune_amount(tune, &report->candidates[i]));
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
+        const struct moec_tune_candidate *within = &report->candidates[i],
+                                         *beyond = find_beyond(tune, within);
+        struct moec_decision_settings between;
+        if (!within->is_on_front || beyond == NULL ||
+            !moec_tune_fit_between(within, beyond, target, &between) ||
+            is_measured(report, within->draft, between.route))
+            continue;
+        const double slow = (double)moec_tune_amount(tune, within),
+                     fast = (double)moec_tune_amount(tune, beyond);
+        const double expected =
+            slow + part_between(within->chosen.loss, beyond->chosen.loss, aim) * (fast - slow);
+        if (expected >= least)
+            continue;
+        least = expected;
+        best = within;
+        *settings = between;
+    }
+    return best;
+}
+
 enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
@@ -251,13 +290,12 @@ enum moec_status moec_tune_fit_refine(struct tune *tune, bool *is_added, struct 
     *is_added = false;
     if (report->n_sequence == 0 || report->n_candidate >= tune->options->fit->n_measured)
         return MOEC_OK;
-    const struct moec_tune_candidate *within = &report->candidates[report->sequence[report->n_sequence - 1]];
-    const struct moec_tune_candidate *beyond = find_beyond(tune, within);
-    if (beyond != NULL ? !moec_tune_fit_between(within, beyond, tune->options->trial.max_loss, &settings)
-                       : !moec_tune_fit_further(tune, within, &settings))
-        return MOEC_OK;
-    if (is_measured(report, within->draft, settings.route))
-        return MOEC_OK;
+    const struct moec_tune_candidate *within = find_refined(tune, &settings);
+    if (within == NULL) {
+        within = &report->candidates[report->sequence[report->n_sequence - 1]];
+        if (find_beyond(tune, within) != NULL || !moec_tune_fit_further(tune, within, &settings))
+            return MOEC_OK;
+    }
     struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
     MOEC_TRY(measure(tune, within->draft, &settings, candidate, err));
     struct moec_tune_candidate again = *candidate;
@@ -598,21 +636,6 @@ static void mark_tried(const struct tune *tune, bool is_tried[static MOEC_TUNE_M
         is_tried[d] = true;
 }
 
-/* Whether a ray is worth a first try with a draft: where another draft has had one along each ray, only the ray that
- * was best there. */
-static bool is_promising(const struct tune *tune, const struct bracket brackets[][N_RAY], uint32_t draft,
-                         size_t ray)
-{
-    for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++) {
-        size_t n_tried = 0;
-        while (n_tried < N_RAY && brackets[d][n_tried].n > 0)
-            n_tried++;
-        if (d != draft && n_tried == N_RAY)
-            return brackets[draft][ray].n > 0 || find_ray(tune) == &rays[ray];
-    }
-    return true;
-}
-
 /* The plan and ray of the shortest time that may still be found, the first of equals; false where none is, or none
  * that is worth a try beside what was found. */
 static bool find_best(const struct tune *tune, const struct bracket brackets[][N_RAY],
@@ -630,9 +653,7 @@ static bool find_best(const struct tune *tune, const struct bracket brackets[][N
         }
     for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
         for (size_t r = 0; r < N_RAY; r++) {
-            const double ns = is_tried[d] && is_promising(tune, brackets, d, r)
-                                  ? promise(&brackets[d][r], target, hope)
-                                  : INFINITY;
+            const double ns = is_tried[d] ? promise(&brackets[d][r], target, hope) : INFINITY;
             if (!(ns < best))
                 continue;
             best = ns;

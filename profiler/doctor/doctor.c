@@ -220,7 +220,7 @@ enum moec_status moec_doctor_checkpoint(const struct moec_checkpoint *checkpoint
 {
     *doctor = (struct moec_doctor){.n_context = context_of(moec_checkpoint_config(checkpoint), request),
                                    .n_dense = 2,
-                                   .dense_bits = {16, 4}};
+                                   .dense_bits = {16, request->dense_bits > 0 ? request->dense_bits : 4}};
     for (uint32_t at = 0; at < doctor->n_dense; at++)
         MOEC_TRY(size_dense(checkpoint, request, at, doctor, err));
     return MOEC_OK;

@@ -1,5 +1,5 @@
 /* What a model is and what it would take to run: for a checkpoint as compile would write it, experts at each
- * bitwidth and dense weights at 16 and at 4 bits; for a bundle as it is, each of its precision copies.
+ * bitwidth and dense weights at 16 and at 4 bits, or as the request says; for a bundle as it is, each of its precision copies.
  *
  * From headers alone. Sizes of files are exact but for the dense weights, which are counted as they are in
  * memory and are compressed in the file. Memory is that of the runtime's own plan (memory_plan.h) for one
@@ -62,6 +62,7 @@ struct moec_doctor_request {
     uint64_t base_bytes[MOEC_DOCTOR_N_PROGRAM];
     uint64_t budget_bytes; /* 0 = none */
     uint32_t n_context;    /* as many as the model knows where that is less; 0 = MOEC_DOCTOR_CONTEXT_TOKENS */
+    uint32_t dense_bits;   /* of a checkpoint's second plan; 0 = 4 */
     int n_threads;         /* as moec_pool_make */
 };
 

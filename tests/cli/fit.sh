@@ -47,6 +47,7 @@ refused 'memory is missing: give the memory' 2 "no memory" "$moec" fit "$sample"
 refused 'one of two options' 2 "no device" "$moec" fit "$sample" --data "$data" --max-loss 2% --memory 64MiB -o "$work/x"
 refused "cannot read --storage 'tape'" 2 "an unknown storage" fit --memory 64MiB --storage tape -o "$work/x.moec"
 refused 'moec-run takes at least .*; give --memory [0-9.]*MiB' 1 "a memory below the floor" fit --memory 4MiB --storage sd -o "$work/x.moec"
+least=$(sed -n 's/.*moec-run takes at least \([0-9.]*\) MiB.*/\1/p' "$work/stderr")
 refused ', or --ctx ' 1 "a context that is too long for it" "$moec" fit "$sample" --data "$data" --max-loss 5% --ctx 1024 \
     --memory 11MiB --storage sd -o "$work/x.moec"
 refused "the experts of a fit have hardly more than 2 bits.* --bits 4 --copies 2', then 'moec tune'" 2 "a prefill" \
@@ -96,6 +97,7 @@ refused 'moec fit made .* for one device' 2 "tune has nothing to add" "$moec" tu
 "$moec" doctor "$work/whole.moec" --ctx 128 --json >"$work/need.json"
 floor=$(sed -n 's/.*"memory_least_bytes": *\([0-9]*\).*/\1/p' "$work/need.json" | head -n 1)
 memory=$((floor / 1024 + 200))KiB
+check "a fit asks for no more memory than the least that its bundle runs in" "$least > 5 && $least <= $floor / 1048576 + 0.05"
 try 0 "a device as moec device describes it" "$moec" device "$work/whole.moec" --emulate-storage 50MB/s,200us \
     --compute-time 0.2 -q -o "$work/card.json"
 steady "$work/card.json"

@@ -59,7 +59,8 @@ says stdout "dense-bits=each" "provenance says that each matrix has its own"
 
 set -- "$moec" compile $model --profile "$work/p.h5" --max-loss 5% -o "$work/b.moec" --quiet --threads 1
 no_room "without room" "$@"
-try 0 "with little room, on one thread" "$@" --work-memory "${bound}MiB"
+try 0 "with little room, on one thread" "$@" --work-memory "${bound}MiB" --json --verbose
+says stdout '"fit_multiply_adds": [1-9]' "the multiply-adds of fits are counted"
 same "$work/a.moec" "$work/b.moec" "the same bytes at any thread count and work memory"
 
 # What was measured is what ships: the original's loss on any text is the same for the bundle and for its weights.
