@@ -36,6 +36,7 @@ static const struct ray {
 struct bracket {
     double low, low_loss, low_ns;
     double high, high_loss, high_ns;
+    double first_ns; /* of the first try */
     bool has_high;
     uint32_t n;
 };
@@ -123,7 +124,8 @@ static enum moec_status try_ray(struct tune *tune, uint32_t draft, size_t r, str
     const struct moec_decision_settings settings = settings_of(tune, draft, &rays[r], strength);
     MOEC_TRY(measure(tune, draft, &settings, candidate, err));
     report->n_candidate++;
-    bracket->n++;
+    if (bracket->n++ == 0)
+        bracket->first_ns = moec_tune_amount(tune, candidate);
     if (candidate->search.loss > AIM * target) {
         bracket->has_high = true;
         bracket->high = strength;
@@ -636,6 +638,22 @@ static void mark_tried(const struct tune *tune, bool is_tried[static MOEC_TUNE_M
         is_tried[d] = true;
 }
 
+/* Whether a ray is worth a draft's first try: where another draft has had one along each ray, only the ray that left
+ * that draft the shortest time. */
+static bool is_promising(const struct bracket brackets[][N_RAY], uint32_t n_draft, uint32_t draft, size_t ray)
+{
+    for (uint32_t d = 0; d < n_draft; d++) {
+        size_t n_tried = 0, fastest = 0;
+        for (size_t r = 0; r < N_RAY; r++) {
+            n_tried += brackets[d][r].n > 0;
+            fastest = brackets[d][r].first_ns < brackets[d][fastest].first_ns ? r : fastest;
+        }
+        if (d != draft && n_tried == N_RAY)
+            return brackets[draft][ray].n > 0 || ray == fastest;
+    }
+    return true;
+}
+
 /* The plan and ray of the shortest time that may still be found, the first of equals; false where none is, or none
  * that is worth a try beside what was found. */
 static bool find_best(const struct tune *tune, const struct bracket brackets[][N_RAY],
@@ -653,7 +671,8 @@ static bool find_best(const struct tune *tune, const struct bracket brackets[][N
         }
     for (uint32_t d = 0; d < moec_tune_draft_count(tune); d++)
         for (size_t r = 0; r < N_RAY; r++) {
-            const double ns = is_tried[d] ? promise(&brackets[d][r], target, hope) : INFINITY;
+            const bool is_open = is_tried[d] && is_promising(brackets, moec_tune_draft_count(tune), d, r);
+            const double ns = is_open ? promise(&brackets[d][r], target, hope) : INFINITY;
             if (!(ns < best))
                 continue;
             best = ns;
